@@ -138,8 +138,8 @@ class _NotingCompactor:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compactor, name)
 
-    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
-        done = self._compactor.compact(folder, pin, within)
+    def compact(self, pin: Pin, within: tuple[int, int]) -> Compacted:
+        done = self._compactor.compact(pin, within)
         self._written.update({file.path: file.size for file in done.files})
         return done
 
@@ -164,13 +164,13 @@ def _named(path: Path) -> set[str]:
     manifests = ManifestStore(RealFiles(), path)
     tables = lance_tables(path, RealFiles(), verify="scrub")
     pins = {
-        (f"{storage.folder}/{folder}", pin)
+        pin
         for number in manifests.numbers(below_floor=True)
         for storage in manifests.read(number).keyed
-        for folder, pin in (("base", storage.base), (".history", storage.history))
+        for pin in (storage.base, storage.history)
         if pin is not None
     }
-    return {file.path for folder, pin in pins for file in tables.reader.files(folder, pin)}
+    return {file.path for pin in pins for file in tables.reader.files(pin)}
 
 
 class _Writer:

@@ -35,26 +35,24 @@ def work(tables: Tables, done: Callable[[Pin, list[int]], None]) -> None:
     """Run every operation once, telling each pin and its rows."""
     pin = tables.writer.create(FOLDER, SCHEMA)
     done(pin, [])
-    pin = tables.writer.append(FOLDER, pin, [batch(1, 2)], seqs=(1, 2))
+    pin = tables.writer.append(pin, [batch(1, 2)], seqs=(1, 2))
     done(pin, [1, 2])
-    pin = tables.writer.append(FOLDER, pin, [batch(3)], seqs=(3, 3))
+    pin = tables.writer.append(pin, [batch(3)], seqs=(3, 3))
     done(pin, [1, 2, 3])
-    pin = tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch(4)], seqs=(4, 4))
+    pin = tables.rewriter.rewrite(pin, drop=np.array([0]), batches=[batch(4)], seqs=(4, 4))
     done(pin, [2, 4, 3])  # files stand by their lowest seqs
-    tables.names.promote(FOLDER, [], pin)
-    pin = tables.writer.alter(FOLDER, pin, rename={"v": "w"}, drop=[], add=[])
+    tables.names.promote([], pin)
+    pin = tables.writer.alter(pin, rename={"v": "w"}, drop=[], add=[])
     done(pin, [2, 4, 3])  # files stand by their lowest seqs
-    pin = tables.writer.overwrite(FOLDER, pin, SCHEMA, [batch(9)])
+    pin = tables.writer.overwrite(pin, SCHEMA, [batch(9)])
     done(pin, [9])
 
 
 def expect(files: SimFiles, pins: list[tuple[Pin, list[int]]], label: str) -> None:
     tables = fake(files)
     for pin, rows in pins:
-        tables.reader.check(FOLDER, pin)
-        found = [
-            i for b in tables.reader.open(FOLDER, pin).scan(["id"]) for i in b["id"].to_pylist()
-        ]
+        tables.reader.check(pin)
+        found = [i for b in tables.reader.open(pin).scan(["id"]) for i in b["id"].to_pylist()]
         assert found == rows, label
 
 

@@ -72,9 +72,8 @@ def damage_newest_records(files: SimFiles) -> None:
 
 def damage_base(files: SimFiles) -> None:
     (storage,) = ManifestStore(files, ROOT).newest().keyed
-    folder = f"{storage.folder}/base"
     tables = fake_lance(ROOT, files)
-    for file in tables.reader.files(folder, storage.base):
+    for file in tables.reader.files(storage.base):
         if "/data/" in file.path:
             flip(files, ROOT / file.path)
 

@@ -51,7 +51,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
 
 def pinned(db: st.Store) -> PinnedTable:
     (storage,) = db._core.state().view.record.keyed
-    return db._parts.site.tables.reader.open(f"{storage.folder}/base", storage.base)
+    return db._parts.site.tables.reader.open(storage.base)
 
 
 def used(db: st.Store, wanted: Any) -> str | None:

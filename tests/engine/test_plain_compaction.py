@@ -9,7 +9,6 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
 from siltstone.local.store import LocalStore
 from siltstone.storage.tables.tables import InputsMovedError
@@ -32,9 +31,7 @@ def compacted(db: st.Store, first: int = 0, end: int = 12):
     found = catalogs.find(db._core.state().view.catalog, "log")
     incarnation = catalogs.incarnation_of(found)
     pin = catalogs.version_of(incarnation).pin
-    return incarnation.id, db._parts.site.tables.compactor.compact(
-        plain_folder(pin), pin, (first, end)
-    )
+    return incarnation.id, db._parts.site.tables.compactor.compact(pin, (first, end))
 
 
 def commit(db: st.Store, incarnation: int, *results) -> None:
@@ -45,7 +42,7 @@ def commit(db: st.Store, incarnation: int, *results) -> None:
 def parts(db: st.Store) -> int:
     incarnation = catalogs.incarnation_of(catalogs.find(db._core.state().view.catalog, "log"))
     pin = catalogs.version_of(incarnation).pin
-    return len(db._parts.site.tables.reader.open(plain_folder(pin), pin).spans)
+    return len(db._parts.site.tables.reader.open(pin).spans)
 
 
 def rows(table) -> list[tuple[int, int]]:

@@ -18,7 +18,6 @@ import pytest
 import siltstone as st
 from siltstone import failpoints
 from siltstone.admin import verify_store
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import RequestError, SchemaMismatchError, TableNotFoundError, UnavailableError
 from siltstone.maintenance.repair.external_appends import Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
@@ -48,7 +47,7 @@ def folder_of(db, name: str) -> Path:
     if name == "t":
         return db.path / record.keyed[0].folder / "base"
     (table,) = [t for t in record.catalog.tables if not t.schemas[0].schema.key]
-    return db.path / plain_folder(table.incarnations[0].versions[0].pin)
+    return db.path / table.incarnations[0].versions[0].pin.folder
 
 
 def strange(db, name: str, mode: str = "append", written=STRANGE) -> Path:

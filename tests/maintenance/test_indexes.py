@@ -61,7 +61,7 @@ def named(table: st.Table) -> dict[str, IndexStatus]:
 def plan(db: st.Store, wanted: str) -> str:
     """Return how Lance would read the base with a filter."""
     (storage,) = db._core.state().view.record.keyed
-    opened = db._parts.site.tables.reader.open(f"{storage.folder}/base", storage.base)
+    opened = db._parts.site.tables.reader.open(storage.base)
     return opened.dataset.scanner(filter=wanted).explain_plan()
 
 
@@ -464,16 +464,14 @@ def test_a_deep_verification_asks_indexes_what_scans_find(db: st.Store) -> None:
     db.checkpoint()
     db.merge()
     (storage,) = db._core.state().view.record.keyed
-    folder, tables = f"{storage.folder}/base", db._parts.site.tables
-    spans = tables.reader.open(folder, storage.base).spans
+    tables = db._parts.site.tables
+    spans = tables.reader.open(storage.base).spans
     assert len(spans) == 2
     spec = IndexSpec("customer.1", "customer", "btree")
-    part, whole = (
-        tables.indexer.build(folder, storage.base, spec, some) for some in (spans[:1], spans)
-    )
+    part, whole = (tables.indexer.build(storage.base, spec, some) for some in (spans[:1], spans))
     wrong = json.loads(part.described) | {"fragment_ids": []}
     lie = replace(part, inputs=whole.inputs, described=json.dumps(wrong))
-    pin = tables.indexer.put(folder, storage.base, [lie])
-    assert list(wrong_indexes(tables.reader.open(folder, storage.base))) == []
-    (told,) = wrong_indexes(tables.reader.open(folder, pin))
+    pin = tables.indexer.put(storage.base, [lie])
+    assert list(wrong_indexes(tables.reader.open(storage.base))) == []
+    (told,) = wrong_indexes(tables.reader.open(pin))
     assert "'customer' miss" in told

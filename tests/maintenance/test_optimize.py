@@ -30,9 +30,7 @@ def rows(table) -> dict[int, int]:
 
 def history_parts(db) -> int:
     (storage,) = db._core.state().view.record.keyed
-    return len(
-        db._parts.site.tables.reader.open(f"{storage.folder}/.history", storage.history).spans
-    )
+    return len(db._parts.site.tables.reader.open(storage.history).spans)
 
 
 @pytest.fixture

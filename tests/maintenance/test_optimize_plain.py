@@ -11,7 +11,6 @@ import pytest
 import siltstone as st
 from siltstone.admin import optimize_store
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.merge.merge import Deferred
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -28,7 +27,7 @@ def rows(table) -> list[tuple[int, int]]:
 def files(db: st.Store, name: str = "log") -> int:
     incarnation = catalogs.incarnation_of(catalogs.find(db._core.state().view.catalog, name))
     version = catalogs.version_of(incarnation)
-    return len(db._parts.site.tables.reader.open(plain_folder(version.pin), version.pin).spans)
+    return len(db._parts.site.tables.reader.open(version.pin).spans)
 
 
 def write(db: st.Store) -> None:

@@ -209,7 +209,7 @@ def test_a_newest_record_whose_base_is_damaged_gets_it_from_history(place):
     record = place.manifests.newest()
     (storage,) = record.keyed
     tables = fake_lance(place.root, place.files)
-    files = tables.reader.files(f"{storage.folder}/base", storage.base)
+    files = tables.reader.files(storage.base)
     truth = past_of(place)
     for file in files:
         if "/data/" in file.path:
@@ -242,9 +242,8 @@ def test_a_newest_record_whose_history_is_damaged_gives_way_to_the_one_before(pl
         db["t"].upsert({"id": 3, "v": "later"})
     expected = place.content()
     tables = fake_lance(place.root, place.files)
-    folder = place.manifests.newest().keyed[0].folder + "/.history"
-    known = {file.path for file in tables.reader.files(folder, before)}
-    new = [f.path for f in tables.reader.files(folder, after) if f.path not in known]
+    known = {file.path for file in tables.reader.files(before)}
+    new = [f.path for f in tables.reader.files(after) if f.path not in known]
     for path in new:
         if "/data/" in path:
             (place.root / path).unlink()

@@ -52,7 +52,7 @@ def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path)
             assert db.status().tables[0].history_parts <= 6
         written = sum(p.stat().st_size for p in db.path.glob("tables/*/.history/data/*"))
         (storage,) = owner.committer.state.view.record.keyed
-        named = tables.reader.files(f"{storage.folder}/.history", storage.history)
+        named = tables.reader.files(storage.history)
         needed = sum(file.size for file in named if "/data/" in file.path)
         assert written <= 5 * needed
 

@@ -136,9 +136,7 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
     parts = db._parts
     record = parts.site.manifests.newest()
     (storage,) = record.keyed
-    pin = parts.site.tables.rewriter.rewrite(
-        f"{storage.folder}/base", storage.base, drop=np.array([0]), batches=()
-    )
+    pin = parts.site.tables.rewriter.rewrite(storage.base, drop=np.array([0]), batches=())
     parts.site.manifests.publish(
         lambda now: msgspec.structs.replace(
             now, keyed=(msgspec.structs.replace(storage, base=pin),)

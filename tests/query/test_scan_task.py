@@ -126,7 +126,7 @@ def test_together_they_give_every_row_once_and_each_level_has_its_task(
         tasks = check(now, "t", rows_max=70_000)
         assert sum(task.rows for task in tasks) == now["t"].count()
     kinds = {
-        "hand" if isinstance(task.source, bytes) else task.source.folder.split("/")[2]
+        "hand" if isinstance(task.source, bytes) else task.source.pin.folder.split("/")[2]
         for task in tasks
     }
     assert kinds == {"hand", "base", ".history", ".attached"}
@@ -286,7 +286,9 @@ def test_attached_rows_that_the_checkpoint_took_and_vacuum_swept_are_no_fewer_ro
     aging["t"].upsert(ids(0, 1, 4))
     aging.checkpoint()
     aging.vacuum(dry_run=False, grace_s=0)
-    late = [t for t in tasks if ".attached" in getattr(t.source, "folder", "")]
+    late = [
+        t for t in tasks if ".attached" in getattr(getattr(t.source, "pin", None), "folder", "")
+    ]
     assert late
     for task in late:
         with pytest.raises(SnapshotExpiredError):
@@ -296,7 +298,7 @@ def test_attached_rows_that_the_checkpoint_took_and_vacuum_swept_are_no_fewer_ro
 def test_a_damaged_file_is_named_and_not_taken_for_expired(aging: st.Store) -> None:
     with aging.snapshot() as now:
         (task, *_) = now.scan_tasks("t")
-    path = next((aging.path / task.source.folder / "data").glob("*.lance"))
+    path = next((aging.path / task.source.pin.folder / "data").glob("*.lance"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

@@ -90,9 +90,7 @@ def parts(db: st.Store, table: str) -> int:
     tables = lance_tables(db.path, RealFiles(), verify="scrub")
     (storage,) = (s for s in record.keyed if f"/{table}-" in s.folder)
     pins = {"base": storage.base, ".history": storage.history}
-    opened = [
-        tables.reader.open(f"{storage.folder}/{name}", pin) for name, pin in pins.items() if pin
-    ]
+    opened = [tables.reader.open(pin) for name, pin in pins.items() if pin]
     return sum(len(found.spans) for found in opened)
 
 

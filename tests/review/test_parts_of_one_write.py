@@ -37,7 +37,6 @@ class SmallFiles:
 
     def stage(
         self,
-        folder: str,
         pin: Pin,
         batches: Iterable[pa.RecordBatch],
         *,
@@ -49,11 +48,11 @@ class SmallFiles:
             for batch in batches
             for start in range(0, batch.num_rows, FILE_ROWS)
         ]
-        return join([self._writer.stage(folder, pin, [s], seqs=seqs) for s in slices])
+        return join([self._writer.stage(pin, [s], seqs=seqs) for s in slices])
 
-    def append(self, folder: str, pin: Pin, batches: Iterable[pa.RecordBatch]) -> Pin:
+    def append(self, pin: Pin, batches: Iterable[pa.RecordBatch]) -> Pin:
         """Stage as many files as it takes, then commit them."""
-        return self._writer.commit(folder, pin, self.stage(folder, pin, batches))
+        return self._writer.commit(pin, self.stage(pin, batches))
 
 
 def tables_of(root: Path, files: Files) -> Tables:
@@ -123,12 +122,12 @@ def test_parts_that_span_the_same_seqs_stand_as_they_were_written(tmp_path: Path
     schema = pa.schema([("id", pa.int64())])
     pin = tables.writer.create("h", schema)
     pieces = [
-        tables.writer.stage("h", pin, [pa.record_batch({"id": [n, n + 1]})], seqs=(5, 5))
+        tables.writer.stage(pin, [pa.record_batch({"id": [n, n + 1]})], seqs=(5, 5))
         for n in range(0, 8, 2)
     ]
-    pin = tables.writer.commit("h", pin, join(pieces))
-    pin = tables.compactor.swap("h", pin, [tables.compactor.compact("h", pin, (0, 6))])
-    pin = tables.writer.append("h", pin, [pa.record_batch({"id": [8]})], seqs=(6, 6))
-    found = tables.reader.open("h", pin)
+    pin = tables.writer.commit(pin, join(pieces))
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 6))])
+    pin = tables.writer.append(pin, [pa.record_batch({"id": [8]})], seqs=(6, 6))
+    found = tables.reader.open(pin)
     assert [n for b in found.scan() for n in b.column(0).to_pylist()] == list(range(9))
     assert found.spans == [(0, 6), (6, 8), (8, 9)]

@@ -59,24 +59,24 @@ def batch(first: int) -> pa.RecordBatch:
 
 
 def append(tables: Tables, pin: Pin) -> Pin:
-    return tables.writer.append(FOLDER, pin, [batch(100)])
+    return tables.writer.append(pin, [batch(100)])
 
 
 def compact(tables: Tables, pin: Pin) -> Pin:
-    return tables.compactor.swap(FOLDER, pin, [tables.compactor.compact(FOLDER, pin, (0, 8))])
+    return tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 8))])
 
 
 def index(tables: Tables, pin: Pin) -> Pin:
     spec = IndexSpec("by_v", "v", "bitmap")
-    spans = tables.reader.open(FOLDER, pin).spans
-    return tables.indexer.put(FOLDER, pin, [tables.indexer.build(FOLDER, pin, spec, spans)])
+    spans = tables.reader.open(pin).spans
+    return tables.indexer.put(pin, [tables.indexer.build(pin, spec, spans)])
 
 
 def lived(root: Path, files: RealFiles) -> tuple[Tables, Pin]:
     tables = lance_tables(root, files)
     pin = tables.writer.create(FOLDER, SCHEMA)
     for first in (0, 4, 8):
-        pin = tables.writer.append(FOLDER, pin, [batch(first)])
+        pin = tables.writer.append(pin, [batch(first)])
     return tables, pin
 
 
@@ -87,13 +87,13 @@ def copied(before: Path, files: Cleaned) -> Tables:
 
 
 def answers(tables: Tables, pin: Pin) -> list[object]:
-    opened = tables.reader.open(FOLDER, pin)
+    opened = tables.reader.open(pin)
     found = [row for one in opened.scan(prefilter="v = 'v1'", indexed=True) for row in one["id"]]
     return sorted(value.as_py() for value in found)
 
 
 def indexed_files(tables: Tables, pin: Pin) -> set[str]:
-    return {Path(f.path).name for f in tables.reader.files(FOLDER, pin) if "/_indices/" in f.path}
+    return {Path(f.path).name for f in tables.reader.files(pin) if "/_indices/" in f.path}
 
 
 @pytest.mark.parametrize("work", [append, compact, index])
@@ -121,10 +121,10 @@ def test_a_clean_up_before_any_step_leaves_what_is_named_whole(
         clean_up(root)
         other = lance_tables(root, RealFiles())
         other.names.unite(FOLDER)
-        other.reader.check(FOLDER, made)
+        other.reader.check(made)
         if made is not pin:
             assert indexed_files(other, made) == of_index, f"cleaned up before step {at}"
             assert answers(other, made) == whole, f"cleaned up before step {at}"
-        assert other.names.lacking(f.path for f in other.reader.files(FOLDER, made)) == ([], [])
+        assert other.names.lacking(f.path for f in other.reader.files(made)) == ([], [])
     assert at > 5
     assert failed < at - 1

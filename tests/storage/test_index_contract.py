@@ -34,17 +34,17 @@ def batch(first: int) -> pa.RecordBatch:
 def three_files(tables: Tables) -> Pin:
     pin = tables.writer.create(FOLDER, SCHEMA)
     for n in range(3):
-        pin = tables.writer.append(FOLDER, pin, [batch(4 * n)], seqs=(2 * n + 1, 2 * n + 2))
+        pin = tables.writer.append(pin, [batch(4 * n)], seqs=(2 * n + 1, 2 * n + 2))
     return pin
 
 
 def indexed(tables: Tables, pin: Pin, within: list[Span] | None = None) -> Pin:
-    spans = tables.reader.open(FOLDER, pin).spans if within is None else within
-    return tables.indexer.put(FOLDER, pin, [tables.indexer.build(FOLDER, pin, BY_V, spans)])
+    spans = tables.reader.open(pin).spans if within is None else within
+    return tables.indexer.put(pin, [tables.indexer.build(pin, BY_V, spans)])
 
 
 def segments(tables: Tables, pin: Pin) -> list[Segment]:
-    return list(tables.reader.open(FOLDER, pin).segments)
+    return list(tables.reader.open(pin).segments)
 
 
 def covered(tables: Tables, pin: Pin) -> list[tuple[Span, ...]]:
@@ -53,9 +53,9 @@ def covered(tables: Tables, pin: Pin) -> list[tuple[Span, ...]]:
 
 def test_a_segment_covers_the_parts_it_was_built_over(tables: Tables) -> None:
     pin = three_files(tables)
-    built = tables.indexer.build(FOLDER, pin, BY_V, [(0, 4), (8, 12)])
+    built = tables.indexer.build(pin, BY_V, [(0, 4), (8, 12)])
     assert segments(tables, pin) == []
-    made = tables.indexer.put(FOLDER, pin, [pickle.loads(pickle.dumps(built))])
+    made = tables.indexer.put(pin, [pickle.loads(pickle.dumps(built))])
     (found,) = segments(tables, made)
     assert (found.index, found.kind, found.columns) == ("by_v", "btree", ("v",))
     assert found.covered == ((0, 4), (8, 12))
@@ -65,12 +65,12 @@ def test_a_segment_covers_the_parts_it_was_built_over(tables: Tables) -> None:
 
 def test_a_pin_needs_the_files_of_its_indexes_and_of_no_other(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables))
-    files = {file.path for file in tables.reader.files(FOLDER, pin) if "/_indices/" in file.path}
+    files = {file.path for file in tables.reader.files(pin) if "/_indices/" in file.path}
     assert files
-    tables.reader.check(FOLDER, pin)
-    none = tables.indexer.put(FOLDER, pin, [], [segments(tables, pin)[0].id])
+    tables.reader.check(pin)
+    none = tables.indexer.put(pin, [], [segments(tables, pin)[0].id])
     assert segments(tables, none) == []
-    assert not any("/_indices/" in file.path for file in tables.reader.files(FOLDER, none))
+    assert not any("/_indices/" in file.path for file in tables.reader.files(none))
 
 
 def test_an_index_may_have_several_segments(tables: Tables) -> None:
@@ -82,16 +82,14 @@ def test_an_index_may_have_several_segments(tables: Tables) -> None:
 
 
 def test_rows_that_come_later_are_not_covered(tables: Tables) -> None:
-    pin = tables.writer.append(
-        FOLDER, indexed(tables, three_files(tables)), [batch(20)], seqs=(7, 8)
-    )
+    pin = tables.writer.append(indexed(tables, three_files(tables)), [batch(20)], seqs=(7, 8))
     assert covered(tables, pin) == [((0, 4), (4, 8), (8, 12))]
 
 
 def test_parts_that_are_rewritten_are_not_covered_any_more(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables))
-    pin = tables.rewriter.rewrite(FOLDER, pin, drop=np.array([5]), batches=[batch(20)], seqs=(7, 8))
-    spans = tables.reader.open(FOLDER, pin).spans
+    pin = tables.rewriter.rewrite(pin, drop=np.array([5]), batches=[batch(20)], seqs=(7, 8))
+    spans = tables.reader.open(pin).spans
     (found,) = covered(tables, pin)
     assert len(found) == 2
     assert set(found) < set(spans)
@@ -99,72 +97,70 @@ def test_parts_that_are_rewritten_are_not_covered_any_more(tables: Tables) -> No
 
 def test_parts_that_are_compacted_are_not_covered_any_more(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables))
-    pin = tables.compactor.swap(FOLDER, pin, [tables.compactor.compact(FOLDER, pin, (0, 8))])
-    assert tables.reader.open(FOLDER, pin).spans == [(0, 8), (8, 12)]
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 8))])
+    assert tables.reader.open(pin).spans == [(0, 8), (8, 12)]
     assert covered(tables, pin) == [((8, 12),)]
 
 
 def test_what_is_covered_is_compacted_together_with_what_is_not(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables), [(0, 4)])
-    pin = tables.compactor.swap(FOLDER, pin, [tables.compactor.compact(FOLDER, pin, (0, 8))])
-    assert tables.reader.open(FOLDER, pin).spans == [(0, 8), (8, 12)]
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 8))])
+    assert tables.reader.open(pin).spans == [(0, 8), (8, 12)]
     assert not any(covered(tables, pin))
 
 
 def test_who_numbers_each_step_of_that_has_them_all(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables), [(0, 4)])
-    compacted = [tables.compactor.compact(FOLDER, pin, (0, 8))]
-    ready = tables.compactor.ready(FOLDER, pin, compacted)
+    compacted = [tables.compactor.compact(pin, (0, 8))]
+    ready = tables.compactor.ready(pin, compacted)
     assert ready.version in (pin.version, pin.version + 1)
-    assert tables.compactor.ready(FOLDER, ready, compacted) == ready
-    after = tables.compactor.swap(FOLDER, ready, compacted)
+    assert tables.compactor.ready(ready, compacted) == ready
+    after = tables.compactor.swap(ready, compacted)
     assert after.version == ready.version + 1
-    assert tables.reader.open(FOLDER, after).spans == [(0, 8), (8, 12)]
+    assert tables.reader.open(after).spans == [(0, 8), (8, 12)]
 
 
 def test_a_segment_is_put_on_a_pin_that_has_some_of_its_inputs(tables: Tables) -> None:
     pin = three_files(tables)
-    built = tables.indexer.build(FOLDER, pin, BY_V, [(0, 4), (4, 8), (8, 12)])
-    later = tables.rewriter.rewrite(FOLDER, pin, drop=np.array([9]), batches=[], seqs=None)
-    made = tables.indexer.put(FOLDER, later, [built])
+    built = tables.indexer.build(pin, BY_V, [(0, 4), (4, 8), (8, 12)])
+    later = tables.rewriter.rewrite(pin, drop=np.array([9]), batches=[], seqs=None)
+    made = tables.indexer.put(later, [built])
     assert covered(tables, made) == [((0, 4), (4, 8))]
 
 
 def test_a_segment_without_any_of_its_inputs_is_refused(tables: Tables) -> None:
     pin = three_files(tables)
-    built = tables.indexer.build(FOLDER, pin, BY_V, [(0, 4)])
-    later = tables.rewriter.rewrite(FOLDER, pin, drop=np.array([1]), batches=[])
+    built = tables.indexer.build(pin, BY_V, [(0, 4)])
+    later = tables.rewriter.rewrite(pin, drop=np.array([1]), batches=[])
     with pytest.raises(InputsMovedError):
-        tables.indexer.put(FOLDER, later, [built])
+        tables.indexer.put(later, [built])
 
 
 def test_no_part_is_covered_twice_by_one_index(tables: Tables) -> None:
     pin = three_files(tables)
-    one = tables.indexer.build(FOLDER, pin, BY_V, [(0, 4)])
-    other = tables.indexer.build(FOLDER, pin, BY_V, [(0, 4), (4, 8)])
-    made = tables.indexer.put(FOLDER, pin, [one])
+    one = tables.indexer.build(pin, BY_V, [(0, 4)])
+    other = tables.indexer.build(pin, BY_V, [(0, 4), (4, 8)])
+    made = tables.indexer.put(pin, [one])
     with pytest.raises(InputsMovedError):
-        tables.indexer.put(FOLDER, made, [other])
+        tables.indexer.put(made, [other])
     (old,) = segments(tables, made)
-    assert covered(tables, tables.indexer.put(FOLDER, made, [other], [old.id])) == [
-        ((0, 4), (4, 8))
-    ]
+    assert covered(tables, tables.indexer.put(made, [other], [old.id])) == [((0, 4), (4, 8))]
 
 
 def test_an_index_follows_its_column_and_goes_with_it(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables))
-    renamed = tables.writer.alter(FOLDER, pin, rename={"v": "w"}, drop=[], add=[])
-    dropped = tables.writer.alter(FOLDER, pin, rename={}, drop=["v"], add=[])
+    renamed = tables.writer.alter(pin, rename={"v": "w"}, drop=[], add=[])
+    dropped = tables.writer.alter(pin, rename={}, drop=["v"], add=[])
     assert {segment.columns for segment in segments(tables, renamed)} <= {("w",)}
     assert segments(tables, dropped) == []
 
 
 def test_an_overwrite_takes_the_indexes_away(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables))
-    assert segments(tables, tables.writer.overwrite(FOLDER, pin, SCHEMA, [batch(0)])) == []
+    assert segments(tables, tables.writer.overwrite(pin, SCHEMA, [batch(0)])) == []
 
 
 def test_a_column_that_is_not_there_cannot_be_indexed(tables: Tables) -> None:
     pin = three_files(tables)
     with pytest.raises(SchemaMismatchError):
-        tables.indexer.build(FOLDER, pin, IndexSpec("x", "nowhere", "btree"), [(0, 4)])
+        tables.indexer.build(pin, IndexSpec("x", "nowhere", "btree"), [(0, 4)])

@@ -71,7 +71,7 @@ class Life:
     def append(self) -> None:
         self.seq += 1
         rows, seqs = [self.rows(self.random.randint(1, 40))], (self.seq, self.seq)
-        self.pin = self.tables.writer.append(FOLDER, self.pin, rows, seqs=seqs)
+        self.pin = self.tables.writer.append(self.pin, rows, seqs=seqs)
 
     def merge(self) -> None:
         """Drop rows and add some, as a merge does."""
@@ -79,7 +79,6 @@ class Life:
         size = min(self.pin.rows, self.random.randint(0, 20))
         drop = np.array(sorted(self.random.sample(range(self.pin.rows), size)), np.int64)
         self.pin = self.tables.rewriter.rewrite(
-            FOLDER,
             self.pin,
             drop=drop,
             batches=[self.rows(self.random.randint(0, 30))],
@@ -88,31 +87,29 @@ class Life:
         )
 
     def optimize(self) -> None:
-        spans = self.tables.reader.open(FOLDER, self.pin).spans
+        spans = self.tables.reader.open(self.pin).spans
         if len(spans) > 1:
             first = self.random.randrange(len(spans) - 1)
             end = self.random.randint(first + 2, len(spans))
             within = (spans[first][0], spans[end - 1][1])
-            done = self.tables.compactor.compact(FOLDER, self.pin, within)
-            self.pin = self.tables.compactor.swap(FOLDER, self.pin, [done])
+            done = self.tables.compactor.compact(self.pin, within)
+            self.pin = self.tables.compactor.swap(self.pin, [done])
 
     def index(self) -> None:
-        table = self.tables.reader.open(FOLDER, self.pin)
+        table = self.tables.reader.open(self.pin)
         spec = self.random.choice(SPECS)
         mine = [segment for segment in table.segments if segment.index == spec.name]
         covered = {span for segment in mine for span in segment.covered}
         open_spans = [span for span in table.spans if span not in covered]
-        built = (
-            [self.tables.indexer.build(FOLDER, self.pin, spec, open_spans)] if open_spans else []
-        )
+        built = [self.tables.indexer.build(self.pin, spec, open_spans)] if open_spans else []
         gone = [segment.id for segment in mine if not segment.covered]
-        self.pin = self.tables.indexer.put(FOLDER, self.pin, built, gone)
+        self.pin = self.tables.indexer.put(self.pin, built, gone)
 
     def drop_index(self) -> None:
-        segments = self.tables.reader.open(FOLDER, self.pin).segments
+        segments = self.tables.reader.open(self.pin).segments
         if segments:
             gone = [self.random.choice(segments).id]
-            self.pin = self.tables.indexer.put(FOLDER, self.pin, [], gone)
+            self.pin = self.tables.indexer.put(self.pin, [], gone)
 
     def step(self) -> None:
         self.random.choice(
@@ -120,7 +117,7 @@ class Life:
         )()
 
     def check(self) -> None:
-        table = self.tables.reader.open(FOLDER, self.pin)
+        table = self.tables.reader.open(self.pin)
         for wanted in FILTERS:
             with_indexes, without = (
                 pa.Table.from_batches(
@@ -146,14 +143,14 @@ def of_type(kind: pa.DataType, values: list[object], test: str, tmp_path: Path) 
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), ("x", kind)])
     repeated = values * 50
     rows = pa.record_batch([range(len(repeated)), repeated], schema=schema)
-    pin = tables.writer.append(FOLDER, tables.writer.create(FOLDER, schema), [rows])
-    plain = pa.Table.from_batches(tables.reader.open(FOLDER, pin).scan(["n"], prefilter=test))
+    pin = tables.writer.append(tables.writer.create(FOLDER, schema), [rows])
+    plain = pa.Table.from_batches(tables.reader.open(pin).scan(["n"], prefilter=test))
     assert 0 < plain.num_rows < len(repeated)
     for name in ("btree", "bitmap"):
-        spans = tables.reader.open(FOLDER, pin).spans
-        built = tables.indexer.build(FOLDER, pin, IndexSpec(name, "x", name), spans)  # type: ignore[arg-type]
-        made = tables.indexer.put(FOLDER, pin, [built])
-        found = tables.reader.open(FOLDER, made).scan(["n"], prefilter=test, indexed=True)
+        spans = tables.reader.open(pin).spans
+        built = tables.indexer.build(pin, IndexSpec(name, "x", name), spans)  # type: ignore[arg-type]
+        made = tables.indexer.put(pin, [built])
+        found = tables.reader.open(made).scan(["n"], prefilter=test, indexed=True)
         assert pa.Table.from_batches(found).equals(plain), name
 
 

@@ -35,14 +35,12 @@ def pin(tables: Tables) -> Pin:
     """Ten parts of ten rows."""
     pin = tables.writer.create(FOLDER, SCHEMA)
     for first in range(0, 100, 10):
-        pin = tables.writer.append(
-            FOLDER, pin, [pa.record_batch([range(first, first + 10)], SCHEMA)]
-        )
+        pin = tables.writer.append(pin, [pa.record_batch([range(first, first + 10)], SCHEMA)])
     return pin
 
 
 def opened(tables: Tables, pin: Pin) -> LancePinned:
-    table = tables.reader.open(FOLDER, pin)
+    table = tables.reader.open(pin)
     assert isinstance(table, LancePinned)
     list(table.scan())  # files are checked at the first use; that is looked at elsewhere
     return table
@@ -61,7 +59,7 @@ def test_a_scan_that_finds_nothing_is_given_up_between_two_parts(tables: Tables,
 
 @pytest.mark.usefixtures("tables")
 def test_the_check_of_a_tables_files_is_given_up_too(pin: Pin, tmp_path: Path) -> None:
-    table, asked = lance_tables(tmp_path, RealFiles()).reader.open(FOLDER, pin), itertools.count()
+    table, asked = lance_tables(tmp_path, RealFiles()).reader.open(pin), itertools.count()
     with within(Deadline(7, lambda: next(asked) >= 4)), pytest.raises(RequestError, match="7 s"):
         table.scan()
     assert next(asked) == 5

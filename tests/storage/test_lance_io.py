@@ -84,9 +84,7 @@ def batch(ids: list[int]) -> pa.RecordBatch:
 
 
 def ids(tables: Tables, pin: Pin) -> list[int]:
-    return [
-        i for each in tables.reader.open(FOLDER, pin).scan(["id"]) for i in each["id"].to_pylist()
-    ]
+    return [i for each in tables.reader.open(pin).scan(["id"]) for i in each["id"].to_pylist()]
 
 
 @pytest.fixture
@@ -97,7 +95,7 @@ def tables(tmp_path: Path) -> Tables:
 @pytest.fixture
 def pin(tables: Tables) -> Pin:
     return tables.writer.append(
-        FOLDER, tables.writer.create(FOLDER, SCHEMA), [batch([1, 2, 3])], seqs=(1, 3)
+        tables.writer.create(FOLDER, SCHEMA), [batch([1, 2, 3])], seqs=(1, 3)
     )
 
 
@@ -147,12 +145,10 @@ def test_every_type_comes_back_bit_for_bit(tables: Tables, kind: pa.DataType) ->
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", kind)])
     values = pa.array({str(k): v for k, v in VALUES}[str(kind)], kind)
     rows = pa.record_batch([pa.array([1, 2, 3]), values], schema=schema)
-    pin = tables.writer.append(FOLDER, tables.writer.create(FOLDER, schema), [rows])
-    pin = tables.rewriter.rewrite(
-        FOLDER, pin, drop=np.array([], int), batches=[rows], compact_below=9
-    )
-    pin = tables.writer.append(FOLDER, pin, [pa.record_batch({"id": [4]})])
-    table = tables.reader.open(FOLDER, pin)
+    pin = tables.writer.append(tables.writer.create(FOLDER, schema), [rows])
+    pin = tables.rewriter.rewrite(pin, drop=np.array([], int), batches=[rows], compact_below=9)
+    pin = tables.writer.append(pin, [pa.record_batch({"id": [4]})])
+    table = tables.reader.open(pin)
     assert table.schema.field("v").type == kind
     found = pa.Table.from_batches(table.scan(["v"]))["v"]
     assert bits(found) == bits(pa.chunked_array([values, values, pa.nulls(1, kind)]))
@@ -184,20 +180,20 @@ def test_decimals_that_another_process_aligned_at_8_bytes_are_written(
     tables: Tables, kind: pa.DataType, values: list
 ) -> None:
     rows = at_odd_multiples_of_8(pa.record_batch({"d": pa.array(values, kind)}))
-    pin = tables.writer.append(FOLDER, tables.writer.create(FOLDER, rows.schema), [rows])
-    (found,) = tables.reader.open(FOLDER, pin).scan(["d"])
+    pin = tables.writer.append(tables.writer.create(FOLDER, rows.schema), [rows])
+    (found,) = tables.reader.open(pin).scan(["d"])
     assert found["d"].to_pylist() == values
 
 
 def indexed(tables: Tables, pin: Pin) -> Pin:
-    spans = tables.reader.open(FOLDER, pin).spans
-    built = tables.indexer.build(FOLDER, pin, IndexSpec("by a", "a", "btree"), spans)
-    return tables.indexer.put(FOLDER, pin, [built])
+    spans = tables.reader.open(pin).spans
+    built = tables.indexer.build(pin, IndexSpec("by a", "a", "btree"), spans)
+    return tables.indexer.put(pin, [built])
 
 
 def imported(tables: Tables, root: Path, pin: Pin) -> Pin:
     """Take over a version that stock Lance wrote on the newest one, as a client stages it."""
-    tables.names.promote(FOLDER, [pin], pin)
+    tables.names.promote([pin], pin)
     lance.write_dataset(pa.table(batch([pin.version])), root / FOLDER, mode="append")
     (public,) = (
         path
@@ -214,19 +210,19 @@ def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Pat
     tables = lance_tables(tmp_path, files)
     pin = tables.writer.create(FOLDER, SCHEMA)
     steps = [
-        lambda: tables.writer.append(FOLDER, pin, [batch([1, 2])]),
-        lambda: tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([3])]),
-        lambda: tables.writer.alter(FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[]),
-        lambda: tables.writer.overwrite(FOLDER, pin, SCHEMA, [batch([5])]),
-        lambda: tables.writer.append(FOLDER, pin, [batch([6])]),
-        lambda: tables.compactor.swap(FOLDER, pin, [tables.compactor.compact(FOLDER, pin, (0, 2))]),
+        lambda: tables.writer.append(pin, [batch([1, 2])]),
+        lambda: tables.rewriter.rewrite(pin, drop=np.array([0]), batches=[batch([3])]),
+        lambda: tables.writer.alter(pin, rename={"a": "x"}, drop=["b"], add=[]),
+        lambda: tables.writer.overwrite(pin, SCHEMA, [batch([5])]),
+        lambda: tables.writer.append(pin, [batch([6])]),
+        lambda: tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 2))]),
         lambda: imported(tables, tmp_path, pin),
         lambda: imported(tables, tmp_path, pin),
         lambda: indexed(tables, pin),
     ]
     for step in steps:
         pin = step()
-        for name in (file.path for file in tables.reader.files(FOLDER, pin)):
+        for name in (file.path for file in tables.reader.files(pin)):
             assert files.unsynced(tmp_path / name, tmp_path) == []
 
 
@@ -235,11 +231,11 @@ def test_a_version_is_invisible_on_the_plain_path_until_it_is_promoted(
 ) -> None:
     with pytest.raises(ValueError, match="not found"):
         lance.dataset(str(tmp_path / FOLDER))
-    tables.names.promote(FOLDER, [], pin)
-    later = tables.writer.append(FOLDER, pin, [batch([4])])
+    tables.names.promote([], pin)
+    later = tables.writer.append(pin, [batch([4])])
     plain = lance.dataset(str(tmp_path / FOLDER))
     assert (plain.version, plain.count_rows()) == (pin.version, 3)
-    tables.names.promote(FOLDER, [pin], later)
+    tables.names.promote([pin], later)
     plain = lance.dataset(str(tmp_path / FOLDER))
     assert (plain.version, plain.count_rows()) == (later.version, 4)
     assert plain.tags.list() == {}
@@ -248,11 +244,11 @@ def test_a_version_is_invisible_on_the_plain_path_until_it_is_promoted(
 def test_promotion_takes_back_what_is_not_listed_any_more(
     tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
-    later = tables.writer.append(FOLDER, pin, [batch([4])])
-    tables.names.promote(FOLDER, [pin], later)
+    later = tables.writer.append(pin, [batch([4])])
+    tables.names.promote([pin], later)
     lance.dataset(str(tmp_path / FOLDER)).tags.create("theirs", later.version)
-    last = tables.writer.append(FOLDER, later, [batch([5])])
-    tables.names.promote(FOLDER, [], last)
+    last = tables.writer.append(later, [batch([5])])
+    tables.names.promote([], last)
     plain = lance.dataset(str(tmp_path / FOLDER))
     assert list(plain.tags.list()) == ["theirs"]
     assert [v["version"] for v in plain.versions()] == [last.version]
@@ -263,11 +259,11 @@ def test_an_external_clean_up_and_append_leave_every_promoted_pin_readable(
     tables: Tables, pin: Pin, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = str(tmp_path / FOLDER)
-    pins = [pin, tables.rewriter.rewrite(FOLDER, pin, drop=np.array([1]), batches=[batch([4])])]
-    tables.names.promote(FOLDER, pins[:-1], pins[-1])
+    pins = [pin, tables.rewriter.rewrite(pin, drop=np.array([1]), batches=[batch([4])])]
+    tables.names.promote(pins[:-1], pins[-1])
     lance.write_dataset(pa.Table.from_batches([batch([99])]), plain, mode="append")
-    pins.append(tables.writer.append(FOLDER, pins[-1], [batch([5])]))
-    tables.names.promote(FOLDER, pins[:-1], pins[-1])
+    pins.append(tables.writer.append(pins[-1], [batch([5])]))
+    tables.names.promote(pins[:-1], pins[-1])
     assert "set aside" in caplog.text
     external = lance.dataset(plain)
     external.cleanup_old_versions(
@@ -276,7 +272,7 @@ def test_an_external_clean_up_and_append_leave_every_promoted_pin_readable(
     fresh = lance_tables(tmp_path, RealFiles())
     assert [ids(fresh, each) for each in pins] == [[1, 2, 3], [1, 3, 4], [1, 3, 4, 5]]
     for each in pins:
-        for file in fresh.reader.files(FOLDER, each):
+        for file in fresh.reader.files(each):
             assert place(RealFiles(), tmp_path, file.path).exists(), file.path
     assert lance.dataset(plain).to_table()["id"].to_pylist() == [1, 3, 4, 5]
 
@@ -284,19 +280,19 @@ def test_an_external_clean_up_and_append_leave_every_promoted_pin_readable(
 def test_a_commit_on_an_older_pin_takes_nothing_from_newer_promoted_versions(
     tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
-    newer = tables.writer.append(FOLDER, pin, [batch([7])])
-    tables.names.promote(FOLDER, [pin], newer)
+    newer = tables.writer.append(pin, [batch([7])])
+    tables.names.promote([pin], newer)
     lance.write_dataset(pa.Table.from_batches([batch([99])]), str(tmp_path / FOLDER), mode="append")
-    late = tables.writer.append(FOLDER, pin, [batch([8])])
+    late = tables.writer.append(pin, [batch([8])])
     assert ids(tables, late) == [1, 2, 3, 8]
     assert late.version == newer.version
-    altered = tables.writer.alter(FOLDER, pin, rename={"a": "x"}, drop=[], add=[])
+    altered = tables.writer.alter(pin, rename={"a": "x"}, drop=[], add=[])
     assert ids(tables, altered) == [1, 2, 3]
-    assert ids(tables, tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[])) == [
+    assert ids(tables, tables.rewriter.rewrite(pin, drop=np.array([0]), batches=[])) == [
         2,
         3,
     ]
-    assert ids(tables, tables.writer.overwrite(FOLDER, pin, SCHEMA, [batch([6])])) == [6]
+    assert ids(tables, tables.writer.overwrite(pin, SCHEMA, [batch([6])])) == [6]
 
 
 def test_an_all_zero_newest_manifest_on_the_plain_path_is_never_read(
@@ -305,9 +301,9 @@ def test_an_all_zero_newest_manifest_on_the_plain_path_is_never_read(
     zeros = tmp_path / FOLDER / "_versions" / public_name(pin.version + 1)
     zeros.write_bytes(bytes(4096))
     assert ids(lance_tables(tmp_path, RealFiles()), pin) == [1, 2, 3]
-    later = tables.writer.append(FOLDER, pin, [batch([4])])
+    later = tables.writer.append(pin, [batch([4])])
     assert ids(tables, later) == [1, 2, 3, 4]
-    tables.names.promote(FOLDER, [pin], later)
+    tables.names.promote([pin], later)
     assert lance.dataset(str(tmp_path / FOLDER)).count_rows() == 4
 
 
@@ -320,10 +316,10 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 
-root, folder, data, text, kind = sys.argv[1:]
+root, data, text, kind = sys.argv[1:]
 pin = msgspec.json.decode(text, type=Pin)
 tables = lance_tables(Path(root), RealFiles())
-tables.reader.open(folder, pin)
+tables.reader.open(pin)
 for path in (Path(root) / data, Path(root) / pin.path):
     good = path.read_bytes()
     for at in range(len(good)):
@@ -332,14 +328,14 @@ for path in (Path(root) / data, Path(root) / pin.path):
         if path.suffix == ".manifest":
             tables = lance_tables(Path(root), RealFiles())
         try:
-            found = list(tables.reader.open(folder, pin).scan())
+            found = list(tables.reader.open(pin).scan())
         except CorruptionError as error:
             if error.path != path:
                 sys.exit(f"byte {at}: {error}")
         else:
             sys.exit(f"byte {at}: {found}")
     path.write_bytes(good)
-print(sum(b.num_rows for b in tables.reader.open(folder, pin).scan()))
+print(sum(b.num_rows for b in tables.reader.open(pin).scan()))
 """
 
 
@@ -347,9 +343,9 @@ def damaged_everywhere(tables: Tables, pin: Pin, root: Path, kind: str) -> None:
     """Damage a data file and the manifest at every byte: in a process, for Lance may abort."""
     import msgspec
 
-    data = next(f.path for f in tables.reader.files(FOLDER, pin) if "/data/" in f.path)
+    data = next(f.path for f in tables.reader.files(pin) if "/data/" in f.path)
     text = msgspec.json.encode(pin).decode()
-    command = [sys.executable, "-c", DAMAGE, str(root), FOLDER, data, text, kind]
+    command = [sys.executable, "-c", DAMAGE, str(root), data, text, kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr[-2000:]
 
@@ -368,11 +364,11 @@ def test_a_file_that_ends_at_any_byte_is_corruption_and_never_data(
 
 def test_scrub_leaves_the_checking_to_check(pin: Pin, tmp_path: Path) -> None:
     tables = lance_tables(tmp_path, RealFiles(), verify="scrub")
-    data = next(f.path for f in tables.reader.files(FOLDER, pin) if "/data/" in f.path)
+    data = next(f.path for f in tables.reader.files(pin) if "/data/" in f.path)
     with (tmp_path / data).open("ab") as file:
         file.write(b"x")
     with pytest.raises(CorruptionError):
-        tables.reader.check(FOLDER, pin)
+        tables.reader.check(pin)
     with pytest.raises(RequestError):
         lance_tables(tmp_path, RealFiles(), verify="never")
 
@@ -385,10 +381,10 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 
-root, folder, text, value = sys.argv[1:]
+root, text, value = sys.argv[1:]
 tables, pin = lance_tables(Path(root), RealFiles()), msgspec.json.decode(text, type=Pin)
 for n in range(4):
-    pin = tables.writer.append(folder, pin, [pa.record_batch({"id": [int(value)]})])
+    pin = tables.writer.append(pin, [pa.record_batch({"id": [int(value)]})])
 print(msgspec.json.encode(pin).decode())
 """
 
@@ -399,7 +395,7 @@ def test_two_processes_that_stage_the_same_versions_do_not_disturb_each_other(
     import msgspec
 
     text = msgspec.json.encode(pin).decode()
-    command = [sys.executable, "-c", STAGE, str(tmp_path), FOLDER, text]
+    command = [sys.executable, "-c", STAGE, str(tmp_path), text]
     running = [
         subprocess.Popen([*command, value], stdout=subprocess.PIPE, text=True)
         for value in ("100", "200")
@@ -413,7 +409,7 @@ def test_threads_may_stage_on_one_pin_at_once(tables: Tables, pin: Pin) -> None:
     found: dict[int, Pin] = {}
 
     def work(number: int) -> None:
-        found[number] = tables.writer.append(FOLDER, pin, [batch([number])])
+        found[number] = tables.writer.append(pin, [batch([number])])
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(10, 16)]
     for thread in threads:
@@ -426,8 +422,8 @@ def test_threads_may_stage_on_one_pin_at_once(tables: Tables, pin: Pin) -> None:
 
 
 def test_a_scan_that_is_given_up_leaves_the_table_usable(tables: Tables, pin: Pin) -> None:
-    big = tables.writer.append(FOLDER, pin, [batch(list(range(100_000)))])
-    table = tables.reader.open(FOLDER, big)
+    big = tables.writer.append(pin, [batch(list(range(100_000)))])
+    table = tables.reader.open(big)
     for positions in (False, True):
         batches = table.scan(["id"], positions=positions)
         next(batches)
@@ -442,7 +438,7 @@ def test_a_scan_that_is_given_up_leaves_the_table_usable(tables: Tables, pin: Pi
 def test_a_full_disk_is_unavailable_and_the_pin_stays_good(pin: Pin, tmp_path: Path) -> None:
     full = lance_tables(tmp_path, FullFiles())
     with pytest.raises(UnavailableError, match="no space left"):
-        full.writer.append(FOLDER, pin, [batch([4])])
+        full.writer.append(pin, [batch([4])])
     assert ids(full, pin) == [1, 2, 3]
 
 
@@ -467,15 +463,15 @@ def test_an_error_of_lance_becomes_what_the_caller_can_act_on() -> None:
 def test_a_wrong_prefilter_is_a_wrong_request(tables: Tables, pin: Pin) -> None:
     for wrong in ("id >>> 1", "nothing = 1"):
         with pytest.raises(RequestError):
-            list(tables.reader.open(FOLDER, pin).scan(prefilter=wrong))
+            list(tables.reader.open(pin).scan(prefilter=wrong))
 
 
 def test_lance_fields_are_numbered_by_name_whatever_the_order_of_the_columns(
     tables: Tables, pin: Pin
 ) -> None:
-    moved = tables.writer.alter(FOLDER, pin, rename={}, drop=["a"], add=[pa.field("c", pa.int64())])
+    moved = tables.writer.alter(pin, rename={}, drop=["a"], add=[pa.field("c", pa.int64())])
     rows = pa.record_batch({"c": [7], "b": [8], "id": [9]})
-    table = tables.reader.open(FOLDER, tables.writer.append(FOLDER, moved, [rows]))
+    table = tables.reader.open(tables.writer.append(moved, [rows]))
     assert table.take(np.array([3, 0])).to_pylist() == [
         {"id": 9, "b": 8, "c": 7},
         {"id": 1, "b": 100, "c": None},
@@ -485,10 +481,8 @@ def test_lance_fields_are_numbered_by_name_whatever_the_order_of_the_columns(
 def test_no_version_but_the_pinned_one_is_left_of_a_transaction(
     tables: Tables, pin: Pin, tmp_path: Path
 ) -> None:
-    pin = tables.rewriter.rewrite(FOLDER, pin, drop=np.array([0]), batches=[batch([4])])
-    pin = tables.writer.alter(
-        FOLDER, pin, rename={"a": "x"}, drop=["b"], add=[pa.field("n", pa.int8())]
-    )
+    pin = tables.rewriter.rewrite(pin, drop=np.array([0]), batches=[batch([4])])
+    pin = tables.writer.alter(pin, rename={"a": "x"}, drop=["b"], add=[pa.field("n", pa.int8())])
     assert list((tmp_path / pin.path).parent.iterdir()) == [tmp_path / pin.path]
     assert ids(tables, pin) == [2, 3, 4]
 
@@ -532,13 +526,13 @@ def test_versions_with_many_parts_are_not_kept_open(tmp_path: Path) -> None:
     tables = lance_tables(tmp_path, RealFiles(), open_parts_max=6)
     pins = [tables.writer.create(FOLDER, SCHEMA)]
     for number in range(6):
-        pins.append(tables.writer.append(FOLDER, pins[-1], [batch([number])], seqs=(1, 1)))
-    opened = [weakref.ref(tables.reader.open(FOLDER, pin)) for pin in pins]
+        pins.append(tables.writer.append(pins[-1], [batch([number])], seqs=(1, 1)))
+    opened = [weakref.ref(tables.reader.open(pin)) for pin in pins]
     gc.collect()
     kept = [table for table in (ref() for ref in opened) if table is not None]
     assert sum(len(table.parts) for table in kept) <= 6
-    assert tables.reader.open(FOLDER, pins[-1]) is kept[-1]
-    assert [tables.reader.open(FOLDER, pin).rows for pin in pins] == list(range(7))
+    assert tables.reader.open(pins[-1]) is kept[-1]
+    assert [tables.reader.open(pin).rows for pin in pins] == list(range(7))
 
 
 def test_a_filter_that_lance_cannot_plan_is_a_wrong_request_and_no_damage(
@@ -546,6 +540,6 @@ def test_a_filter_that_lance_cannot_plan_is_a_wrong_request_and_no_damage(
 ) -> None:
     schema = pa.schema({"id": pa.int64(), "at": pa.time64("us")})
     row = pa.record_batch({"id": [1], "at": pa.nulls(1, pa.time64("us"))}, schema=schema)
-    pin = tables.writer.append("times", tables.writer.create("times", schema), [row])
+    pin = tables.writer.append(tables.writer.create("times", schema), [row])
     with pytest.raises(RequestError, match="does not accept the filter"):
-        list(tables.reader.open("times", pin).scan(prefilter=pc.field("id") > 0))
+        list(tables.reader.open(pin).scan(prefilter=pc.field("id") > 0))

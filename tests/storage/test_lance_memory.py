@@ -29,12 +29,12 @@ schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 batch = pa.record_batch([[1]], schema=schema)
 tables = lance_tables(Path(sys.argv[1]), RealFiles())
 pin = tables.writer.create("t", schema)
-staged = [tables.writer.stage("t", pin, [batch]) for _ in range(int(sys.argv[2]))]
-pin = tables.writer.commit("t", pin, join(staged))
-pin = tables.writer.append("t", pin, [batch])
+staged = [tables.writer.stage(pin, [batch]) for _ in range(int(sys.argv[2]))]
+pin = tables.writer.commit(pin, join(staged))
+pin = tables.writer.append(pin, [batch])
 before = size("VmRSS")
 for _ in range(int(sys.argv[3])):
-    pin = tables.writer.append("t", pin, [batch])
+    pin = tables.writer.append(pin, [batch])
 print(size("VmRSS") - before)
 """
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from siltstone.errors import UnavailableError
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_tables, version_import
 from siltstone.storage.tables import promotion, staging
@@ -31,7 +31,6 @@ from siltstone.storage.tables.inventories import Inventories, check, describe
 from siltstone.storage.tables.tables import (
     INDEX_DIRECTORY,
     POSITION,
-    PRIVATE_DIRECTORY,
     BuiltSegment,
     Compacted,
     Ephemeral,
@@ -88,9 +87,9 @@ class FakeFiles:
         count = sum(batch.num_rows for batch in rows)
         return StagedFiles(count, (json.dumps([path, count]),), tuple(files), ())
 
-    def commit(
-        self, folder: str, pin: Pin | None, manifest: FakeManifest, added: Iterable[InventoryFile]
-    ) -> Pin:
+    def commit(self, on: Pin | str, manifest: FakeManifest, added: Iterable[InventoryFile]) -> Pin:
+        """Commit on a pin, or the first version in a folder."""
+        pin, folder = (None, on) if isinstance(on, str) else (on, on.folder)
         version = 1 if pin is None else pin.version + 1
         path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
         with translated(self.root / folder, is_reading=False):
@@ -108,7 +107,7 @@ class FakeReader:
     def __init__(self, data: FakeFiles) -> None:
         self._data = data
 
-    def open(self, folder: str, pin: Pin) -> FakePinned:  # the seam
+    def open(self, pin: Pin) -> FakePinned:  # the seam
         manifest = self._data.manifest(pin)
         known = self._data.inventories.live(pin.inventory, manifest.live)
 
@@ -118,13 +117,13 @@ class FakeReader:
 
         return FakePinned(pin, manifest, read, known)
 
-    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:  # the seam
+    def files(self, pin: Pin) -> list[InventoryFile]:  # the seam
         live = self._data.inventories.live(pin.inventory, self._data.manifest(pin).live)
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         return [*live.values(), manifest, *self._data.inventories.own_files(pin.inventory)]
 
-    def check(self, folder: str, pin: Pin) -> None:
-        for file in self.files(folder, pin):
+    def check(self, pin: Pin) -> None:
+        for file in self.files(pin):
             check(self._data.files, self._data.root, file)
 
 
@@ -139,11 +138,10 @@ class FakeWriter:
             for name in ("data", "_versions"):
                 self._data.files.mkdir(self._data.root / folder / name)
         ids = tuple(range(len(schema)))
-        return self._data.commit(folder, None, FakeManifest(schema, ids, len(ids), (), ()), ())
+        return self._data.commit(folder, FakeManifest(schema, ids, len(ids), (), ()), ())
 
     def stage(
         self,
-        folder: str,
         pin: Pin,
         batches: Iterable[pa.RecordBatch],
         *,
@@ -155,43 +153,41 @@ class FakeWriter:
             return StagedFiles(0, (), (), ())
         names = staging.narrowed(manifest.schema, found[0].names).names
         columns = tuple(column for column in manifest.columns if column[0] in names)
-        return replace(self._data.write(folder, manifest.schema, found[1], seqs), columns=columns)
+        return replace(
+            self._data.write(pin.folder, manifest.schema, found[1], seqs), columns=columns
+        )
 
-    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
+    def commit(self, pin: Pin, staged: StagedFiles) -> Pin:
         if not staged.rows:
             return pin
         old = self._data.manifest(pin)
         staging.refuse_unfit(staged.columns, old.columns)
-        return self._data.commit(folder, pin, _extended(old, staged), staged.files)
+        return self._data.commit(pin, _extended(old, staged), staged.files)
 
     def append(
         self,
-        folder: str,
         pin: Pin,
         batches: Iterable[pa.RecordBatch],
         *,
         seqs: tuple[int, int] | None = None,
     ) -> Pin:
-        return self.commit(folder, pin, self.stage(folder, pin, batches, seqs=seqs))
+        return self.commit(pin, self.stage(pin, batches, seqs=seqs))
 
-    def overwrite(
-        self, folder: str, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-    ) -> Pin:
-        staged = self._data.write(folder, schema, batches, None)
+    def overwrite(self, pin: Pin, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Pin:
+        staged = self._data.write(pin.folder, schema, batches, None)
         ids = tuple(range(len(schema)))
         new = _extended(FakeManifest(schema, ids, len(ids), (), ()), staged)
-        return self._data.commit(folder, pin, new, staged.files)
+        return self._data.commit(pin, new, staged.files)
 
     def alter(
         self,
-        folder: str,
         pin: Pin,
         *,
         rename: Mapping[str, str],
         drop: Sequence[str],
         add: Sequence[pa.Field],
     ) -> Pin:
-        table = self._reader.open(folder, pin)
+        table = self._reader.open(pin)
         staging.refuse_alter(table.schema, rename, drop, add)
         if not (rename or drop or add):
             return pin
@@ -209,9 +205,9 @@ class FakeWriter:
         for index, path in enumerate(table.manifest.paths):
             part = table.part(index).select(old_names).rename_columns([f.name for f, _, _ in kept])
             seqs = self._data.inventories.live(pin.inventory, [path])[path].seqs
-            staged = self._data.write(folder, schema, part.to_batches(), seqs)
+            staged = self._data.write(pin.folder, schema, part.to_batches(), seqs)
             new, files = _extended(new, staged), [*files, *staged.files]
-        return self._data.commit(folder, pin, new, files)
+        return self._data.commit(pin, new, files)
 
 
 class FakeRewriter:
@@ -221,9 +217,9 @@ class FakeRewriter:
         self._data, self._reader = data, reader
 
     def touched(
-        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+        self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
     ) -> list[tuple[int, int]]:
-        spans = self._reader.open(folder, pin).spans
+        spans = self._reader.open(pin).spans
         losing = [bool(((drop >= first) & (drop < end)).any()) for first, end in spans]
         touched = [
             span
@@ -234,7 +230,6 @@ class FakeRewriter:
 
     def rewrite(
         self,
-        folder: str,
         pin: Pin,
         *,
         drop: np.ndarray,
@@ -243,7 +238,7 @@ class FakeRewriter:
         seqs: tuple[int, int] | None = None,
         is_numbered: bool = False,  # the seam: always so
     ) -> Pin:
-        table, dropped = self._reader.open(folder, pin), np.asarray(drop, dtype=np.int64)
+        table, dropped = self._reader.open(pin), np.asarray(drop, dtype=np.int64)
         require(
             not len(dropped) or 0 <= dropped.min() <= dropped.max() < pin.rows,
             f"positions to drop lie outside the {pin.rows} rows of {pin.path}",
@@ -266,16 +261,14 @@ class FakeRewriter:
         known = self._data.inventories.live(pin.inventory, old.paths)
         inputs = [known[path] for path, t in zip(old.paths, touched, strict=True) if t]
         span = staging.span(inputs, seqs, has_more=bool(added))
-        staged = self._data.write(folder, old.schema, [*moved, *added], span)
+        staged = self._data.write(pin.folder, old.schema, [*moved, *added], span)
         stay = [index for index, is_touched in enumerate(touched) if not is_touched]
         paths, rows = (tuple(values[i] for i in stay) for values in (old.paths, old.rows))
         new = _extended(replace(old, paths=paths, rows=rows), staged)
-        return self._data.commit(folder, pin, new, staged.files)
+        return self._data.commit(pin, new, staged.files)
 
-    def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
-    ) -> Pin:
-        table = self._reader.open(folder, pin)
+    def replace(self, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles) -> Pin:
+        table = self._reader.open(pin)
         old, spans = table.manifest, set(gone)
         require(spans <= set(table.spans), f"{sorted(spans)} are not all parts of {pin.path}")
         if not spans and not staged.rows:
@@ -285,7 +278,7 @@ class FakeRewriter:
         paths = tuple(old.paths[index] for index in stay)
         rows = tuple(old.rows[index] for index in stay)
         new = _extended(replace(old, paths=paths, rows=rows), staged)
-        return self._data.commit(folder, pin, new, staged.files)
+        return self._data.commit(pin, new, staged.files)
 
 
 class FakeCompactor:
@@ -294,8 +287,8 @@ class FakeCompactor:
     def __init__(self, data: FakeFiles, reader: FakeReader) -> None:
         self._data, self._reader = data, reader
 
-    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
-        table = self._reader.open(folder, pin)
+    def compact(self, pin: Pin, within: tuple[int, int]) -> Compacted:
+        table = self._reader.open(pin)
         old = table.manifest
         chosen = [
             index
@@ -308,14 +301,12 @@ class FakeCompactor:
         rows = table.part(chosen[0]).slice(0, 0)
         rows = pa.concat_tables([rows, *(table.part(index) for index in chosen)])
         rows = rows.drop_columns(POSITION).combine_chunks()
-        staged = self._data.write(folder, old.schema, rows.to_batches(), span)
+        staged = self._data.write(pin.folder, old.schema, rows.to_batches(), span)
         inputs = tuple(json.dumps([old.paths[index], old.rows[index]]) for index in chosen)
         return Compacted(rows.num_rows, inputs, staged.fragments, staged.files)
 
-    def untouched(
-        self, folder: str, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]
-    ) -> list[bool]:
-        today, old = self._data.manifest(pin), self._reader.open(folder, planned)
+    def untouched(self, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]) -> list[bool]:
+        today, old = self._data.manifest(pin), self._reader.open(planned)
         known = set(zip(today.paths, today.rows, strict=True))
         parts = list(zip(old.manifest.paths, old.manifest.rows, old.spans, strict=True))
         return [
@@ -323,10 +314,10 @@ class FakeCompactor:
             for first, end in within
         ]
 
-    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:  # the seam
+    def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:  # the seam
         return pin
 
-    def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         if not compacted:
             return pin
         old = self._data.manifest(pin)
@@ -341,13 +332,11 @@ class FakeCompactor:
         new = replace(
             old, paths=tuple(path for path, _ in pairs), rows=tuple(rows for _, rows in pairs)
         )
-        return self._data.commit(
-            folder, pin, new, [file for item in compacted for file in item.files]
-        )
+        return self._data.commit(pin, new, [file for item in compacted for file in item.files])
 
-    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
+    def bare(self, pin: Pin, drop: Sequence[str]) -> list[tuple[int, int]]:
         """See `tables.TableCompactor.bare`: here all columns are in all files."""
-        staging.refuse_alter(self._reader.open(folder, pin).schema, {}, drop, ())
+        staging.refuse_alter(self._reader.open(pin).schema, {}, drop, ())
         return []
 
 
@@ -357,16 +346,16 @@ class FakeIndexer:
     def __init__(self, data: FakeFiles, reader: FakeReader) -> None:
         self._data, self._reader = data, reader
 
-    def build(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
-        table = self._reader.open(folder, pin)
+    def build(self, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+        table = self._reader.open(pin)
         staging.refuse_unknown(table.schema, spec.column)
         old, wanted = table.manifest, set(within)
         chosen = [index for index, span in enumerate(table.spans) if span in wanted]
         require(len(chosen) == len(wanted), f"{sorted(wanted)} are not all parts of {pin.path}")
         rows = pa.concat_tables([table.part(index).select([spec.column]) for index in chosen])
         token = self._data.token()
-        path = f"{folder}/{INDEX_DIRECTORY}/{token}/segment.arrow"
-        with translated(self._data.root / folder, is_reading=False):
+        path = f"{pin.folder}/{INDEX_DIRECTORY}/{token}/segment.arrow"
+        with translated(self._data.root / pin.folder, is_reading=False):
             self._data.files.mkdir((self._data.root / path).parent)
             self._data.files.write(self._data.root / path, _stream(rows.schema, rows.to_batches()))
             files = self._data.inventories.seal([path], None)
@@ -378,9 +367,7 @@ class FakeIndexer:
             spec.name, inputs, json.dumps({**described, "file": path}), tuple(files)
         )
 
-    def put(
-        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
-    ) -> Pin:
+    def put(self, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()) -> Pin:
         if not (built or gone):
             return pin
         old = self._data.manifest(pin)
@@ -392,7 +379,7 @@ class FakeIndexer:
                 raise InputsMovedError
             segments.append(json.dumps({**json.loads(segment.described), "covered": covered}))
         files = [file for segment in built for file in segment.files]
-        return self._data.commit(folder, pin, replace(old, segments=tuple(segments)), files)
+        return self._data.commit(pin, replace(old, segments=tuple(segments)), files)
 
 
 class FakeNames:
@@ -407,8 +394,8 @@ class FakeNames:
         with translated(where, is_reading=False):
             promotion.link(self._data.files, where, wanted, max(wanted))
 
-    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
-        where = self._data.root / folder
+    def promote(self, pins: Sequence[Pin], newest: Pin) -> None:
+        where = self._data.root / newest.folder
         wanted = {pin.version: self._data.root / pin.path for pin in (*pins, newest)}
         with translated(where, is_reading=False):
             promotion.link(self._data.files, where, wanted, newest.version)
@@ -521,7 +508,6 @@ class FakeClientViews:
 
     def overlaid(
         self,
-        folder: str,
         pin: Pin,
         *,
         drop: np.ndarray,
@@ -529,7 +515,7 @@ class FakeClientViews:
         version: int,
     ) -> Ephemeral:
         """See `tables.ClientViews.overlaid`; here its rows are written anew."""
-        made = self._rewriter.rewrite(folder, pin, drop=drop, batches=batches)
+        made = self._rewriter.rewrite(pin, drop=drop, batches=batches)
         file = InventoryFile(made.path, made.size, made.xxh3)
         own = () if made is pin else (file,)
         pin = Pin(version, made.path, made.size, made.xxh3, made.rows, "")

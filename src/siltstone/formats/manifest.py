@@ -18,6 +18,7 @@ from siltstone.formats.checked_json import CheckedJson
 from siltstone.units import require
 
 MANIFEST_FORMAT = 1
+PRIVATE_DIRECTORY = "_siltstone"
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -33,6 +34,11 @@ class Pin(msgspec.Struct, frozen=True):
     xxh3: str
     rows: int
     inventory: str
+
+    @property
+    def folder(self) -> str:
+        """The dataset's folder: `path` is `<folder>/_siltstone/<transaction>/<manifest>`."""
+        return self.path.split(f"/{PRIVATE_DIRECTORY}/")[0]
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Iterator
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Pin, Record
 from siltstone.storage.tables.tables import Listed, RootTable, Tables
@@ -63,7 +62,7 @@ def _placed(record: Record) -> Iterator[tuple[str, str, Pin]]:
         if storage is not None and storage.base is not None:
             yield name, f"{storage.folder}/base", storage.base
         elif version is not None and not catalogs.schema_of(table).key:
-            yield name, plain_folder(version.pin), version.pin
+            yield name, version.pin.folder, version.pin
 
 
 def _listed(placed: list[tuple[str, str, Pin]]) -> Iterator[Listed]:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
 from siltstone.lance_namespace.scope import LanceSnapshot
@@ -112,7 +111,7 @@ class FreshVersions:
         catalog = self._core.state().view.catalog
         with contextlib.suppress(UnavailableError, TableNotFoundError):
             newest = catalogs.version_of(catalogs.incarnation_of(catalogs.find(catalog, seen.name)))
-            is_same = newest is not None and plain_folder(newest.pin) == seen.folder
+            is_same = newest is not None and newest.pin.folder == seen.folder
             above = newest.pin.version if newest is not None and is_same else 0
             self._core.tables.names.set_aside(seen.folder, above)
 
@@ -155,7 +154,6 @@ class FreshVersions:
         self._make_room()
         overlay = reader.overlay()
         made = self._core.tables.clients.overlaid(
-            seen.folder,
             self._start(seen, reader),
             drop=overlay.shadowed,
             batches=live_batches(overlay, reader.table_schema),
@@ -178,9 +176,7 @@ class FreshVersions:
         if reader is None or base is None:
             made = writer.create(seen.folder, seen.schema)
         else:
-            made = altered(
-                writer, seen.folder, base.table.pin, base.table_schema, reader.table_schema
-            )
+            made = altered(writer, base.table.pin, base.table_schema, reader.table_schema)
         if len(self._starts) >= _STARTS_MAX:
             self._starts = {}
         self._starts[key] = made

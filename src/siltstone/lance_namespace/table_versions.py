@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
-from siltstone.engine.read.reader import Readers, plain_folder
+from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, TableDefinition, Version
@@ -93,7 +93,7 @@ def of_plain(table: TableDefinition, seq: int, own: Sequence[Pin] = ()) -> Table
     newest = own[-1] if own else committed[-1].pin if committed else None
     return TableVersions(
         name=catalogs.name_of(table, seq),
-        folder=home if newest is None else plain_folder(newest),
+        folder=home if newest is None else newest.folder,
         schema=table_schema_of(catalogs.schema_of(table, seq)).arrow,
         is_keyed=False,
         committed=committed,
@@ -201,7 +201,7 @@ def check_kept(table: TableVersions, taken: ImportedVersion, tables: TableReader
     back = set(taken.back)
     newest_first = reversed(table.versions)
     for version in sorted(newest_first, key=lambda one: one.pin.version != taken.restored):
-        back.difference_update(file.path for file in tables.files(table.folder, version.pin))
+        back.difference_update(file.path for file in tables.files(version.pin))
         if not back:
             return
     raise RequestError(

@@ -15,7 +15,6 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.write.definition_statements import DefinitionStatements
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.engine.write.transaction import EngineTransaction
@@ -156,5 +155,5 @@ def _show(core: Core, writes: PlainWrites) -> None:
     cross(Failpoint.SHOW_BEFORE_LINK)
     with suppress(UnavailableError):
         steps = writes.versions.steps
-        core.tables.names.show(plain_folder(steps[0]), steps)
+        core.tables.names.show(steps[0].folder, steps)
     cross(Failpoint.SHOW_AFTER_LINK)

@@ -231,7 +231,7 @@ class CommitHistory:
     ) -> list[pa.RecordBatch]:
         if record.commits is None:
             return []
-        opened = self._tables.open(COMMITS_FOLDER, record.commits)
+        opened = self._tables.open(record.commits)
         return list(opened.scan(list(columns), prefilter=wanted))
 
     def _flushed(self, record: Record, wanted: pc.Expression) -> list[Commit]:

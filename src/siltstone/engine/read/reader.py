@@ -32,7 +32,7 @@ from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, PinnedTable, TableReader
+from siltstone.storage.tables.tables import PinnedTable, TableReader
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +180,7 @@ class Readers:
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""
-        return self._tables.open(plain_folder(pin), pin)
+        return self._tables.open(pin)
 
     def base(self, table: TableDefinition, storage: KeyedStorage) -> Base | None:
         """Return the base of an incarnation in a record."""
@@ -188,12 +188,12 @@ class Readers:
         if pin is None:
             return None
         table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
-        return self.base_of(f"{storage.folder}/base", pin, table_schema)
+        return self.base_of(pin, table_schema)
 
-    def base_of(self, folder: str, pin: Pin, table_schema: TableSchema) -> Base:
+    def base_of(self, pin: Pin, table_schema: TableSchema) -> Base:
         """Return a base by its pin; it is opened at its first read."""
         base = Base(
-            lambda: self._tables.open(folder, pin),
+            lambda: self._tables.open(pin),
             table_schema,
             rows=pin.rows,
             index_bytes_max=self._index_bytes_max,
@@ -219,9 +219,9 @@ class Readers:
         """
         if storage.history is None or low >= high:
             return None
-        folder, pin = f"{storage.folder}/.history", storage.history
+        pin = storage.history
         return HistoryRun(
-            lambda: self._tables.open(folder, pin),
+            lambda: self._tables.open(pin),
             whole_table_schema(table).schema,
             low,
             high,
@@ -274,8 +274,3 @@ def _covers(view: View, record: Record, storage: KeyedStorage, seq: int) -> bool
         if step.id == storage.incarnation
         for version in step.versions
     )
-
-
-def plain_folder(pin: Pin) -> str:
-    """Return the folder of the dataset a pin belongs to: `<folder>/_siltstone/<txn>/<manifest>`."""
-    return pin.path.split(f"/{PRIVATE_DIRECTORY}/")[0]

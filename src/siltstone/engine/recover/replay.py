@@ -116,9 +116,7 @@ class Replayer:
             if levels is not None:
                 table = catalogs.owner_of(self.view.catalog, entry.incarnation)
                 table_schema = table_schema_of(catalogs.schema_of(table, seq))
-                base = self._readers.base_of(
-                    f"{levels.storage.folder}/base", entry.pin, table_schema
-                )
+                base = self._readers.base_of(entry.pin, table_schema)
                 self.view = with_load(self.view, entry, seq, base)
 
     def _apply_attach(self, entry: group.Attach, seq: int) -> None:

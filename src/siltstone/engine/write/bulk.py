@@ -42,13 +42,12 @@ class BulkRows:
 
     table: str
     table_schema: TableSchema
-    folder: str
     pin: Pin
     names: tuple[str, ...]
 
     def opened(self, tables: TableReader) -> PinnedTable:
         """Return the dataset."""
-        return tables.open(self.folder, self.pin)
+        return tables.open(self.pin)
 
     def keys(self, tables: TableReader) -> Iterator[pa.RecordBatch]:
         """Yield the key columns in row order, with the names of the schema."""
@@ -102,7 +101,7 @@ def unique(
         if not may_repeat:
             key = keys_at(dropped[:1])[0]
             raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(key))
-        pin = tables.rewriter.rewrite(rows.folder, rows.pin, drop=dropped, batches=())
+        pin = tables.rewriter.rewrite(rows.pin, drop=dropped, batches=())
         rows = replace(rows, pin=pin)
     return rows, every[newest]
 
@@ -148,7 +147,7 @@ def _all_differ(codes: Codes) -> bool:
 def load_part(core: Core, table: TableDefinition, incarnation: int, rows: BulkRows) -> AdvancePart:
     """Return the part that makes `rows` the first base of an incarnation without a row version."""
     entry = group.Advance(incarnation, 0, rows.pin)
-    base = core.readers.base_of(rows.folder, rows.pin, rows.table_schema)
+    base = core.readers.base_of(rows.pin, rows.table_schema)
     return AdvancePart(table.id, incarnation, 0, entry, rows.pin.rows, base)
 
 
@@ -263,9 +262,7 @@ class BulkWrites:
         if isinstance(part, AttachPart):
             return part
         table_schema, pin = table_schema_of(stage.schema), part.entry.pin
-        base = BulkRows(
-            catalogs.name_of(table), table_schema, stage.folder, pin, table_schema.codec.names
-        )
+        base = BulkRows(catalogs.name_of(table), table_schema, pin, table_schema.codec.names)
         rows, codes = restaged(self._core, base, stage.marks)
         return attach_part(self._core, table, part.incarnation, rows, codes)
 
@@ -276,10 +273,8 @@ def _each_key_once(
     """Return the rows of a job in one pin, each key once, and their codes in no order."""
     table_schema = table_schema_of(stage.schema)
     stored = _stored_names(stage, table_schema)
-    pin = core.tables.writer.commit(stage.folder, stage.pin, files)
-    rows = BulkRows(
-        name, table_schema, stage.folder, pin, tuple(stored[n] for n in table_schema.codec.names)
-    )
+    pin = core.tables.writer.commit(stage.pin, files)
+    rows = BulkRows(name, table_schema, pin, tuple(stored[n] for n in table_schema.codec.names))
     codes = [table_schema.codec.codes(batch) for batch in rows.keys(core.tables.reader)]
     order = None if stage.order_by is None else stored[stage.order_by]
     may_repeat = stage.op == "delete" or order is not None
@@ -317,6 +312,6 @@ def restaged(core: Core, rows: BulkRows, folder: str) -> tuple[BulkRows, Codes]:
             codes.append(rows.table_schema.codec.codes(batch))
             yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
 
-    pin = core.tables.writer.append(folder, core.tables.writer.create(folder, fields), renamed())
+    pin = core.tables.writer.append(core.tables.writer.create(folder, fields), renamed())
     names = tuple(history_name(column_id) for column_id in rows.table_schema.schema.key)
-    return BulkRows(rows.table, rows.table_schema, folder, pin, names), np.concatenate(codes)
+    return BulkRows(rows.table, rows.table_schema, pin, names), np.concatenate(codes)

@@ -23,7 +23,6 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
 from siltstone.formats import group
@@ -53,7 +52,7 @@ def dataset_of(table: TableDefinition) -> tuple[str, Pin | None]:
     incarnation = catalogs.incarnation_of(table)
     version = catalogs.version_of(incarnation)
     if version is not None:
-        return plain_folder(version.pin), version.pin
+        return version.pin.folder, version.pin
     return storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id), None
 
 
@@ -106,10 +105,6 @@ class PlainWrites:
         self.rows = 0
         self.is_imported = self._is_compaction = False
 
-    @property
-    def _folder(self) -> str:
-        return self.versions.folder
-
     def begin(self) -> Pin:
         """Return the version to continue from; create an empty first one if there is none."""
         return self.versions.add(self._begun())
@@ -117,16 +112,16 @@ class PlainWrites:
     def _begun(self) -> Pin:
         """As `begin`, but a version that this makes is no step yet."""
         pin, create = self.versions.pin, self._tables.writer.create
-        return pin or create(self._folder, self.table_schema.arrow)
+        return pin or create(self.versions.folder, self.table_schema.arrow)
 
     def append(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Append rows; return their number."""
         start = self._begun()
-        staged = self._tables.writer.stage(self._folder, start, batches)
+        staged = self._tables.writer.stage(start, batches)
         return self._put(self.versions.add(start), staged) if staged.rows else 0
 
-    def attach(self, folder: str, pin: Pin, staged: StagedFiles) -> int:
-        """Append rows that were staged on `pin` of the dataset in `folder`; return their number.
+    def attach(self, pin: Pin, staged: StagedFiles) -> int:
+        """Append rows that were staged on `pin`; return their number.
 
         Raises:
             SchemaMismatchError: Their columns were renamed or dropped since.
@@ -134,20 +129,20 @@ class PlainWrites:
         """
         if not staged.rows:
             return 0
-        if self.versions.pin is not None and folder != self._folder:
+        if self.versions.pin is not None and pin.folder != self.versions.folder:
             raise RequestError("the table was truncated since the rows were staged; stage again")
         if self.versions.pin is not None:
             return self._put(self.versions.pin, staged)
-        if folder == self._folder:
+        if pin.folder == self.versions.folder:
             return self._put(self.versions.add(pin), staged)
         # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
         # have moved its new incarnation.
-        self.versions.folder = folder
-        nothing = self._tables.rewriter.rewrite(folder, pin, drop=np.arange(pin.rows), batches=())
+        self.versions.folder = pin.folder
+        nothing = self._tables.rewriter.rewrite(pin, drop=np.arange(pin.rows), batches=())
         return self._put(nothing, staged)
 
     def _put(self, start: Pin, staged: StagedFiles) -> int:
-        self.versions.add(self._tables.writer.commit(self._folder, start, staged))
+        self.versions.add(self._tables.writer.commit(start, staged))
         self.rows += staged.rows
         self._did(lambda: self._put(self.begin(), staged), is_blind=True)
         return staged.rows
@@ -159,11 +154,11 @@ class PlainWrites:
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return the new number."""
         overwrite, schema = self._tables.writer.overwrite, self.table_schema.arrow
-        pin = self.versions.add(overwrite(self._folder, self.begin(), schema, batches))
+        pin = self.versions.add(overwrite(self.begin(), schema, batches))
         self.rows += pin.rows
 
         def again() -> int:
-            return self.overwrite(self._tables.reader.open(self._folder, pin).scan())
+            return self.overwrite(self._tables.reader.open(pin).scan())
 
         self._did(again, is_blind=False)
         return pin.rows
@@ -184,7 +179,7 @@ class PlainWrites:
             return
         names = {name: name for name in columns}
         prefilter = None if wanted is None else wanted.prefilter(names)
-        table = self._tables.reader.open(self._folder, self.versions.pin)
+        table = self._tables.reader.open(self.versions.pin)
         yield from table.scan(list(columns), prefilter=prefilter, positions=True)
 
     def replace(
@@ -200,13 +195,11 @@ class PlainWrites:
         pin = self.begin()
         if len(drop):
             self.versions.add(
-                self._tables.rewriter.rewrite(
-                    self._folder, pin, drop=drop, batches=batches, is_numbered=True
-                )
+                self._tables.rewriter.rewrite(pin, drop=drop, batches=batches, is_numbered=True)
             )
         else:
-            staged = self._tables.writer.stage(self._folder, pin, batches)
-            self.versions.add(self._tables.writer.commit(self._folder, pin, staged))
+            staged = self._tables.writer.stage(pin, batches)
+            self.versions.add(self._tables.writer.commit(pin, staged))
         self.rows += len(drop) + sum(batch.num_rows for batch in batches)
         self._did(again, is_blind=False)
 
@@ -228,9 +221,7 @@ class PlainWrites:
             self.begin()
         else:
             alter, pin = self._tables.writer.alter, self._with_stored(pin, change.drop)
-            self.versions.add(
-                alter(self._folder, pin, rename=change.rename, drop=change.drop, add=change.add)
-            )
+            self.versions.add(alter(pin, rename=change.rename, drop=change.drop, add=change.add))
         self._did(lambda: self.alter(table_schema, change), is_blind=False)
 
     def _with_stored(self, pin: Pin, drop: Sequence[str]) -> Pin:
@@ -239,13 +230,13 @@ class PlainWrites:
         With all columns that the version has, those that are null throughout, too: a step of its
         own, with the same rows.
         """
-        spans = self._tables.compactor.bare(self._folder, pin, drop)
-        compacted = [self._tables.compactor.compact(self._folder, pin, span) for span in spans]
+        spans = self._tables.compactor.bare(pin, drop)
+        compacted = [self._tables.compactor.compact(pin, span) for span in spans]
         return self._swap(pin, compacted) if compacted else pin
 
     def _swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        pin = self.versions.add(self._tables.compactor.ready(self._folder, pin, compacted))
-        return self.versions.add(self._tables.compactor.swap(self._folder, pin, compacted))
+        pin = self.versions.add(self._tables.compactor.ready(pin, compacted))
+        return self.versions.add(self._tables.compactor.swap(pin, compacted))
 
     def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
         """Continue from an imported version, with its columns."""
@@ -276,7 +267,7 @@ class PlainWrites:
         newest = catalogs.version_of(incarnation)
         operations, self._operations = self._operations, []
         start = None if newest is None else newest.pin
-        self.versions, self.rows = PlainVersions(self._tables, self._folder, start), 0
+        self.versions, self.rows = PlainVersions(self._tables, self.versions.folder, start), 0
         try:
             for again in operations:
                 again()

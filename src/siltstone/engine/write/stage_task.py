@@ -62,7 +62,7 @@ class Staged:
 class StageTask:
     """A bulk commit in the making (see the module); get it from `Store.stage`. Pickles.
 
-    Pieces are staged on `pin` in `folder`; `home` is the table's own folder.
+    Pieces are staged on `pin`; `home` is the table's own folder.
     `above_us` is the gc horizon of the record on which it began, `began_us` is never before it.
     """
 
@@ -77,7 +77,6 @@ class StageTask:
     order_by: str | None
     target: str
     home: str
-    folder: str
     pin: Pin
     began_us: int
     above_us: int = 0
@@ -112,7 +111,7 @@ class StageTask:
 
     def run_through(self, tables: TableWriter, rows: object) -> Staged:
         """Write one piece through the tables of an open store; see `run`."""
-        return Staged(self.job, tables.stage(self.folder, self.pin, self._conformed(rows)))
+        return Staged(self.job, tables.stage(self.pin, self._conformed(rows)))
 
     def _conformed(self, rows: object) -> Iterator[pa.RecordBatch]:
         fields = self.arrow
@@ -221,8 +220,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     levels = view.levels.get(incarnation.id)
     if levels is None:
         home, version = dataset_of(table)
-        target, folder = PLAIN, home
-        pin = version or core.tables.writer.create(folder, table_schema.arrow)
+        target, pin = PLAIN, version or core.tables.writer.create(home, table_schema.arrow)
     else:
         is_first = is_empty(levels) and not incarnation.versions and op != "delete"
         target, home = BASE if is_first else ATTACHED, levels.storage.folder
@@ -230,7 +228,7 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
         pin = core.tables.writer.create(folder, stored_fields(table_schema, target, op))
     task = StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema, op,
-        order_by, target, home, folder, pin, begun.first_us, begun.above_us, view.record.store_id,
+        order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
     )  # fmt: skip
     marks = core.root / task.marks
     with refusals(f"cannot stage in {marks}"):

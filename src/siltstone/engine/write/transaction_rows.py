@@ -189,9 +189,7 @@ class TransactionRows:
         core = self._core
         if not catalogs.schema_of(table).key:
             writes = self.plain(table)
-            return writes.attach(
-                stage.folder, stage.pin, stage.joined(core.files, core.root, staged)
-            )
+            return writes.attach(stage.pin, stage.joined(core.files, core.root, staged))
         own = self._keyed.get(table.id)
         if own is not None and own.memtable.rows:
             raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")

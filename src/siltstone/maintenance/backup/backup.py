@@ -22,7 +22,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.failpoints import Failpoint, cross
@@ -175,7 +174,7 @@ class Backuper:
         """Return all files of the snapshot but its log."""
         found: dict[str, InventoryFile] = {}
         for pin in source.pins():
-            found |= {file.path: file for file in self._tables.files(plain_folder(pin), pin)}
+            found |= {file.path: file for file in self._tables.files(pin)}
         for record in (*source.islands, source.record):
             name = str(self._manifests.path(record.number).relative_to(self._root))
             found[name] = describe(self._files, self._root, name)

@@ -28,7 +28,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Record
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Record
 from siltstone.maintenance.backup.backup import (
     FILES,
     MARKER,
@@ -40,7 +40,6 @@ from siltstone.maintenance.backup.backup import (
 from siltstone.storage.files.copying import is_there
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
 from siltstone.storage.wal.log_copy import begin_log, read_segment
 
 NUMBERS_SKIPPED = 1_000_000_000

@@ -20,7 +20,6 @@ from typing import Literal, TypeVar
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.storage.site import site_of
@@ -44,7 +43,6 @@ class CompactTask:
 
     table: str
     place: Place
-    folder: str
     pin: Pin
     within: Span
     parts: int
@@ -67,7 +65,7 @@ class CompactTask:
             UnavailableError: The file system refuses; the written files are garbage.
         """
         compactor = site_of(path, verify).tables.compactor
-        return compactor.compact(self.folder, self.pin, self.within)
+        return compactor.compact(self.pin, self.within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +159,10 @@ def _plain_tables(catalog: Catalog) -> Iterator[TableDefinition]:
 def _tasks(
     name: str, place: Place, pin: Pin, tables: TableReader, sizes: Sizes
 ) -> Iterator[CompactTask]:
-    folder = plain_folder(pin)
-    opened = tables.open(folder, pin)
+    opened = tables.open(pin)
     for group in sizes.groups(opened.spans, opened.worn):
         within = (group[0][0], group[-1][1])
-        yield CompactTask(name, place, folder, pin, within, len(group))
+        yield CompactTask(name, place, pin, within, len(group))
 
 
 def small_runs(spans: Sequence[Span], target_rows: int) -> Iterator[Sequence[Span]]:
@@ -280,15 +277,14 @@ def fitting_of(
     """Return the pins with the fitting tasks applied, and these tasks."""
     pins: dict[Place, Pin] = {}
     fitting: list[Finished] = []
+
+    def swap(on: Pin, some: Sequence[Finished]) -> Pin:
+        return tables.swap(on, [one.result for one in some])
+
     for place, items in by_place(finished).items():
         pin = pin_at(now, place)
         if pin is None:
             continue  # dropped or truncated meanwhile: nothing is left to do
-        folder = items[0].task.folder
-
-        def swap(on: Pin, some: Sequence[Finished], folder: str = folder) -> Pin:
-            return tables.swap(folder, on, [one.result for one in some])
-
         pins[place], fits = put_fitting(pin, items, swap)
         fitting += fits
     return pins, fitting

@@ -24,7 +24,6 @@ from itertools import compress, groupby
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import BusyError, RequestError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, Record
@@ -239,7 +238,7 @@ class Optimizer:
     ) -> tuple[Optimized, list[Finished]]:
         """Run tasks and publish; return what was done, and what is left to the owner."""
         tables = tuple(sorted({task.table for task in tasks}))
-        inputs = tuple(f"{task.folder}[{task.within[0]}:{task.within[1]}]" for task in tasks)
+        inputs = tuple(f"{task.pin.folder}[{task.within[0]}:{task.within[1]}]" for task in tasks)
         with self._jobs.begin(_KIND, tables, inputs, above_us=record.gc_horizon_us) as job:
             try:
                 done, left = self._run(record, tasks, order, job)
@@ -299,9 +298,7 @@ class Optimizer:
                 pin = plain_pin(now, place[0]) if some[0].is_plain else pin_at(record, place)
                 if pin is not None:
                     within = [task.within for task in some]
-                    is_kept = self._tables.compactor.untouched(
-                        some[0].folder, pin, some[0].pin, within
-                    )
+                    is_kept = self._tables.compactor.untouched(pin, some[0].pin, within)
                     found += compress(some, is_kept)
         return found
 
@@ -386,7 +383,7 @@ class Optimizer:
         pin = plain_pin(catalog, one.task.place[0])
         if pin is None:
             return False
-        named = {file.path for file in self._tables.reader.files(plain_folder(pin), pin)}
+        named = {file.path for file in self._tables.reader.files(pin)}
         return named.issuperset(file.path for file in one.result.files)
 
     def _advanced(self, finished: Sequence[Finished], job: Job) -> Optimized:
@@ -413,7 +410,7 @@ class Optimizer:
         return run
 
     def _compact(self, task: CompactTask) -> Compacted:
-        return self._tables.compactor.compact(task.folder, task.pin, task.within)
+        return self._tables.compactor.compact(task.pin, task.within)
 
     def _publish(
         self, record: Record, finished: Sequence[Finished], job: Job, attempts: int

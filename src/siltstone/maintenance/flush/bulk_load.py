@@ -140,9 +140,9 @@ class _Bulk:
                 codes.append(self.table_schema.codec.codes(batch))
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
 
-        pin = tables.writer.append(folder, tables.writer.create(folder, fields), stored())
+        pin = tables.writer.append(tables.writer.create(folder, fields), stored())
         name = catalogs.name_of(self.table)
-        written = BulkRows(name, self.table_schema, folder, pin, names)
+        written = BulkRows(name, self.table_schema, pin, names)
         return unique(tables, written, codes, may_repeat=self.may_repeat)
 
     def _submit(self, number: int, read_seq: int | None, part: AdvancePart | AttachPart) -> Receipt:

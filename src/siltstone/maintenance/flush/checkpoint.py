@@ -63,7 +63,6 @@ class _Flushed:
     """The rows of one incarnation that a flush wrote, still to be put on the history of the day."""
 
     incarnation: int
-    folder: str
     table_schema: TableSchema
     base_pin: Pin
     staged: StagedFiles
@@ -235,30 +234,26 @@ class Checkpointer:
         table = catalogs.owner_of(catalog, incarnation)
         table_schema = whole_table_schema(table)  # dropped columns too: older seqs show them
         storage = self._committer.state.view.levels[incarnation].storage
-        folder = f"{storage.folder}/.history"
         pin = storage.history
         if pin is None:
-            pin = self._tables.create(folder, history_schema(table_schema.schema))
+            schema = history_schema(table_schema.schema)
+            pin = self._tables.create(f"{storage.folder}/.history", schema)
         else:
-            pin = self._widened(folder, pin, storage, table_schema)
+            pin = self._widened(pin, storage, table_schema)
         for source in sources:
             if isinstance(source, Memtable):
                 source.settle()
         seqs = (sources[0].first_seq, sources[-1].last_seq)
-        staged = self._tables.stage(folder, pin, _history_batches(sources, table_schema), seqs=seqs)
-        return _Flushed(incarnation, folder, table_schema, pin, staged)
+        staged = self._tables.stage(pin, _history_batches(sources, table_schema), seqs=seqs)
+        return _Flushed(incarnation, table_schema, pin, staged)
 
-    def _widened(
-        self, folder: str, pin: Pin, storage: KeyedStorage, table_schema: TableSchema
-    ) -> Pin:
+    def _widened(self, pin: Pin, storage: KeyedStorage, table_schema: TableSchema) -> Pin:
         """History is only ever widened: a dropped column stays, under its id."""
         has = set(storage.history_columns)
         missing = [c for c in table_schema.schema.columns if c.id not in has]
         if not missing:
             return pin
-        return self._tables.alter(
-            folder, pin, rename={}, drop=[], add=[history_field(c) for c in missing]
-        )
+        return self._tables.alter(pin, rename={}, drop=[], add=[history_field(c) for c in missing])
 
     def _flush_commits(self, sealed: Sequence[Generation]) -> tuple[Pin, StagedFiles]:
         pin = self._committer.state.view.record.commits
@@ -266,7 +261,7 @@ class Checkpointer:
             pin = self._tables.create(COMMITS_FOLDER, COMMITS_SCHEMA)
         batches = (generation.log.to_batch() for generation in sealed)
         return pin, self._tables.stage(
-            COMMITS_FOLDER, pin, batches, seqs=(sealed[0].log.first, sealed[-1].last_seq)
+            pin, batches, seqs=(sealed[0].log.first, sealed[-1].last_seq)
         )
 
     # publish
@@ -294,9 +289,7 @@ class Checkpointer:
                 wal_floor=last.segment_end,
                 catalog=catalog,
                 keyed=_stored(view, record, catalog, last.last_seq, self._pins(record, flushed)),
-                commits=self._tables.commit(
-                    COMMITS_FOLDER, record.commits or commits[0], commits[1]
-                ),
+                commits=self._tables.commit(record.commits or commits[0], commits[1]),
             )
             cross(Failpoint.FLUSH_BEFORE_PUBLISH)
             return changed
@@ -311,9 +304,9 @@ class Checkpointer:
             old = stored.get(item.incarnation)
             pin, columns = item.base_pin, [c.id for c in item.table_schema.schema.columns]
             if old is not None and old.history is not None:
-                pin = self._widened(item.folder, old.history, old, item.table_schema)
+                pin = self._widened(old.history, old, item.table_schema)
                 columns = [*old.history_columns, *columns]
-            pin = self._tables.commit(item.folder, pin, item.staged)
+            pin = self._tables.commit(pin, item.staged)
             pins[item.incarnation] = _Histories(pin, tuple(dict.fromkeys(columns)))
         return pins
 

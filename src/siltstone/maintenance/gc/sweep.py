@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
-from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Catalog, Pin, Record, TableDefinition
 from siltstone.storage.files.files import Files, is_temporary, names_in
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
@@ -32,7 +31,6 @@ from siltstone.storage.tables.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of
 from siltstone.storage.tables.tables import (
     INDEX_DIRECTORY,
-    PRIVATE_DIRECTORY,
     ExternalTables,
     TableReader,
 )
@@ -92,7 +90,7 @@ def home_of(table: TableDefinition) -> str:
     step = catalogs.incarnation_of(table)
     newest = catalogs.version_of(step)
     if newest is not None:
-        return plain_folder(newest.pin)
+        return newest.pin.folder
     return storage_folder(catalogs.name_of(table, step.seq), step.id)
 
 
@@ -113,7 +111,7 @@ def needed(tables: TableReader, pins: Mapping[str, Pin]) -> set[str]:
     Raises:
         CorruptionError: A pin cannot be read, so its files are not known.
     """
-    files = (tables.files(plain_folder(pin), pin) for pin in pins.values())
+    files = (tables.files(pin) for pin in pins.values())
     return {file.path for some in files for file in some}
 
 

@@ -34,7 +34,6 @@ import msgspec
 import numpy as np
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, Tag
@@ -68,7 +67,6 @@ TICK_S = 0.05
 CENSUSES_MAX = 16
 PROMOTIONS_MAX = 8
 CONDEMNED = "the record of a job that died before the grace period"
-_COMMITS = "commits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +293,7 @@ class Vacuum:
         found = retention.trimmed(record, needs)
         keyed = tuple(self._without_old_rows(storage) for storage in found.keyed)
         lowest = min([needs.bound, *needs.tags])
-        commits = record.commits and self._without(_COMMITS, record.commits, "seq", lowest - 1)
+        commits = record.commits and self._without(record.commits, "seq", lowest - 1)
         if found is record and keyed == record.keyed and commits == record.commits:
             return record
         return msgspec.structs.replace(found, keyed=keyed, commits=commits)
@@ -303,30 +301,27 @@ class Vacuum:
     def _without_old_rows(self, storage: KeyedStorage) -> KeyedStorage:
         if storage.history is None or not storage.history_from:
             return storage
-        folder = f"{storage.folder}/.history"
-        pin = self._without(folder, storage.history, SEQ_COLUMN, storage.history_from)
+        pin = self._without(storage.history, SEQ_COLUMN, storage.history_from)
         return msgspec.structs.replace(storage, history=pin)
 
-    def _without(self, folder: str, pin: Pin, column: str, upto: int) -> Pin:
+    def _without(self, pin: Pin, column: str, upto: int) -> Pin:
         """Drop the data files whose rows all have a seq <= `upto`.
 
         Only whole files: the other rows of a file would move behind those of later seqs.
         """
-        spans = [
-            file.seqs for file in self._tables.reader.files(folder, pin) if file.seqs is not None
-        ]
+        spans = [file.seqs for file in self._tables.reader.files(pin) if file.seqs is not None]
         below = [high for _, high in spans if high <= upto]
         if not below:
             return pin
         last = max(below)
         if any(low <= last < high for low, high in spans):
             return pin
-        opened = self._tables.reader.open(folder, pin)
+        opened = self._tables.reader.open(pin)
         dropped = [np.zeros(0, np.int64)]
         for batch in opened.scan([column], seqs=(-1, last), positions=True):
             is_old = batch.column(column).to_numpy() <= last
             dropped.append(batch.column(POSITION).to_numpy()[is_old])
-        return self._tables.rewriter.rewrite(folder, pin, drop=np.concatenate(dropped), batches=())
+        return self._tables.rewriter.rewrite(pin, drop=np.concatenate(dropped), batches=())
 
     # deleting
 
@@ -417,7 +412,7 @@ class Vacuum:
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
         ages = self._ages(records, gc_horizon_us, grace_s)
-        folders = {plain_folder(pin) for pin in pins.values()} | homes(catalog)
+        folders = {pin.folder for pin in pins.values()} | homes(catalog)
         by_path = named_by_path(self._tables.external, sorted(folders))
         return sweep.garbage(reachable, doomed, ages, by_path)
 
@@ -438,14 +433,14 @@ class Vacuum:
             public = self._root / folder / "_versions"
             is_hit = any(file.path.startswith(f"{folder}/_siltstone/") for file in garbage)
             if is_hit and self._files.is_dir(public) and self._files.list(public):
-                self._promote_again(folder, pins)
+                self._promote_again(pins)
 
-    def _promote_again(self, folder: str, pins: Sequence[Pin]) -> None:
+    def _promote_again(self, pins: Sequence[Pin]) -> None:
         """Promote; a merge that promotes at once takes away what it does not know of."""
         for _ in range(PROMOTIONS_MAX - 1):
             with contextlib.suppress(UnavailableError):
-                return self._tables.names.promote(folder, pins, pins[-1])
-        return self._tables.names.promote(folder, pins, pins[-1])
+                return self._tables.names.promote(pins, pins[-1])
+        return self._tables.names.promote(pins, pins[-1])
 
     # looking only
 

@@ -64,7 +64,6 @@ class IndexTask:
 
     table: str
     incarnation: int
-    folder: str
     pin: Pin
     spec: IndexSpec
     within: tuple[Span, ...]
@@ -149,7 +148,7 @@ def tasks_of(
     only indexes that lack `LAG_SHARE` of the rows, and no first index on the key.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
-    name, folder = catalogs.name_of(table), f"{storage.folder}/base"
+    name = catalogs.name_of(table)
     for spec in wanted(record, table, storage, opened):
         mine = [segment for segment in opened.segments if segment.index == spec.name]
         lacking = _lacking(spans, mine)
@@ -160,7 +159,7 @@ def tasks_of(
         dead = tuple(segment.id for segment in mine if not segment.covered)
         if 2 * lag >= opened.rows or len(mine) - len(dead) >= SEGMENTS_MAX:
             lacking, dead = spans, tuple(segment.id for segment in mine)
-        yield IndexTask(name, storage.incarnation, folder, opened.pin, spec, lacking, dead)
+        yield IndexTask(name, storage.incarnation, opened.pin, spec, lacking, dead)
 
 
 def unwanted(
@@ -187,7 +186,7 @@ def statuses(
     names = {column.id: column.name for column in schema.columns}
     opened = None
     if storage is not None and storage.base is not None:
-        opened = tables.open(f"{storage.folder}/base", storage.base)
+        opened = tables.open(storage.base)
     segments, spans = ((), ()) if opened is None else (opened.segments, opened.spans)
 
     def status(

@@ -207,7 +207,7 @@ class Indexer:
                 continue
             if is_urgent and _has_none(record, table, storage.base):
                 continue
-            opened = self._tables.reader.open(f"{storage.folder}/base", storage.base)
+            opened = self._tables.reader.open(storage.base)
             lagging = tasks_of(record, table, storage, opened, is_urgent=is_urgent)
             tasks = tuple(task for task in lagging if _key(task) not in hopeless)
             if tasks or unwanted(record, table, storage, opened):
@@ -220,7 +220,7 @@ class Indexer:
         cross(Failpoint.INDEX_AFTER_PLAN)
         names = tuple(sorted({place.name for place in places}))
         tasks = [task for place in places for task in place.tasks]
-        inputs = tuple(f"{task.folder}:{task.spec.column}" for task in tasks)
+        inputs = tuple(f"{task.pin.folder}:{task.spec.column}" for task in tasks)
         with self._jobs.begin(_KIND, names, inputs, above_us=record.gc_horizon_us) as job:
             cross(Failpoint.INDEX_BEFORE_BUILD)
             built = list(self._built(tasks, hopeless))
@@ -232,9 +232,9 @@ class Indexer:
     def _built(self, tasks: Sequence[IndexTask], hopeless: set[str]) -> Iterator[_Built]:
         for task in tasks:
             try:
-                segment = self._tables.indexer.build(task.folder, task.pin, task.spec, task.within)
+                segment = self._tables.indexer.build(task.pin, task.spec, task.within)
             except RequestError as error:  # of its values: too few to train on, for one
-                _log.warning("no index %s over %s: %s", task.spec.name, task.folder, error)
+                _log.warning("no index %s over %s: %s", task.spec.name, task.pin.folder, error)
                 hopeless.add(_key(task))
             else:
                 yield _Built(task, segment)
@@ -284,8 +284,7 @@ class Indexer:
         if storage is None or storage.base is None:
             return None  # dropped or truncated meanwhile: nothing is left to do
         table = catalogs.owner_of(now.catalog, storage.incarnation)
-        folder = f"{storage.folder}/base"
-        opened = self._tables.reader.open(folder, storage.base)
+        opened = self._tables.reader.open(storage.base)
         names = {spec.name for spec in wanted(now, table, storage, opened)}
         gone = unwanted(now, table, storage, opened)
         mine = [
@@ -296,7 +295,7 @@ class Indexer:
 
         def put(on: Pin, some: Sequence[_Built]) -> Pin:
             old = [*gone, *(number for one in some for number in one.task.gone)]
-            return self._tables.indexer.put(folder, on, [one.segment for one in some], old)
+            return self._tables.indexer.put(on, [one.segment for one in some], old)
 
         pin, fits = put_fitting(storage.base, mine, put)
         fitting += fits

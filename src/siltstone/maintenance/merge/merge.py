@@ -23,7 +23,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader, Overlay
-from siltstone.engine.read.reader import Readers, plain_folder
+from siltstone.engine.read.reader import Readers
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
@@ -87,8 +87,8 @@ class Promoter:
         """Show the kept bases and plain versions to readers of the plain path; idempotent."""
         manifests = self.site.manifests
         kept = existing(manifests, (n for n in manifests.numbers() if n < record.number))
-        for folder, pins in shown_pins([*kept, record]).items():
-            self.site.tables.names.promote(folder, pins, pins[-1])
+        for pins in shown_pins([*kept, record]).values():
+            self.site.tables.names.promote(pins, pins[-1])
 
 
 class Merger:
@@ -178,12 +178,11 @@ class Merger:
         cross(Failpoint.MERGE_AFTER_PLAN)
         pin = self._base(table, storage, table_schema, overlay)
         if pin is not None and (overlay.rows or len(overlay.shadowed)):
-            folder, drop = f"{storage.folder}/base", np.sort(overlay.shadowed)
+            drop = np.sort(overlay.shadowed)
             if execute is not None:
-                pin = self._shared_out(folder, pin, table_schema, overlay, drop, execute)
+                pin = self._shared_out(pin, table_schema, overlay, drop, execute)
             else:
                 pin = self._tables.rewriter.rewrite(
-                    folder,
                     pin,
                     drop=drop,
                     batches=live_batches(overlay, table_schema),
@@ -196,7 +195,6 @@ class Merger:
 
     def _shared_out(
         self,
-        folder: str,
         pin: Pin,
         table_schema: TableSchema,
         overlay: Overlay,
@@ -205,13 +203,13 @@ class Merger:
     ) -> Pin:
         """Have the rows written by tasks; the pin that they make is that of a rewrite."""
         gone = self._tables.rewriter.touched(
-            folder, pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
+            pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
         )
-        tasks = [*survivors(folder, pin, table_schema, gone, drop)]
+        tasks = [*survivors(pin, table_schema, gone, drop)]
         for level in overlay.levels:
             assert isinstance(level.source, HistoryRun)  # a merge reads what is flushed
-            tasks += live_rows(folder, pin, table_schema, level.source, level.ordinals)
-        return self._tables.rewriter.replace(folder, pin, gone, join([*execute(tasks)]))
+            tasks += live_rows(pin, table_schema, level.source, level.ordinals)
+        return self._tables.rewriter.replace(pin, gone, join([*execute(tasks)]))
 
     def _base(
         self,
@@ -221,13 +219,13 @@ class Merger:
         overlay: Overlay,
     ) -> Pin | None:
         """Return the base to rewrite, with the columns of `table_schema`; None if it is empty."""
-        folder = f"{storage.folder}/base"
         if storage.base is None:
-            return self._tables.writer.create(folder, table_schema.arrow) if overlay.rows else None
+            create, folder = self._tables.writer.create, f"{storage.folder}/base"
+            return create(folder, table_schema.arrow) if overlay.rows else None
         if storage.base_schema == table_schema.id:
             return storage.base
         old = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
-        return altered(self._tables.writer, folder, storage.base, old, table_schema)
+        return altered(self._tables.writer, storage.base, old, table_schema)
 
 
 def candidates(
@@ -289,17 +287,17 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
     return storage == storage.with_base_of(item.storage)
 
 
-def altered(tables: TableWriter, folder: str, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
+def altered(tables: TableWriter, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
     """Rename, drop and add a pin's columns by id; through free names, so that two may swap."""
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]
     moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
     if drop or moved:
         aside = {name: f"_{column_id}" for column_id, name in moved.items()}
-        pin = tables.alter(folder, pin, rename=aside, drop=drop, add=[])
+        pin = tables.alter(pin, rename=aside, drop=drop, add=[])
     added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
     back = {f"_{column_id}": new.names[column_id] for column_id in moved}
     if back or added:
-        pin = tables.alter(folder, pin, rename=back, drop=[], add=added)
+        pin = tables.alter(pin, rename=back, drop=[], add=added)
     return pin
 
 
@@ -332,7 +330,7 @@ def shown_pins(records: Iterable[Record]) -> dict[str, list[Pin]]:
     """Return per folder the base pins and plain versions that records name, in their order."""
     found: dict[str, dict[str, Pin]] = {}
     for pin in (pin for record in records for pin in _shown(record)):
-        pins = found.setdefault(plain_folder(pin), {})
+        pins = found.setdefault(pin.folder, {})
         pins.pop(pin.path, None)
         pins[pin.path] = pin
     return {folder: list(pins.values()) for folder, pins in found.items()}

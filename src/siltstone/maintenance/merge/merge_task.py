@@ -32,9 +32,7 @@ class MergeTask:
     columns that the source lacks are null.
     """
 
-    folder: str
     pin: Pin
-    source_folder: str
     source: Pin
     within: tuple[int, int]
     kept: bytes
@@ -51,7 +49,7 @@ class MergeTask:
 
     def run_on(self, tables: Tables) -> StagedFiles:
         """Run the task with open tables."""
-        return tables.writer.stage(self.folder, self.pin, self._rows(tables))
+        return tables.writer.stage(self.pin, self._rows(tables))
 
     def _rows(self, tables: Tables) -> Iterator[pa.RecordBatch]:
         names = [stored for stored, _ in self.columns]
@@ -59,7 +57,7 @@ class MergeTask:
         bits = np.frombuffer(self.kept, np.uint8)
         mask = np.unpackbits(bits, count=self.within[1] - self.within[0]).view(bool)
         start = 0
-        opened = tables.reader.open(self.source_folder, self.source)
+        opened = tables.reader.open(self.source)
         for batch in opened.scan(names, within=self.within):
             end = start + batch.num_rows
             kept = batch.filter(pa.array(mask[start:end]))
@@ -72,7 +70,6 @@ Execute = Callable[[Sequence[MergeTask]], Iterable[StagedFiles]]
 
 
 def survivors(
-    folder: str,
     pin: Pin,
     table_schema: TableSchema,
     gone: Sequence[tuple[int, int]],
@@ -85,26 +82,23 @@ def survivors(
         mask = np.ones(end - first, bool)
         mask[drop[low:high] - first] = False
         if mask.any():
-            yield MergeTask(folder, pin, folder, pin, (first, end), _bits(mask), columns)
+            yield MergeTask(pin, pin, (first, end), _bits(mask), columns)
 
 
 def live_rows(
-    folder: str, pin: Pin, table_schema: TableSchema, run: HistoryRun, ordinals: np.ndarray
+    pin: Pin, table_schema: TableSchema, run: HistoryRun, ordinals: np.ndarray
 ) -> Iterator[MergeTask]:
     """Plan the rows of un-merged history at `ordinals` (ascending)."""
     source, positions = run.table, run.positions_of(ordinals)
     has = set(source.schema.names)
     ids = {column.name: history_name(column.id) for column in table_schema.schema.columns}
     columns = tuple((stored, name) for name, stored in ids.items() if stored in has)
-    source_folder = folder.removesuffix("base") + ".history"
     for first, end in _grouped(source.spans):
         low, high = positions.searchsorted((first, end))
         if low < high:
             mask = np.zeros(end - first, bool)
             mask[positions[low:high] - first] = True
-            yield MergeTask(
-                folder, pin, source_folder, source.pin, (first, end), _bits(mask), columns
-            )
+            yield MergeTask(pin, source.pin, (first, end), _bits(mask), columns)
 
 
 def _grouped(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Record, TableDefinition
@@ -70,7 +69,7 @@ def external_versions_of(
             its name.
         logged: The folders in frames above the record, since the last checkpoint.
     """
-    folders = {plain_folder(pin) for pin in distinct(pins_of(record)).values()}
+    folders = {pin.folder for pin in distinct(pins_of(record)).values()}
     for folder in sorted({*folders, *logged, *homes(record.catalog)}):
         for version in external.versions(folder):
             yield folder, version
@@ -148,9 +147,9 @@ class Adopter:
             reason = "is keyed: read the version with Lance, and upsert its rows"
             raise RequestError(f"{catalogs.name_of(table)} {reason}")
         pins = [version.pin for version in catalogs.incarnation_of(table).versions]
-        folders = sorted({home_of(table), *(plain_folder(pin) for pin in pins)})
+        folders = sorted({home_of(table), *(pin.folder for pin in pins)})
         read = self._tables.reader.files
-        live = {file.path for pin in pins[-1:] for file in read(plain_folder(pin), pin)}
+        live = {file.path for pin in pins[-1:] for file in read(pin)}
         found = [
             (folder, each)
             for folder in folders

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
@@ -56,7 +55,7 @@ class Integrity:
         """
         damage = self.damage(pin)
         try:
-            files = self._tables.files(plain_folder(pin), pin) if damage else ()
+            files = self._tables.files(pin) if damage else ()
         except UNREADABLE:
             return {}
         return {f.path: damage[f.path] for f in files if f.path in damage and self._is_spare(f)}
@@ -76,7 +75,7 @@ class Integrity:
 
     def _damage(self, pin: Pin) -> Damage:
         try:
-            files = self._tables.files(plain_folder(pin), pin)
+            files = self._tables.files(pin)
         except UNREADABLE as error:
             return {relative(self._root, getattr(error, "path", pin.path)): str(error)}
         looked = {file.path: self._look(file) for file in files}

@@ -146,9 +146,7 @@ class Repairer:
         found: dict[int, KeyedStorage] = {}
         for storage in storages:
             assert storage.base is not None
-            pin = self._tables.indexer.put(
-                f"{storage.folder}/base", storage.base, (), sorted(rotten)
-            )
+            pin = self._tables.indexer.put(storage.base, (), sorted(rotten))
             found[storage.incarnation] = msgspec.structs.replace(storage, base=pin)
         return found
 
@@ -158,12 +156,11 @@ class Repairer:
         The base as of seq 0 is just that. Without a version above them, readers of the plain path
         would take an older one for the newest.
         """
-        folder = f"{storage.folder}/base"
         table = catalogs.owner_of(record.catalog, storage.incarnation)
         table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
         for pin in self._bases(storage.incarnation):
             with contextlib.suppress(CorruptionError):
-                empty = self._tables.writer.overwrite(folder, pin, table_schema.arrow, ())
+                empty = self._tables.writer.overwrite(pin, table_schema.arrow, ())
                 return msgspec.structs.replace(storage, base=empty, merged_seq=0)
         return _without_base(storage)
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from siltstone.engine.read.reader import plain_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats import manifest
 from siltstone.formats.frame import Frame
@@ -207,7 +206,7 @@ class Planner:
                 plan.items.append(Item(kept_of(path) or path, wrong))
                 plan.add(path, wrong, "moved to quarantine; the file at its public name is whole")
             if spare:
-                plan.united.add(plain_folder(pin))
+                plan.united.add(pin.folder)
                 self._integrity.heal(spare)
 
     def _plan_newest(self) -> None:
@@ -234,7 +233,7 @@ class Planner:
             if number in ours:
                 plan.cured.update(self._damage(ours[number]))
         pins = distinct(pin for record in records.values() for pin in pins_of(record))
-        for folder in sorted({plain_folder(pin) for pin in pins.values()}):
+        for folder in sorted({pin.folder for pin in pins.values()}):
             self._plan_links(folder, pins)
 
     def _above_all_jobs(self, record: Record) -> Record:

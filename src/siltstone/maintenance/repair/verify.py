@@ -32,7 +32,7 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.filter.pushed import is_pushable
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.reader import Readers, plain_folder
+from siltstone.engine.read.reader import Readers
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.formats.schema import SEQ_COLUMN
@@ -289,7 +289,7 @@ class Verifier:
         with lease:
             found = list(named_by(frames))
             self._pins(found, tally)
-            return {*map(plain_folder, found), *created_by(frames)}
+            return {*(pin.folder for pin in found), *created_by(frames)}
 
     def _drift(self, record: Record, logged: Collection[str], tally: _Tally) -> None:
         tally.say("drift")
@@ -333,7 +333,7 @@ class Verifier:
         if storage.history is None:
             return
         folder, last = f"{storage.folder}/.history", 0
-        for batch in self._tables.reader.open(folder, storage.history).scan():
+        for batch in self._tables.reader.open(storage.history).scan():
             seqs = batch.column(SEQ_COLUMN).to_numpy()
             tally.rows += len(seqs)
             if len(seqs) and (seqs[0] < last or (np.diff(seqs) < 0).any()):
@@ -347,7 +347,7 @@ class Verifier:
             return
         folder = f"{storage.folder}/base"
         table_schema = table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
-        opened = self._tables.reader.open(folder, storage.base)
+        opened = self._tables.reader.open(storage.base)
         names = list(table_schema.codec.names)
         parts = [table_schema.codec.codes(batch) for batch in opened.scan(names)]
         codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)

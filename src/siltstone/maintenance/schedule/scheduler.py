@@ -356,7 +356,7 @@ def unmerged_index_bytes(view: View) -> int:
 def wants_optimize(view: View, tables: TableReader, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
     """Return whether a history has so many small parts that an optimize should join them."""
     return any(
-        has_many_small(tables.open(f"{s.folder}/.history", s.history).spans, parts_max)
+        has_many_small(tables.open(s.history).spans, parts_max)
         for s in view.record.keyed
         if s.history is not None
     )
@@ -386,7 +386,7 @@ class KeyWatch:
             for storage in view.record.keyed
             if storage.base is not None
             and storage.base.rows > max(self._rows_max, KEY_ROWS_MIN)
-            and lacks_key(tables.open(f"{storage.folder}/base", storage.base))
+            and lacks_key(tables.open(storage.base))
         }
         fresh, self._told = lacking - self._told, lacking
         return bool(fresh)

@@ -9,7 +9,6 @@ from pathlib import Path
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.read.reader import plain_folder
 from siltstone.engine.read.view import State, View
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
@@ -237,8 +236,8 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
         if levels is not None:
             base = 0 if levels.base is None else levels.base.rows
             stored, unmerged = levels.storage, sum(_rows(source) for source in levels.sources)
-            parts = _parts(tables, f"{stored.folder}/base", stored.base)
-            more = _parts(tables, f"{stored.folder}/.history", stored.history)
+            parts = _parts(tables, stored.base)
+            more = _parts(tables, stored.history)
             indexes = tuple(statuses(view.record, table, stored, tables))
             yield TableStatus(name, True, base, unmerged, stored.merged_seq, parts, more, indexes)
         else:
@@ -246,12 +245,12 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
             if version is None:
                 yield TableStatus(name, False, 0, 0, 0, 0, 0)
             else:
-                parts = _parts(tables, plain_folder(version.pin), version.pin)
+                parts = _parts(tables, version.pin)
                 yield TableStatus(name, False, version.pin.rows, 0, version.seq, parts, 0)
 
 
-def _parts(tables: TableReader, folder: str, pin: Pin | None) -> int:
-    return 0 if pin is None else len(tables.open(folder, pin).spans)
+def _parts(tables: TableReader, pin: Pin | None) -> int:
+    return 0 if pin is None else len(tables.open(pin).spans)
 
 
 def _rows(source: object) -> int:

@@ -23,7 +23,7 @@ from siltstone.engine.levels.chunk import NOTHING
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import known_columns
-from siltstone.engine.read.reader import PlainReader, Reader, plain_folder
+from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin, Record
 from siltstone.maintenance.gc.sweep import pins_of
@@ -96,10 +96,8 @@ class TaskFiles:
         dropped: Positions | None = None,
     ) -> PinnedRows:
         """Return rows of the parts [first, end)."""
-        folder, records = plain_folder(pin), numbers(self.lease)
-        return PinnedRows(
-            folder, pin, first, end, kept, dropped, self.stored, records, self.is_named
-        )
+        records = numbers(self.lease)
+        return PinnedRows(pin, first, end, kept, dropped, self.stored, records, self.is_named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,6 @@ class PinnedRows:
     `records` are leased while reading; `is_named`: they name the pin, so its files exist.
     """
 
-    folder: str
     pin: Pin
     first: int
     end: int
@@ -180,7 +179,7 @@ class ScanTask:
         source, wanted = self.source, filter_of(self.filter, self.fields)
         leases = [self._leased(manifests, number) for number in source.records]
         with self._expiring(manifests, tables, source):
-            opened = tables.open(source.folder, source.pin)
+            opened = tables.open(source.pin)
             batches = source.scan(opened, self.fields, wanted)
         expiring = self._expiring(manifests, tables, source)
         return self._shown(batches, wanted, expiring, leases)
@@ -228,7 +227,7 @@ class ScanTask:
 
 def _is_gone(tables: TableReader, source: PinnedRows) -> bool:
     try:
-        tables.check(source.folder, source.pin)
+        tables.check(source.pin)
     except CorruptionError as error:
         return isinstance(error.__cause__, FileNotFoundError)
     return False

@@ -95,9 +95,9 @@ class TableRoutes:
             newest, lengths, nbytes = seen.newest, list[int](), 0
             if newest is not None:
                 tables = self._served.parts.core.tables.reader
-                spans = tables.open(seen.folder, newest.pin).spans
+                spans = tables.open(newest.pin).spans
                 lengths = [end - first for first, end in spans]
-                nbytes = sum(file.size for file in tables.files(seen.folder, newest.pin))
+                nbytes = sum(file.size for file in tables.files(newest.pin))
             fragments, indexes = _fragments(lengths), self._indexes(name)
             found = bodies.TableStatsAnswer(nbytes, rows, indexes, fragments)
             return Reply(found, seq_shown(face))

@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import SiltstoneError, UnavailableError
-from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance import root_tables
 from siltstone.storage.lance.commits import LanceCommits
@@ -50,7 +50,7 @@ from siltstone.storage.lance.staged_catalog import (
 from siltstone.storage.lance.writer import LanceWriter
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Batches, Ephemeral, Listed, RootTable
+from siltstone.storage.tables.tables import Batches, Ephemeral, Listed, RootTable
 
 _FRAGMENTS_FROM = 1 << 31
 _FRAGMENTS_MAX = 64
@@ -78,23 +78,21 @@ class LanceClientViews:
         self._data, self._root, self._files = data, data.root, data.files
         self._reader, self._commits, self._writer = reader, commits, writer
 
-    def overlaid(
-        self, folder: str, pin: Pin, *, drop: np.ndarray, batches: Batches, version: int
-    ) -> Ephemeral:
+    def overlaid(self, pin: Pin, *, drop: np.ndarray, batches: Batches, version: int) -> Ephemeral:
         """See `tables.ClientViews.overlaid`. After a crash, vacuum deletes the files."""
-        table, where = self._reader.open(folder, pin), self._root / folder
+        table, where = self._reader.open(pin), self._root / pin.folder
         found = staging.peeked(batches)
-        catalog = self._commits.begin(folder, {pin.version: self._root / pin.path})
+        catalog = self._commits.begin(pin.folder, pin)
         with writing(where, catalog):
             changed, gone = _hidden(table, np.sort(drop))
             added: list[Any] = []
             if found is not None:
-                added = self._commits.write_rows(folder, table.dataset, table.schema, found[1])
+                added = self._commits.write_rows(table, table.schema, found[1])
                 added = [*_numbered(added, version)]
             update = lance_module().LanceOperation.Update(gone, changed, added)
             dataset = put(catalog, open_newest(catalog), update, read_version=pin.version)
         with translated(where, is_reading=False):
-            return self._renumbered(folder, catalog, dataset, [*changed, *added], version)
+            return self._renumbered(pin.folder, catalog, dataset, [*changed, *added], version)
 
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.ClientViews.write_directory`.
@@ -102,15 +100,15 @@ class LanceClientViews:
         It writes a new dataset, durable before the link that makes it the newest version. It
         deletes the files of older lists after an hour, because a reader may still use them.
         """
-        folder, where = _FOLDER, self._root / _FOLDER
-        pin = self._writer.create(folder, _LIST_SCHEMA)
-        pin = self._writer.append(folder, pin, [_rows(listed)])
-        catalog = self._commits.begin(folder, {pin.version: self._root / pin.path})
+        where = self._root / _FOLDER
+        pin = self._writer.create(_FOLDER, _LIST_SCHEMA)
+        pin = self._writer.append(pin, [_rows(listed)])
+        catalog = self._commits.begin(pin.folder, pin)
         with writing(where, catalog):
             open_newest(catalog).update_metadata(_FENCE)
             dataset = open_newest(catalog)
         pin = self._commits.seal(pin.inventory, catalog, dataset, (), rows=pin.rows)
-        needed = {file.path for file in self._reader.files(folder, pin)}
+        needed = {file.path for file in self._reader.files(pin)}
         with translated(where, is_reading=False):
             public = where / "_versions"
             self._files.mkdir(public)

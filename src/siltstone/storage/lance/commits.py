@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import (
     StagedCatalog,
     lance_module,
@@ -28,7 +29,7 @@ from siltstone.storage.lance.staged_catalog import (
     writing,
 )
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY, Batches, Entries, Seqs, StagedFiles
+from siltstone.storage.tables.tables import Batches, Entries, Seqs, StagedFiles
 from siltstone.units import require
 
 
@@ -40,27 +41,38 @@ class LanceCommits:
         self._inventories, self._token = data.inventories, data.token
 
     def write_rows(
-        self, folder: str, dataset: Any, schema: pa.Schema, batches: Batches, mode: str = "append"
+        self, table: LancePinned, schema: pa.Schema, batches: Batches, mode: str = "append"
     ) -> list[Any]:
         """Write rows through Lance; what the caller's iterator raises comes out as it is."""
-        where, feed = self._root / folder, staging.BatchFeed(batches, schema)
+        where, feed = self._root / table.pin.folder, staging.BatchFeed(batches, schema)
         try:
             with translated(where, is_reading=False):
                 write = importlib.import_module("lance.fragment").write_fragments
-                return write(feed.reader(), dataset, mode=mode)
+                return write(feed.reader(), table.dataset, mode=mode)
         except Exception:
             if feed.error is not None:
                 raise feed.error from None  # what the caller's own iterator raised
             raise
 
-    def seal_rows(
+    def staged(
         self,
-        folder: str,
-        fragments: Sequence[Any],
-        columns: tuple[staging.Column, ...],
-        seqs: Seqs | None,
+        table: LancePinned,
+        schema: pa.Schema,
+        batches: Batches,
+        columns: tuple[staging.Column, ...] = (),
+        seqs: Seqs | None = None,
+        *,
+        mode: str = "append",
     ) -> StagedFiles:
-        """Make data files durable, and describe them to a commit."""
+        """Write rows into durable data files, and describe them to a commit."""
+        found = staging.peeked(batches)
+        if found is None:
+            return StagedFiles(0, (), (), ())
+        folder, fields = table.pin.folder, table.dataset.lance_schema
+        if mode == "overwrite":
+            fields = importlib.import_module("lance.schema").LanceSchema.from_pyarrow(schema)
+        fragments = self.write_rows(table, schema, found[1], mode)
+        staging.check_field_ids(fragments, fields, schema.names)
         with translated(self._root / folder, is_reading=False):
             names = [f"{folder}/{DATA}/{file.path}" for f in fragments for file in f.files]
             files = self._data.seal(folder, DATA, names, seqs)
@@ -71,19 +83,18 @@ class LanceCommits:
             columns,
         )
 
-    def begin(self, folder: str, versions: dict[int, Path]) -> StagedCatalog:
-        """Return the catalog of a new transaction, in a directory of its own."""
+    def begin(self, folder: str, pin: Pin | None = None) -> StagedCatalog:
+        """Return the catalog of a new transaction on `pin`, in a directory of its own."""
         location = self._root / folder / PRIVATE_DIRECTORY / self._token()
         with translated(location, is_reading=False):
             self._files.mkdir(location)
+        versions = {} if pin is None else {pin.version: self._root / pin.path}
         return StagedCatalog(location, self._files, versions)
 
-    def commit(
-        self, folder: str, pin: Pin, operations: Iterable[Any], added: Entries, *, rows: int
-    ) -> Pin:
+    def commit(self, pin: Pin, operations: Iterable[Any], added: Entries, *, rows: int) -> Pin:
         """Put changes on a pin in one transaction; `added` are their files, `rows` what is left."""
-        where = self._root / folder
-        catalog = self.begin(folder, {pin.version: self._root / pin.path})
+        where = self._root / pin.folder
+        catalog = self.begin(pin.folder, pin)
         with writing(where, catalog):
             dataset = open_newest(catalog)
             for operation in operations:

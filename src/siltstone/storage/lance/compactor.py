@@ -38,18 +38,18 @@ class LanceCompactor:
         self._data, self._root = data, data.root
         self._reader, self._commits = reader, commits
 
-    def compact(self, folder: str, pin: Pin, within: tuple[int, int]) -> Compacted:
+    def compact(self, pin: Pin, within: tuple[int, int]) -> Compacted:
         """See `tables.TableCompactor.compact`. Inputs are verified."""
-        table = self._reader.fresh(folder, pin)
+        table = self._reader.fresh(pin)
         parts = [part for part in table.parts if part.is_within(within)]
         require(bool(parts), f"{within} of {pin.path} holds no part")
         inputs = [table.files[path] for part in parts for path in part.paths]
         fragments = [table.fragment_of(part) for part in parts]
-        with translated(self._root / folder, is_reading=False):
+        with translated(self._root / pin.folder, is_reading=False):
             old, new = compact(table.dataset, fragments)
-            names = [f"{folder}/{DATA}/{file['path']}" for f in new for file in f["files"]]
+            names = [f"{pin.folder}/{DATA}/{file['path']}" for f in new for file in f["files"]]
             seqs = staging.span(inputs, None, has_more=False)
-            files = self._data.seal(folder, DATA, names, seqs)
+            files = self._data.seal(pin.folder, DATA, names, seqs)
         rows = sum(fragment["physical_rows"] for fragment in new)
         require(rows == within[1] - within[0], f"{within} of {pin.path} gave {rows} rows")
         return Compacted(
@@ -59,44 +59,44 @@ class LanceCompactor:
             tuple(files),
         )
 
-    def untouched(self, folder: str, pin: Pin, planned: Pin, within: Sequence[Span]) -> list[bool]:
+    def untouched(self, pin: Pin, planned: Pin, within: Sequence[Span]) -> list[bool]:
         """See `tables.TableCompactor.untouched`."""
         if pin.path == planned.path:
             return [True] * len(within)
-        today = described(self._reader.open(folder, pin).dataset)
-        table = self._reader.open(folder, planned)
+        today = described(self._reader.open(pin).dataset)
+        table = self._reader.open(planned)
         before = described(table.dataset)
         return [
             all(before[p.number] == today.get(p.number) for p in table.parts if p.is_within(span))
             for span in within
         ]
 
-    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """See `tables.TableCompactor.ready`."""
-        dataset = self._reader.open(folder, pin).dataset
+        dataset = self._reader.open(pin).dataset
         split = lance_indexes.split(dataset, map(numbers, compacted))
         if not split:
             return pin
         return self._commits.commit(
-            folder, pin, [lance_indexes.change(dataset, (), split)], (), rows=pin.rows
+            pin, [lance_indexes.change(dataset, (), split)], (), rows=pin.rows
         )
 
-    def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """See `tables.TableCompactor.swap`."""
         if not compacted:
             return pin
-        dataset = self._reader.open(folder, pin).dataset
+        dataset = self._reader.open(pin).dataset
         operations = [rewrite(dataset, compacted)]
         # Lance refuses to compact what an index covers together with what it does not.
         split = lance_indexes.split(dataset, map(numbers, compacted))
         if split:
             operations.insert(0, lance_indexes.change(dataset, (), split))
         files = [file for item in compacted for file in item.files]
-        return self._commits.commit(folder, pin, operations, files, rows=pin.rows)
+        return self._commits.commit(pin, operations, files, rows=pin.rows)
 
-    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[Span]:
+    def bare(self, pin: Pin, drop: Sequence[str]) -> list[Span]:
         """See `tables.TableCompactor.bare`. Lance: "Fragment 0 does not contain any data"."""
-        table = self._reader.fresh(folder, pin)
+        table = self._reader.fresh(pin)
         if not drop:
             return []
         schema = table.dataset.lance_schema

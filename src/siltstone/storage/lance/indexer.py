@@ -33,14 +33,14 @@ class LanceIndexer:
         self._inventories, self._syncs = data.inventories, data.syncs
         self._reader, self._commits = reader, commits
 
-    def build(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+    def build(self, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
         """See `tables.TableIndexer.build`. Inputs are verified."""
-        table, where = self._reader.fresh(folder, pin), self._root / folder
+        table, where = self._reader.fresh(pin), self._root / pin.folder
         staging.refuse_unknown(table.schema, spec.column)
         fragments = table.fragments_for(parts_with(table, within))
         with translated(where, is_reading=False):
             built = lance_indexes.build(table.dataset, spec, fragments)
-            home = f"{folder}/{INDEX_DIRECTORY}/{built.uuid}"
+            home = f"{pin.folder}/{INDEX_DIRECTORY}/{built.uuid}"
             written = kept.place(self._files, self._root, home)
             left = written / lance_indexes.STAGING
             if self._files.is_dir(left):
@@ -53,13 +53,11 @@ class LanceIndexer:
         inputs = [canonical(each.metadata.to_json()) for each in fragments]
         return BuiltSegment(spec.name, tuple(inputs), lance_indexes.encode(built), tuple(files))
 
-    def put(
-        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
-    ) -> Pin:
+    def put(self, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()) -> Pin:
         """See `tables.TableIndexer.put`. No data file is written."""
         if not (built or gone):
             return pin
-        dataset = self._reader.open(folder, pin).dataset
+        dataset = self._reader.open(pin).dataset
         today = {text: number for number, text in described(dataset).items()}
         new: list[Any] = []
         for segment in built:
@@ -69,4 +67,4 @@ class LanceIndexer:
             new.append(lance_indexes.covering(lance_indexes.decode(segment.described), covered))
         operation = lance_indexes.change(dataset, new, set(gone))
         files = [file for segment in built for file in segment.files]
-        return self._commits.commit(folder, pin, [operation], files, rows=pin.rows)
+        return self._commits.commit(pin, [operation], files, rows=pin.rows)

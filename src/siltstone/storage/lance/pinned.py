@@ -84,18 +84,15 @@ class LancePinned:
 
     Args:
         data: The files of the store's datasets.
-        folder: The dataset's, relative to the store's root.
         pin: The version.
         dataset: A Lance handle opened at the pin.
         verify: Checks files that this process has not checked yet.
     """
 
-    def __init__(
-        self, data: DatasetFiles, folder: str, pin: Pin, dataset: Any, verify: Verify
-    ) -> None:
+    def __init__(self, data: DatasetFiles, pin: Pin, dataset: Any, verify: Verify) -> None:
         self.dataset, self.pin = dataset, pin
         self.schema: pa.Schema = dataset.schema
-        self._data, self._folder, self._where = data, folder, data.root / folder
+        self._data, self._where = data, data.root / pin.folder
         self._verify = verify
         self.parts, self.fragments = self._ordered(dataset.get_fragments())
         self._is_reordered = any(part.start != part.lance_start for part in self.parts)
@@ -144,7 +141,7 @@ class LancePinned:
         if not self.segments:
             return False
         try:
-            paths = self._data.index_files(self._folder, self.dataset, self.pin.inventory)
+            paths = self._data.index_files(self.pin.folder, self.dataset, self.pin.inventory)
             self._verify(self._live(paths).values())
         except (CorruptionError, RequestError) as error:
             _log.warning("scans continue without a damaged index: %s", error)
@@ -316,12 +313,12 @@ class LancePinned:
 
     def _paths_of(self, fragment: Any) -> tuple[str, ...]:
         metadata = fragment.metadata
-        paths = tuple(f"{self._folder}/data/{file.path}" for file in metadata.files)
+        paths = tuple(f"{self.pin.folder}/data/{file.path}" for file in metadata.files)
         if metadata.overlays:
             raise CorruptionError(self._where, None, f"fragment {metadata.id} has overlays")
         if metadata.deletion_file is None:
             return paths
-        deletions = f"{self._folder}/{fragment.deletion_file()}"
+        deletions = f"{self.pin.folder}/{fragment.deletion_file()}"
         try:
             self._live([deletions])
         except CorruptionError as error:

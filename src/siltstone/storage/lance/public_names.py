@@ -56,13 +56,13 @@ class LanceNames:
             if is_whole and unsure:
                 self._shown_upto[folder] = unsure[0].path
 
-    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
+    def promote(self, pins: Sequence[Pin], newest: Pin) -> None:
         """See `tables.PublicNames.promote`."""
-        where = self._root / folder
+        where = self._root / newest.folder
         wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
         with translated(where, is_reading=False):
             promotion.link(self._files, where, wanted, newest.version)
-            kept.unite(self._files, self._root, folder)
+            kept.unite(self._files, self._root, newest.folder)
             promotion.forget_tags(self._files, where)
             # Also what a client has tagged: without our name for it, it would pass for another's.
             promotion.unlink_stale(self._files, where, set(wanted), newest.version)

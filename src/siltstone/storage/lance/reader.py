@@ -45,7 +45,7 @@ class LanceReader:
         self._lock = threading.Lock()
         self._open: OrderedDict[str, LancePinned] = OrderedDict()
 
-    def open(self, folder: str, pin: Pin) -> LancePinned:
+    def open(self, pin: Pin) -> LancePinned:
         """See `tables.TableReader.open`.
 
         The newest `_OPEN_MAX` handles stay open while they have at most `open_parts_max` parts
@@ -55,30 +55,30 @@ class LanceReader:
             if pin.path in self._open:
                 self._open.move_to_end(pin.path)
                 return self._open[pin.path]
-        return self.keep(self.fresh(folder, pin))
+        return self.keep(self.fresh(pin))
 
-    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
+    def files(self, pin: Pin) -> list[InventoryFile]:
         """See `tables.TableReader.files`."""
-        table = self.fresh(folder, pin)
+        table = self.fresh(pin)
         top = next(iter(self._inventories.chain(pin.inventory).values()))
         notes = [f for f in top.files if f"/{TRANSACTIONS}/" in f.path]
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         inventories = self._inventories.own_files(pin.inventory)
         indexes = self._inventories.live(
-            pin.inventory, self._data.index_files(folder, table.dataset, pin.inventory)
+            pin.inventory, self._data.index_files(pin.folder, table.dataset, pin.inventory)
         )
         return [*table.files.values(), *indexes.values(), *notes, manifest, *inventories]
 
-    def check(self, folder: str, pin: Pin) -> None:
+    def check(self, pin: Pin) -> None:
         """See `tables.TableReader.check`."""
-        for file in self.files(folder, pin):
+        for file in self.files(pin):
             check_file(self._files, self._root, file)
 
-    def fresh(self, folder: str, pin: Pin) -> LancePinned:
+    def fresh(self, pin: Pin) -> LancePinned:
         """Open the version anew: its manifest is verified again, no other reader has the handle."""
-        where, path = self._root / folder, self._root / pin.path
+        where, path = self._root / pin.folder, self._root / pin.path
         check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
-        for location in (kept.home_of(folder), folder):
+        for location in (kept.home_of(pin.folder), pin.folder):
             if location is None:
                 continue
             catalog = StagedCatalog(self._root / location, self._files, {pin.version: path})
@@ -86,14 +86,14 @@ class LanceReader:
                 dataset = open_newest(catalog)
                 if dataset.version != pin.version:
                     raise CorruptionError(path, None, f"holds version {dataset.version}")
-                table = self.pinned(folder, pin, dataset)
-                if location == folder or self._has_kept(folder, table):
+                table = self.pinned(pin, dataset)
+                if location == pin.folder or self._has_kept(table):
                     return table
-        raise AssertionError(folder)
+        raise AssertionError(pin.folder)
 
-    def pinned(self, folder: str, pin: Pin, dataset: Any) -> LancePinned:
+    def pinned(self, pin: Pin, dataset: Any) -> LancePinned:
         """Return the reads of a version that Lance opened as `dataset`."""
-        return LancePinned(self._data, folder, pin, dataset, self._verify)
+        return LancePinned(self._data, pin, dataset, self._verify)
 
     def keep(self, table: LancePinned) -> LancePinned:
         """Keep a version open, for the next `open` of its pin."""
@@ -104,8 +104,8 @@ class LanceReader:
                 parts -= len(self._open.popitem(last=False)[1].parts)
         return table
 
-    def _has_kept(self, folder: str, table: LancePinned) -> bool:
+    def _has_kept(self, table: LancePinned) -> bool:
         """Say whether all files that a read may open have their kept names."""
         paths = [path for part in table.parts for path in part.paths]
-        paths += self._data.index_files(folder, table.dataset, table.pin.inventory)
+        paths += self._data.index_files(table.pin.folder, table.dataset, table.pin.inventory)
         return self._data.have_kept(paths)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -36,62 +35,50 @@ class LanceWriter:
             for name in ("", DATA, TRANSACTIONS, "_versions"):
                 self._files.mkdir(where / name)
             kept.make(self._files, self._root, folder)
-        catalog = self._commits.begin(folder, {})
+        catalog = self._commits.begin(folder)
         with writing(where, catalog):
             overwrite = lance_module().LanceOperation.Overwrite(schema, [])
             dataset = put(catalog, str(catalog.location), overwrite, enable_stable_row_ids=True)
         return self._commits.seal("", catalog, dataset, (), rows=0)
 
-    def stage(
-        self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None
-    ) -> StagedFiles:
+    def stage(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> StagedFiles:
         """See `tables.TableWriter.stage`."""
-        dataset = self._reader.open(folder, pin).dataset
+        table = self._reader.open(pin)
         found = staging.peeked(batches)
         if found is None:
             return StagedFiles(0, (), (), ())
-        schema = staging.narrowed(dataset.schema, found[0].names)
-        fragments = self._commits.write_rows(folder, dataset, schema, found[1])
-        staging.check_field_ids(fragments, dataset.lance_schema, schema.names)
-        columns = staging.columns_of(dataset.lance_schema, schema)
-        return self._commits.seal_rows(folder, fragments, columns, seqs)
+        schema = staging.narrowed(table.schema, found[0].names)
+        columns = staging.columns_of(table.dataset.lance_schema, schema)
+        return self._commits.staged(table, schema, found[1], columns, seqs)
 
-    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
+    def commit(self, pin: Pin, staged: StagedFiles) -> Pin:
         """See `tables.TableWriter.commit`."""
         if not staged.rows:
             return pin
-        dataset = self._reader.open(folder, pin).dataset
+        dataset = self._reader.open(pin).dataset
         staging.refuse_unfit(
             staged.columns, staging.columns_of(dataset.lance_schema, dataset.schema)
         )
         operation = lance_module().LanceOperation.Append(fragments_of(staged))
-        return self._commits.commit(
-            folder, pin, [operation], staged.files, rows=pin.rows + staged.rows
-        )
+        return self._commits.commit(pin, [operation], staged.files, rows=pin.rows + staged.rows)
 
-    def append(self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
+    def append(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
         """See `tables.TableWriter.append`."""
-        return self.commit(folder, pin, self.stage(folder, pin, batches, seqs=seqs))
+        return self.commit(pin, self.stage(pin, batches, seqs=seqs))
 
-    def overwrite(self, folder: str, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
+    def overwrite(self, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
         """See `tables.TableWriter.overwrite`. Field ids restart: older staged files do not fit."""
-        dataset = self._reader.open(folder, pin).dataset
+        table = self._reader.open(pin)
         found = staging.peeked(batches)
-        staged = StagedFiles(0, (), (), ())
         if found is not None:
             staging.narrowed(schema, found[0].names)
-            fragments = self._commits.write_rows(
-                folder, dataset, schema, found[1], mode="overwrite"
-            )
-            fresh = importlib.import_module("lance.schema").LanceSchema.from_pyarrow(schema)
-            staging.check_field_ids(fragments, fresh, schema.names)
-            staged = self._commits.seal_rows(folder, fragments, (), None)
+        rows = () if found is None else found[1]
+        staged = self._commits.staged(table, schema, rows, mode="overwrite")
         operation = lance_module().LanceOperation.Overwrite(schema, fragments_of(staged))
-        return self._commits.commit(folder, pin, [operation], staged.files, rows=staged.rows)
+        return self._commits.commit(pin, [operation], staged.files, rows=staged.rows)
 
     def alter(
         self,
-        folder: str,
         pin: Pin,
         *,
         rename: Mapping[str, str],
@@ -99,11 +86,11 @@ class LanceWriter:
         add: Sequence[pa.Field],
     ) -> Pin:
         """See `tables.TableWriter.alter`. Lance alters the manifest alone, no data file."""
-        where = self._root / folder
-        staging.refuse_alter(self._reader.open(folder, pin).dataset.schema, rename, drop, add)
+        where = self._root / pin.folder
+        staging.refuse_alter(self._reader.open(pin).dataset.schema, rename, drop, add)
         if not (rename or drop or add):
             return pin
-        catalog = self._commits.begin(folder, {pin.version: self._root / pin.path})
+        catalog = self._commits.begin(pin.folder, pin)
         with writing(where, catalog):
             if rename:
                 open_newest(catalog).alter_columns(
@@ -124,15 +111,14 @@ class LanceRewriter:
         self._reader, self._commits = reader, commits
 
     def touched(
-        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+        self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
     ) -> list[tuple[int, int]]:
         """See `tables.TableRewriter.touched`."""
-        table = self._reader.fresh(folder, pin)
+        table = self._reader.fresh(pin)
         return [table.spans[i] for i in _touched(table, drop, compact_below, has_more=has_more)]
 
     def rewrite(
         self,
-        folder: str,
         pin: Pin,
         *,
         drop: np.ndarray,
@@ -146,7 +132,7 @@ class LanceRewriter:
         The inputs are those of `pin` itself, in the same call: a hand-made Rewrite of fragments
         that were planned on another pin would bring deleted rows back.
         """
-        table = self._reader.fresh(folder, pin)
+        table = self._reader.fresh(pin)
         dropped = _ascending(np.asarray(drop, dtype=np.int64))
         require(
             not len(dropped) or 0 <= dropped[0] <= dropped[-1] < pin.rows,
@@ -161,24 +147,21 @@ class LanceRewriter:
         span = staging.span(inputs, seqs, has_more=found is not None)
         added = () if found is None else found[1]
         rows = chain(table.surviving(touched, dropped), added)
-        staged = self._rewritten(folder, table, rows, span)
-        return self._replaced(folder, table, parts, staged, is_numbered=is_numbered)
+        staged = self._commits.staged(table, table.schema, rows, seqs=span)
+        return self._replaced(table, parts, staged, is_numbered=is_numbered)
 
-    def replace(
-        self, folder: str, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles
-    ) -> Pin:
+    def replace(self, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles) -> Pin:
         """See `tables.TableRewriter.replace`."""
-        table = self._reader.fresh(folder, pin)
+        table = self._reader.fresh(pin)
         parts = parts_with(table, gone)
         if not parts and not staged.rows:
             return pin
         known = staging.columns_of(table.dataset.lance_schema, table.schema)
         staging.refuse_unfit(staged.columns, known)
-        return self._replaced(folder, table, parts, staged)
+        return self._replaced(table, parts, staged)
 
     def _replaced(
         self,
-        folder: str,
         table: LancePinned,
         parts: Sequence[Part],
         staged: StagedFiles,
@@ -195,20 +178,7 @@ class LanceRewriter:
             operations = [lance.Delete([], gone, "rewritten")] if gone else []
             operations += [lance.Append(fragments_of(staged))] if staged.rows else []
         left = table.rows - sum(part.rows for part in parts)
-        return self._commits.commit(
-            folder, table.pin, operations, staged.files, rows=left + staged.rows
-        )
-
-    def _rewritten(
-        self, folder: str, table: LancePinned, rows: Batches, seqs: Seqs | None
-    ) -> StagedFiles:
-        """Stage what is left of the parts to write anew, and then the rows to add."""
-        found = staging.peeked(rows)
-        if found is None:
-            return StagedFiles(0, (), (), ())
-        fragments = self._commits.write_rows(folder, table.dataset, table.schema, found[1])
-        staging.check_field_ids(fragments, table.dataset.lance_schema, table.schema.names)
-        return self._commits.seal_rows(folder, fragments, (), seqs)
+        return self._commits.commit(table.pin, operations, staged.files, rows=left + staged.rows)
 
 
 def _ascending(positions: np.ndarray) -> np.ndarray:

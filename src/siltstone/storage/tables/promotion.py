@@ -29,8 +29,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.manifest import PRIVATE_DIRECTORY
 from siltstone.storage.files.files import ABSENT, Files
-from siltstone.storage.tables.tables import PRIVATE_DIRECTORY
 
 EXTERNAL_DIRECTORY = "strangers"
 SUFFIX = ".manifest"

@@ -23,7 +23,6 @@ from siltstone.formats.manifest import Pin
 T = TypeVar("T")
 WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
 POSITION = "_position"
-PRIVATE_DIRECTORY = "_siltstone"
 INDEX_DIRECTORY = "_indices"
 
 SAMPLED_ROWS = 1024
@@ -290,15 +289,15 @@ class PinnedTable(Protocol):
 class TableReader(Protocol):
     """Reads of datasets, and of the files that a pin needs."""
 
-    def open(self, folder: str, pin: Pin) -> PinnedTable:
+    def open(self, pin: Pin) -> PinnedTable:
         """Return the version; its manifest is verified here, its data files at their first use."""
         ...
 
-    def files(self, folder: str, pin: Pin) -> list[InventoryFile]:
+    def files(self, pin: Pin) -> list[InventoryFile]:
         """Return every file that the pin needs, its manifest and inventories included."""
         ...
 
-    def check(self, folder: str, pin: Pin) -> None:
+    def check(self, pin: Pin) -> None:
         """Read every file that the pin needs; CorruptionError names the first that is damaged."""
         ...
 
@@ -310,30 +309,27 @@ class TableWriter(Protocol):
         """Make an empty dataset."""
         ...
 
-    def stage(
-        self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None
-    ) -> StagedFiles:
+    def stage(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> StagedFiles:
         """Write rows, columns matched by name; nullable columns may be missing.
 
         `seqs` are those of all these rows.
         """
         ...
 
-    def commit(self, folder: str, pin: Pin, staged: StagedFiles) -> Pin:
+    def commit(self, pin: Pin, staged: StagedFiles) -> Pin:
         """Append what `stage` wrote, perhaps on another pin. Never twice on one line of pins."""
         ...
 
-    def append(self, folder: str, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
+    def append(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
         """`stage`, then `commit`; without a row the pin itself."""
         ...
 
-    def overwrite(self, folder: str, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
+    def overwrite(self, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
         """Replace all rows and the schema."""
         ...
 
     def alter(
         self,
-        folder: str,
         pin: Pin,
         *,
         rename: Mapping[str, str],
@@ -351,14 +347,13 @@ class TableRewriter(Protocol):
     """Rows dropped, by writing the files that hold them anew."""
 
     def touched(
-        self, folder: str, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+        self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
     ) -> list[Span]:
         """Return the spans of the parts that `rewrite` would rewrite; `has_more`: with new rows."""
         ...
 
     def rewrite(
         self,
-        folder: str,
         pin: Pin,
         *,
         drop: np.ndarray,
@@ -376,7 +371,7 @@ class TableRewriter(Protocol):
         """
         ...
 
-    def replace(self, folder: str, pin: Pin, gone: Sequence[Span], staged: StagedFiles) -> Pin:
+    def replace(self, pin: Pin, gone: Sequence[Span], staged: StagedFiles) -> Pin:
         """Replace the parts with the spans `gone` by `staged`.
 
         With what is left of those parts among what was staged upon this pin, it is a `rewrite`
@@ -388,7 +383,7 @@ class TableRewriter(Protocol):
 class TableCompactor(Protocol):
     """Parts rewritten as fewer files: planned on one pin, put on a later one."""
 
-    def compact(self, folder: str, pin: Pin, within: Span) -> Compacted:
+    def compact(self, pin: Pin, within: Span) -> Compacted:
         """Rewrite the rows of the parts in [first, end), in order, as few files.
 
         Raises:
@@ -396,15 +391,15 @@ class TableCompactor(Protocol):
         """
         ...
 
-    def untouched(self, folder: str, pin: Pin, planned: Pin, within: Sequence[Span]) -> list[bool]:
+    def untouched(self, pin: Pin, planned: Pin, within: Sequence[Span]) -> list[bool]:
         """Return for each [first, end) of `planned` whether `pin` has those parts unchanged."""
         ...
 
-    def ready(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """Return the version, perhaps `pin`, on which `swap` is one numbered step."""
         ...
 
-    def swap(self, folder: str, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """Replace the inputs of `compacted` by its results; the rows stay the same.
 
         Raises:
@@ -412,7 +407,7 @@ class TableCompactor(Protocol):
         """
         ...
 
-    def bare(self, folder: str, pin: Pin, drop: Sequence[str]) -> list[Span]:
+    def bare(self, pin: Pin, drop: Sequence[str]) -> list[Span]:
         """Return the spans of the parts whose files have only columns of `drop`.
 
         Columns that were added after a part was written are in none of its files. If all others are
@@ -424,7 +419,7 @@ class TableCompactor(Protocol):
 class TableIndexer(Protocol):
     """Indexes: built on one pin, put on a later one."""
 
-    def build(self, folder: str, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
+    def build(self, pin: Pin, spec: IndexSpec, within: Sequence[Span]) -> BuiltSegment:
         """Build a segment of an index over the parts of the pin with the spans `within`.
 
         Raises:
@@ -432,9 +427,7 @@ class TableIndexer(Protocol):
         """
         ...
 
-    def put(
-        self, folder: str, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()
-    ) -> Pin:
+    def put(self, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()) -> Pin:
         """Add segments, and remove those with the ids `gone`; the rows stay the same.
 
         A segment then covers those of its inputs that `pin` has as they were.
@@ -457,7 +450,7 @@ class PublicNames(Protocol):
         """
         ...
 
-    def promote(self, folder: str, pins: Sequence[Pin], newest: Pin) -> None:
+    def promote(self, pins: Sequence[Pin], newest: Pin) -> None:
         """Show `pins` (with `newest`) and no other pin to readers of the plain path. Idempotent."""
         ...
 
@@ -514,9 +507,7 @@ class ExternalTables(Protocol):
 class ClientViews(Protocol):
     """What is written for other Lance clients alone; no pin names it."""
 
-    def overlaid(
-        self, folder: str, pin: Pin, *, drop: np.ndarray, batches: Batches, version: int
-    ) -> Ephemeral:
+    def overlaid(self, pin: Pin, *, drop: np.ndarray, batches: Batches, version: int) -> Ephemeral:
         """Create a version with rows over a pin, for other Lance clients; rewrite no file of it.
 
         Without the rows at the positions `drop`, with `batches` behind the others. It has the

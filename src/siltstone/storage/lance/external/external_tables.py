@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
@@ -36,7 +36,6 @@ from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.tables import (
-    PRIVATE_DIRECTORY,
     ExternalVersion,
     ImportedVersion,
     StagedVersion,
@@ -71,7 +70,7 @@ class LanceExternal:
             self._data.name([f"{folder}/{TRANSACTIONS}/{found.transaction}"])
         dataset = self._opened(folder, staged.target, given.version)
         version_import.refuse_blobs(dataset.schema)
-        below = None if pin is None else self._reader.open(folder, pin)
+        below = None if pin is None else self._reader.open(pin)
         operation = _operation_of(dataset)
         if below is not None:
             version_import.refuse_lost(operation, {part.number for part in below.parts})
@@ -144,7 +143,7 @@ class LanceExternal:
             syncing.begin(self._root / name, is_known=True)  # nobody takes its folder away
             path, rows = staged.pin_path(self._root), dataset.count_rows()
             pin = self._inventories.pin(dataset.version, path, rows, name)
-        self._reader.keep(self._reader.pinned(folder, pin, dataset))  # the next one goes on top
+        self._reader.keep(self._reader.pinned(pin, dataset))  # the next one goes on top
         read_version = version_import.read_version(transaction)
         added_paths = (pin.path, *paths)
         return ImportedVersion(
