@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,6 @@ CORES = 2
 WAIT_S = 180.0
 POLL_S = 0.05
 SETS_AHEAD = 3  # that wait to be applied
-STOPS_MAX = 10  # of one restart
 ERROR_CHARS_MAX = 300
 # A small JVM is enough up to here: what Spark joins and groups fits into it.
 SCALE_OF_SMALL_MEMORY = 0.2
@@ -86,9 +85,8 @@ class RefreshStream:
         self._landing.mkdir(parents=True)
         self._query: StreamingQuery | None = None
         self.put_count = 0
-        self.tries = 0
-        self._tries_before = -1
-        self._tried: set[int] = set()
+        self.tries = self.restarts = 0
+        self._is_repeated = False
         self.applied: set[int] = set()
         self.latencies_s: list[float] = []
 
@@ -121,44 +119,27 @@ class RefreshStream:
         )
 
     def restart(self) -> None:
-        """Stop in full flight, and start again so that a batch comes again.
+        """Stop in full flight and start again; the next batch is applied twice.
 
-        A batch that ran and that Spark has not noted does by itself. If there is none, the note of
-        the last one is forgotten. That is what a kill between our commit and Spark's own note of it
-        leaves: Spark runs the batch again, and its token makes it nothing.
-
-        Raises:
-            BusyError: Whenever it was stopped, Spark had planned a batch that had not run.
+        So does Spark where it is killed between our commit and its own note of it: the batch runs
+        again, and its token makes it nothing.
         """
-        notes, plans = self._checkpoint / "commits", self._checkpoint / "offsets"
-        for _ in range(STOPS_MAX):
-            self._wait(lambda: max(_batches(notes), default=0) > 0)  # one is noted beside the first
-            self._running().stop()
-            last, planned = max(_batches(notes)), max(_batches(plans))
-            if planned == last or planned in self._tried:
-                break
-            self.start()  # Spark goes on with the planned one: it would come for the first time
-            self._wait(lambda number=planned: number in self._tried)
-        else:
-            raise BusyError(f"the refresh stream was stopped {STOPS_MAX} times between two batches")
-        self._tries_before = self.tries
-        if planned == last:
-            (notes / str(last)).unlink()
-            (notes / f".{last}.crc").unlink(missing_ok=True)
+        self._running().stop()
+        self.restarts += 1
+        self._is_repeated = True
+        if self.put_count < len(self._sets):
+            self.put()
         self.start()
 
     def drain(self) -> None:
-        """Wait until all that landed is applied, and what a restart forgot came again; stop."""
-        self._wait(lambda: self.tries > self._tries_before and len(self.applied) == self.put_count)
-        self._running().stop()
-
-    def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Wait until all that landed is applied; stop."""
         deadline = time.monotonic() + WAIT_S
-        while not is_over():
+        while len(self.applied) < self.put_count:
             self.require_alive()
             if time.monotonic() > deadline:
                 raise BusyError(f"the refresh stream did not get on in {WAIT_S:.0f} s")
             time.sleep(POLL_S)
+        self._running().stop()
 
     def require_alive(self) -> None:
         """Raise what broke the stream off, if anything did."""
@@ -183,10 +164,11 @@ class RefreshStream:
         return wrong
 
     def _apply(self, batch: DataFrame, number: int) -> None:
-        self.tries += 1
-        self._tried.add(number)
+        times, self._is_repeated = 1 + self._is_repeated, False
         try:
-            self._refresh(batch, number)
+            for _ in range(times):
+                self.tries += 1
+                self._refresh(batch, number)
         except Exception as error:  # noqa: BLE001 - raised again, in short
             # Spark searches the text of what a batch raises with a regular expression: of a long
             # one, as of a batch that is stopped half-way, its stack overflows.
@@ -204,12 +186,6 @@ class RefreshStream:
             tx.write(old.select(*data.KEYS["orders"]), "orders", op="delete")
             tx.write(_lines(old).select(*keys), "lineitem", op="delete")
         self.latencies_s.append(time.perf_counter() - began)
-
-
-def _batches(notes: Path) -> list[int]:
-    """Return the batches that Spark says are done, in the checkpoint of a stream."""
-    names = [path.name for path in notes.iterdir()] if notes.is_dir() else []
-    return [int(name) for name in names if name.isdecimal()]
 
 
 def _lines(orders: DataFrame) -> DataFrame:

@@ -91,7 +91,7 @@ def _facts(loaded: Mapping[str, int], load_s: float, together: Together) -> dict
         "orders inserted and deleted": 2 * base.orders_per_set * sets,
         "refresh sets per second": rate(sets, done.seconds),
         **latency_facts("refresh commit ", stream.latencies_s),
-        "restarts of the stream": together.restarts,
+        "restarts of the stream": stream.restarts,
         "sets that came again": stream.tries - sets,
         "row transactions": len(done.latencies_s),
         **crew_facts(done, "row "),

@@ -50,7 +50,7 @@ class Together:
         self.stream, self.base = stream, base
         self._crew = Crew(findings, JOIN_TIMEOUT_S + JOIN_TIMEOUT_S_PER_SCALE * base.scale)
         self._stop, self.done = self._crew.stop, self._crew.done
-        self.restarts = self.optimizes = self.rounds = self._answers = 0
+        self.optimizes = self.rounds = self._answers = 0
         self.answers_s = defaultdict[str, list[float]](list)  # of a query and an engine
 
     def run(
@@ -79,17 +79,11 @@ class Together:
             if self.stream.wants_more:
                 self.stream.put()
             due = int((time.monotonic() - began) / seconds * (restarts + 1))
-            if self.restarts < min(due, restarts):
-                self._restart()
-        while self.restarts < restarts:  # the run was too short for them
-            self._restart()
+            if self.stream.restarts < min(due, restarts):
+                self.stream.restart()
+        while self.stream.restarts < restarts:  # the run was too short for them
+            self.stream.restart()
         self.stream.drain()
-
-    def _restart(self) -> None:
-        while self.stream.put_count < 2:  # one batch is noted beside the first
-            self.stream.put()
-        self.stream.restart()
-        self.restarts += 1
 
     def _move(self, random: np.random.Generator) -> None:
         """Move money between two customers: single rows, from plain Python, without Spark."""
