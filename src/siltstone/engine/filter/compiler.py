@@ -82,17 +82,20 @@ def _conjuncts(node: Expression) -> list[Expression]:
     return found
 
 
-def compile_value(text: str, schema: pa.Schema) -> Value | None:
+def compile_value(text: str, schema: pa.Schema) -> tuple[Value | None, tuple[str, ...]]:
     """Compile a SQL expression of any type over the columns of `schema`; None is a bare NULL.
+
+    Return also the top-level columns that it reads.
 
     Raises:
         RequestError: The text does not parse, is not supported, or its types do not fit.
     """
     with _bounded(text, "the expression"):
-        found = _Compiler(schema).term(_tree(text))
+        compiler = _Compiler(schema)
+        found = compiler.term(_tree(text))
     if not isinstance(found, Literal):
-        return found
-    return None if found.value is None else of_scalar(literals.own_scalar(found))
+        return found, in_order(compiler.columns, schema)
+    return (None if found.value is None else of_scalar(literals.own_scalar(found))), ()
 
 
 def _tree(text: str) -> Expression:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -188,15 +190,26 @@ def projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed expression over the columns of one schema; immutable, free to share."""
+    """A parsed expression over the columns of one schema; immutable, free to share.
+
+    `columns` are the top-level columns that it reads, `column` is the one that it is, and nothing
+    but is. A list of numbers (`[1.5, 2]`) has no `value`: it is the same `numbers` for each row.
+    """
 
     text: str
     value: Value | None
+    columns: tuple[str, ...] = ()
+    numbers: tuple[float | None, ...] | None = None
+
+    @property
+    def column(self) -> str | None:
+        """The name of the column that it is; None if it computes something."""
+        return None if self.value is None else self.value.column
 
     @property
     def is_null(self) -> bool:
         """Whether it is NULL for every row."""
-        return self.value is None
+        return self.value is None and self.numbers is None
 
     @property
     def type(self) -> pa.DataType:
@@ -205,6 +218,8 @@ class Expression:
         Raises:
             RequestError: It is a bare NULL, which has no type.
         """
+        if self.numbers is not None:
+            return pa.list_(pa.float64())
         if self.value is None:
             raise RequestError("NULL has no type; write cast(NULL as int), for example")
         return self.value.type
@@ -215,20 +230,30 @@ class Expression:
         Raises:
             RequestError: A value does not fit, or arithmetic overflows.
         """
-        if self.value is None:
-            return pa.chunked_array([pa.array([None] * rows.num_rows, kind)])
         try:
-            return projected(self.value.expression, rows).cast(kind)
-        except pa.ArrowException as error:
+            if self.value is not None:
+                return projected(self.value.expression, rows).cast(kind)
+            one = pa.scalar(None if self.numbers is None else list(self.numbers), kind)
+        except (pa.ArrowException, TypeError) as error:
             raise RequestError(f"{self.text[:200]!r} does not fit {kind}: {error}") from error
+        return pa.chunked_array([pa.repeat(cast("Any", one), rows.num_rows)])
 
 
 def compile_value(text: str, schema: pa.Schema) -> Expression:
     """Return the expression of a SQL text over the columns of `schema`.
+
+    It is SQL, or a list of numbers as LanceDB's client writes a vector.
 
     Raises:
         RequestError: It does not parse, is not supported, or its types do not fit.
     """
     from siltstone.engine.filter import compiler  # noqa: PLC0415 - as in `parse`
 
-    return Expression(text, compiler.compile_value(text, schema))
+    if text.lstrip().startswith("["):
+        with suppress(msgspec.DecodeError):
+            return Expression(text, None, (), _numbers(text))
+    value, columns = compiler.compile_value(text, schema)
+    return Expression(text, value, columns)
+
+
+_numbers = msgspec.json.Decoder(tuple[float | None, ...]).decode

@@ -82,11 +82,12 @@ class QueryRoutes:
         with ExitStack() as held:
             face = self._face(call, name, wanted.asked.version, held)
             table = face[name]
-            reader = table.scan(wanted.columns, wanted.filter, 0)
+            chosen = wanted.chosen(table.schema)
+            table.scan(chosen.read, wanted.filter, 0).close()
             kind = "base under the rows above it" if table.primary_key else "one Lance version"
             lines = [
                 f"Scan {name} at seq {seq_shown(face)}: {kind}",
-                f"  columns: {', '.join(reader.schema.names)}",
+                f"  columns: {', '.join(chosen.schema.names)}",
                 f"  filter: {wanted.filter or 'none'}",
                 f"  limit: {wanted.limit}, offset: {wanted.offset}",
             ]

@@ -2,7 +2,8 @@
 
 With a vector these are the k rows with the nearest ones, exact, over every row that is committed:
 all rows that match are read, a batch at a time, and k of them kept. No index is asked, so no row
-that came a moment ago is missed.
+that came a moment ago is missed. With `prefilter` false the filter takes from the k nearest rows
+those that match, so there may be fewer. Bounds of the distance are [lower, upper).
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from siltstone.engine.filter.filters import filter_of
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.scope import ReadTable
+from siltstone.server.rest.selection import DISTANCE, Columns, Selection
 
-DISTANCE = "_distance"
 K_DEFAULT = 10
-_NOT_OFFERED = ("full_text_query", "with_row_id", "order_by", "lower_bound", "upper_bound")
+K_ALL = 1 << 62
+"""From here on a client that must send a number means all rows: LanceDB sends 2**63 - 1."""
+F32 = pa.float32()
+_DISTANCE_FIELD = pa.field(DISTANCE, F32)
+_NOT_OFFERED = ("full_text_query", "with_row_id", "order_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +36,7 @@ class RowQuery:
     """A query of either kind of client, all of which is offered; `limit` None is all."""
 
     asked: bodies.QueryRequest
-    columns: list[str] | None
+    columns: Columns
     filter: str | None
     limit: int | None
     offset: int
@@ -45,21 +52,38 @@ class RowQuery:
         refused = [name for name in _NOT_OFFERED if getattr(asked, name)]
         if refused:
             raise unsupported(f"a query with {', '.join(refused)} is not offered")
-        columns, vector = asked.columns, asked.vector
-        if isinstance(columns, bodies.ColumnNames):
-            if columns.column_aliases:
-                raise unsupported("columns under other names, or computed, are not offered")
-            columns = columns.column_names
+        vector = asked.vector
         if isinstance(vector, bodies.QueryVector):
             if vector.multi_vector:
                 raise unsupported("a query with several vectors is not offered")
             vector = vector.single_vector
-        return cls(asked, columns, asked.filter or None, asked.k, asked.offset or 0, vector or [])
+        if not vector and not (asked.lower_bound is None and asked.upper_bound is None):
+            raise invalid("lower_bound and upper_bound are of a distance: give a vector")
+        limit = asked.k
+        if limit is None and vector:
+            limit = K_DEFAULT
+        if limit is not None and limit >= K_ALL:
+            limit = None
+        filter_ = asked.filter or None
+        return cls(asked, asked.columns, filter_, limit, asked.offset or 0, vector or [])
 
     @property
     def distance_type(self) -> str:
         """How far two vectors are from each other."""
         return (self.asked.distance_type or "l2").lower()
+
+    @property
+    def _takes_before(self) -> bool:
+        """Whether the nearest rows are taken before the filter: `prefilter` is false."""
+        return bool(self.vector) and self.asked.prefilter is False and self.filter is not None
+
+    def chosen(self, schema: pa.Schema) -> Selection:
+        """Return which columns the answer has, of a table with these.
+
+        Raises:
+            RequestError: An expression that does not fit them.
+        """
+        return Selection.of(self.columns, schema.append(_DISTANCE_FIELD) if self.vector else schema)
 
     def read(self, table: ReadTable, limits: Limits) -> pa.RecordBatchReader:
         """Return the rows.
@@ -69,26 +93,42 @@ class RowQuery:
         """
         if self.vector:
             return self._nearest(table, limits).to_reader()
+        chosen = self.chosen(table.schema)
         most = None if self.limit is None else self.limit + self.offset
-        reader = table.scan(self.columns, self.filter, most)
-        if not self.offset:
-            return reader
-        return pa.RecordBatchReader.from_batches(reader.schema, _after(reader, self.offset))
+        reader = table.scan(chosen.read, self.filter, most)
+        if self.offset:
+            rows = _after(reader, self.offset)
+            reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
+        return chosen.of_reader(reader)
 
     def _nearest(self, table: ReadTable, limits: Limits) -> pa.Table:
         """Return the nearest rows, the nearest first, with their distance."""
         schema = table.schema
-        column = _column(schema, self.asked.vector_column or None, len(self.vector))
+        path = _vectors(schema, self.asked.vector_column or None, len(self.vector))
         distance = _DISTANCES.get(self.distance_type)
         if distance is None:
             raise invalid(f"distance_type is one of {sorted(_DISTANCES)}")
-        k = (K_DEFAULT if self.limit is None else self.limit) + self.offset
-        if k > limits.collected_rows_max:
+        chosen = self.chosen(schema)
+        later = filter_of(self.filter if self._takes_before else None, schema)
+        needed = dict.fromkeys([*chosen.read, path[0], *(later.columns if later else ())])
+        reader = table.scan([*needed], None if later else self.filter)
+        search = _Search(path, self.vector, distance, self._bounds, self._most(limits), limits)
+        best = search.best(reader)
+        if later is not None:
+            best = later.keep(best)
+        return chosen.of_rows(best.slice(self.offset))
+
+    @property
+    def _bounds(self) -> tuple[float | None, float | None]:
+        return self.asked.lower_bound, self.asked.upper_bound
+
+    def _most(self, limits: Limits) -> int:
+        if self.limit is None:
+            return limits.collected_rows_max
+        most = self.limit + self.offset
+        if most > limits.collected_rows_max:
             raise invalid(f"k is at most {limits.collected_rows_max}")
-        names = schema.names if self.columns is None else self.columns
-        needed = names if column in names else [*names, column]
-        best = _best(table.scan(needed, self.filter), column, self.vector, distance, k)
-        return best.select([*names, DISTANCE]).slice(self.offset)
+        return most
 
 
 def _after(reader: pa.RecordBatchReader, offset: int) -> Iterator[pa.RecordBatch]:
@@ -98,45 +138,90 @@ def _after(reader: pa.RecordBatchReader, offset: int) -> Iterator[pa.RecordBatch
         offset = max(0, offset - batch.num_rows)
 
 
-def _best(
-    reader: pa.RecordBatchReader,
-    column: str,
-    vector: list[float],
-    distance: Callable[[Any, Any], Any],
-    k: int,
-) -> pa.Table:
-    asked = np.asarray(vector, np.float64)
-    schema = reader.schema.append(pa.field(DISTANCE, pa.float32()))
-    best = schema.empty_table()
-    for batch in reader:
-        array = batch.column(column)
-        valid = batch.filter(array.is_valid())
-        if not valid.num_rows:
-            continue
-        flat = cast("pa.FixedSizeListArray", valid.column(column)).flatten().cast(pa.float64())
-        found = distance(flat.to_numpy(zero_copy_only=False).reshape(-1, len(asked)), asked)
-        column_of = pa.array(found.astype(np.float32), pa.float32())
-        rows = pa.Table.from_batches([valid]).append_column(DISTANCE, column_of)
-        both = pa.concat_tables([best, rows.cast(schema)])
-        order = np.argsort(both.column(DISTANCE).to_numpy(), kind="stable")[:k]
-        best = both.take(pa.array(order, pa.int64()))
-    return best
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search for the nearest vectors, in the column at `path`, of at most `most` rows."""
+
+    path: list[str]
+    vector: list[float]
+    distance: Callable[[Any, Any], Any]
+    bounds: tuple[float | None, float | None]
+    most: int
+    limits: Limits
+
+    def best(self, reader: pa.RecordBatchReader) -> pa.Table:
+        """Return the nearest rows, the nearest first, with their distances.
+
+        Raises:
+            Refused: They are more bytes than one statement may hold.
+        """
+        schema = reader.schema.append(_DISTANCE_FIELD)
+        best = schema.empty_table()
+        for batch in reader:
+            both = pa.concat_tables([best, self._measured(batch).cast(schema)])
+            order = np.argsort(both.column(DISTANCE).to_numpy(), kind="stable")[: self.most]
+            best = both.take(pa.array(order, pa.int64()))
+            if best.nbytes > self.limits.collected_bytes_max:
+                text = f"the nearest rows are more than {self.limits.collected_bytes_max} bytes"
+                raise invalid(f"{text}; ask for fewer rows, or fewer columns")
+        return best
+
+    def _measured(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return the rows that have a vector within the bounds, with its distance."""
+        rows = pa.Table.from_batches([batch.filter(_at(batch, self.path).is_valid())])
+        asked, found = np.asarray(self.vector, np.float64), np.empty(0)
+        if rows.num_rows:
+            column = _at(rows.combine_chunks().to_batches()[0], self.path)
+            flat = cast("pa.FixedSizeListArray", column).flatten().cast(pa.float64())
+            vectors = flat.to_numpy(zero_copy_only=False).reshape(-1, len(asked))
+            found = self.distance(vectors, asked).astype(np.float32)
+        rows = rows.append_column(_DISTANCE_FIELD, pa.array(found, F32))
+        least, end = self.bounds
+        if least is not None:
+            rows = rows.filter(pc.greater_equal(rows.column(DISTANCE), pa.scalar(least, F32)))
+        if end is not None:
+            rows = rows.filter(pc.less(rows.column(DISTANCE), pa.scalar(end, F32)))
+        return rows
 
 
-def _column(schema: pa.Schema, name: str | None, length: int) -> str:
-    """Return the vector column: the one that is named, or the only one there is."""
-    vectors = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
-    if name is not None and name not in schema.names:
+def _at(batch: pa.RecordBatch, path: list[str]) -> pa.Array:
+    """Return a column, or a field of structs: null where a struct is."""
+    found = batch.column(path[0])
+    for name in path[1:]:
+        found = pc.struct_field(found, name)
+    return found
+
+
+def _vectors(schema: pa.Schema, name: str | None, length: int) -> list[str]:
+    """Return the path of the vector column: the one that is named, or the only one there is.
+
+    A field of structs is taken unnamed only if no column outside of them holds vectors.
+    """
+    known = {".".join(path): (path, kind) for path, kind in _columns_of(schema, [])}
+    vectors = [name for name, (_, kind) in known.items() if pa.types.is_fixed_size_list(kind)]
+    if name is not None and name not in known:
         raise Refused(Code.COLUMN_NOT_FOUND, f"no column {name[:128]!r}")
-    if name is None and len(vectors) != 1:
+    default = [name for name in vectors if len(known[name][0]) == 1] or vectors
+    if name is None and len(default) != 1:
         raise invalid(f"vector_column is one of {vectors}: name it")
-    found = vectors[0] if name is None else name
+    found = default[0] if name is None else name
     if found not in vectors:
         raise invalid(f"column {found!r} holds no vectors")
-    size = schema.field(found).type.list_size
+    path, kind = known[found]
+    size = cast("pa.FixedSizeListType", kind).list_size
     if size != length:
         raise invalid(f"column {found!r} holds vectors of {size} numbers, the query has {length}")
-    return found
+    return path
+
+
+def _columns_of(
+    fields: pa.Schema | pa.StructType, above: list[str]
+) -> Iterator[tuple[list[str], pa.DataType]]:
+    """Yield the path and the type of each column, and of each field of structs."""
+    for field in fields:
+        yield [*above, field.name], field.type
+        if pa.types.is_struct(field.type):
+            yield from _columns_of(field.type, [*above, field.name])
 
 
 def _cosine(rows: Any, asked: Any) -> Any:

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from siltstone.api.results import Status
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Limit = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Name = Annotated[str, Meta(min_length=1)]
 IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 """Of another kind or type it is "not offered", which clients tell from a wrong request."""
@@ -255,22 +256,18 @@ class TagsAnswer(AnswerBody):
 # rows
 
 
-class ColumnNames(RequestBody):
-    column_names: list[str] | None = None
-    column_aliases: Any = None
-
-
 class QueryVector(RequestBody):
     single_vector: list[float] | None = None
     multi_vector: Any = None
 
 
 class QueryRequest(TableRequest):
-    """The last five members are not offered."""
+    """`columns`: see `selection`. `full_text_query`, `with_row_id`, `order_by`: not offered."""
 
-    columns: list[str] | ColumnNames | None = None
+    columns: list[str] | dict[str, str | list[str] | dict[str, str] | None] | None = None
     filter: str | None = None
-    k: Count | None = None
+    prefilter: bool | None = None
+    k: Limit | None = None
     offset: Count | None = None
     vector: list[float] | QueryVector | None = None
     vector_column: str | None = None
@@ -279,8 +276,8 @@ class QueryRequest(TableRequest):
     full_text_query: Any = None
     with_row_id: Any = None
     order_by: Any = None
-    lower_bound: Any = None
-    upper_bound: Any = None
+    lower_bound: float | None = None
+    upper_bound: float | None = None
 
 
 class ExplainRequest(QueryRequest):

@@ -1,0 +1,172 @@
+"""A query answers what was asked: columns, filter, bounds and limit; what it cannot do, it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from siltstone.server.rest.limits import Limits
+from tests.server.rest import Rest, rest_of
+
+VECTOR = pa.list_(pa.float32(), 2)
+ROWS = pa.table(
+    {
+        "id": [1, 2, 3, 4],
+        "v": [10, 20, None, 40],
+        "e": pa.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], None], VECTOR),
+        "s": pa.array(
+            [{"e": [5.0, 0.0]}, {"e": [3.0, 0.0]}, None, {"e": None}],
+            pa.struct([("e", VECTOR)]),
+        ),
+    }
+)
+ALL = (1 << 63) - 1
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
+    with rest_of(tmp_path_factory.mktemp("queries") / "shop") as (db, _, client):
+        db.create_table("keyed", ROWS.schema, primary_key="id").upsert(ROWS)
+        db.create_table("plain", ROWS.schema).append(ROWS)
+        db.create_table("one", {"id": "int64", "s": ROWS.schema.field("s").type})
+        db["one"].append(ROWS.select(["id", "s"]))
+        yield client
+
+
+@pytest.fixture(params=["keyed", "plain"])
+def table(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def rows_of(rest: Rest, table: str, **query: Any) -> list[dict[str, Any]]:
+    return rest.post(f"/v1/table/{table}/query", query).rows
+
+
+COMPUTED: list[object] = [
+    {"x": "id + 1", "v": "v"},
+    {"column_aliases": {"x": "id + 1", "v": "v"}},
+]
+
+
+@pytest.mark.parametrize("columns", COMPUTED)
+def test_columns_are_computed_under_their_new_names(
+    rest: Rest, table: str, columns: object
+) -> None:
+    found = rows_of(rest, table, columns=columns, filter="v > 10")
+    assert sorted(found, key=str) == [{"x": 3, "v": 20}, {"x": 5, "v": 40}]
+
+
+def test_a_computed_column_may_be_a_constant_a_field_or_the_distance(
+    rest: Rest, table: str
+) -> None:
+    assert rows_of(rest, table, columns={"one": "1"}) == [{"one": 1}] * 4
+    fields = rows_of(rest, table, columns={"f": "s.e", "old": "e"}, filter="id = 1")
+    assert fields == [{"f": [5.0, 0.0], "old": [0.0, 0.0]}]
+    far = rows_of(rest, table, columns={"d": "_distance * 2", "id": "id"}, vector=[2.0, 0.0], k=2)
+    assert far == [
+        {"d": 0.0, "id": 3, "_distance": 0.0},
+        {"d": 2.0, "id": 2, "_distance": 1.0},
+    ]
+    named = rows_of(rest, table, columns=["_distance", "id"], vector=[2.0, 0.0], k=1)
+    assert named == [{"_distance": 0.0, "id": 3}]
+
+
+def test_columns_in_no_form_that_is_known_are_refused(rest: Rest, table: str) -> None:
+    wrong: list[tuple[object, tuple[int, int]]] = [
+        ({"column_names": ["id"], "column_aliases": {"x": "id"}}, (400, 13)),
+        ({"column_names": {"x": "id"}}, (400, 13)),
+        ({"other": ["id"]}, (400, 13)),
+        ({"x": "nothing + 1"}, (400, 13)),
+        ({"x": "sum(id)"}, (400, 13)),
+        (["_distance"], (400, 20)),
+    ]
+    for columns, code in wrong:
+        answer = rest.post(f"/v1/table/{table}/query", {"columns": columns})
+        assert answer.code == code, columns
+    assert len(rows_of(rest, table, columns={"column_names": None})) == 4
+
+
+def test_a_limit_that_stands_for_all_rows_gives_all(rest: Rest, table: str) -> None:
+    assert len(rows_of(rest, table, k=ALL)) == 4
+    assert len(rows_of(rest, table, k=ALL, offset=3)) == 1
+    assert [row["id"] for row in rows_of(rest, table, k=ALL, vector=[0.0, 0.0])] == [1, 2, 3]
+    beyond = rest.post(f"/v1/table/{table}/query", {"k": ALL + 1})
+    assert beyond.code == (400, 13)
+
+
+def test_without_prefilter_the_nearest_rows_are_filtered(rest: Rest, table: str) -> None:
+    query = {"vector": [0.0, 0.0], "k": 2, "filter": "v >= 20", "columns": ["id"]}
+    before = rows_of(rest, table, **query, prefilter=True)
+    assert [row["id"] for row in before] == [2]  # 3 has no v, and 4 no vector
+    after = rows_of(rest, table, **{**query, "k": 1}, prefilter=False)
+    assert after == []
+    assert [row["id"] for row in rows_of(rest, table, **query, prefilter=False)] == [2]
+    assert len(rows_of(rest, table, filter="id > 1", prefilter=False, k=2)) == 2
+
+
+def test_the_bounds_of_the_distance_take_in_the_lower_one_alone(rest: Rest, table: str) -> None:
+    query = {"vector": [0.0, 0.0], "k": 9, "columns": ["id"]}
+    found = rows_of(rest, table, **query, lower_bound=1.0, upper_bound=4.0)
+    assert found == [{"id": 2, "_distance": 1.0}]
+    assert [row["id"] for row in rows_of(rest, table, **query, lower_bound=1.0)] == [2, 3]
+    assert [row["id"] for row in rows_of(rest, table, **query, upper_bound=1.0)] == [1]
+    alone = rest.post(f"/v1/table/{table}/query", {"lower_bound": 1.0})
+    assert alone.code == (400, 13)
+
+
+def test_a_vector_column_may_lie_in_a_struct(rest: Rest, table: str) -> None:
+    query = {"vector": [0.0, 0.0], "k": 9, "columns": ["id"]}
+    found = rows_of(rest, table, **query, vector_column="s.e")
+    assert [(row["id"], row["_distance"]) for row in found] == [(2, 9.0), (1, 25.0)]
+    assert [row["id"] for row in rows_of(rest, "one", **query)] == [2, 1]
+    for name, code in (("s.x", (404, 12)), ("s", (400, 13)), ("v.e", (404, 12))):
+        answer = rest.post(f"/v1/table/{table}/query", {**query, "vector_column": name})
+        assert answer.code == code, name
+
+
+def test_what_a_query_cannot_do_is_refused_by_name(rest: Rest, table: str) -> None:
+    asked: dict[str, object] = {
+        "with_row_id": True,
+        "order_by": [{"column_name": "id"}],
+        "full_text_query": {"query": "a"},
+    }
+    for name, value in asked.items():
+        answer = rest.post(f"/v1/table/{table}/query", {name: value})
+        assert answer.code == (406, 0)
+        assert name in answer.json["error"]
+
+
+def test_an_update_takes_a_list_of_numbers_as_a_vector(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        for name, key in (("keyed", "id"), ("plain", None)):
+            made = db.create_table(name, ROWS.schema, primary_key=key)
+            (made.upsert if key else made.append)(ROWS)
+            update = f"/v1/table/{name}/update"
+            assert rest.post(update, {"updates": [["e", "[7, -1.5e0]"]]}).json["updated_rows"] == 4
+            assert rows_of(rest, name, filter="id = 4", columns=["e"]) == [{"e": [7.0, -1.5]}]
+            for text in ("[1.0]", "[1.0, 'a']", "[1.0, 2.0"):
+                answer = rest.post(update, {"updates": [["e", text]]})
+                assert answer.code == (400, 13), text
+            assert rest.post(update, {"updates": [["v", "[1.0, 2.0]"]]}).code == (400, 13)
+
+
+def test_the_nearest_rows_are_no_more_bytes_than_a_statement_may_hold(tmp_path: Path) -> None:
+    limits = Limits(collected_bytes_max=2_000)
+    with rest_of(tmp_path / "shop", limits=limits) as (db, _, rest):
+        rows = pa.table({"t": ["x" * 100] * 50, "e": pa.array([[0.0, 0.0]] * 50, VECTOR)})
+        db.create_table("t", rows.schema).append(rows)
+        query = {"vector": [0.0, 0.0], "k": 40}
+        answer = rest.post("/v1/table/t/query", query)
+        assert answer.code == (400, 13)
+        assert "2000 bytes" in answer.json["error"]
+        assert len(rows_of(rest, "t", **{**query, "k": 5})) == 5
+
+
+def test_a_plan_names_the_columns_that_the_query_makes(rest: Rest, table: str) -> None:
+    query = {"columns": {"x": "id + 1"}, "vector": [0.0, 0.0]}
+    told = rest.post(f"/v1/table/{table}/explain_plan", {"query": query}).json
+    assert "columns: x, _distance" in told
