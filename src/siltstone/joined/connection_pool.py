@@ -21,7 +21,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -95,7 +95,7 @@ class ConnectionPool:
             made.connect()
             hello = made.greet()
             self.check()  # `close` could not end what was not yet connected
-            _refuse_version(hello["version"])
+            _refuse_version(hello)
         except BROKEN as error:
             made.close()
             self.check()
@@ -298,7 +298,8 @@ class ConnectionPool:
         return UnavailableError(f"the owner of {self.root} is gone {how}")
 
 
-def _refuse_version(spoken: object) -> None:
+def _refuse_version(hello: object) -> None:
+    spoken = cast("dict[str, Any]", hello).get("version") if isinstance(hello, dict) else None
     if spoken != protocol.VERSION:
         raise RequestError(
             f"the owner speaks version {spoken} of the protocol, this siltstone"
