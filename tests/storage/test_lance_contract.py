@@ -85,6 +85,20 @@ def test_appended_rows_follow_each_other_and_older_pins_stay_as_they_were(tables
     assert ids(tables, pins[2]) == [0, 10, 1, 11]
 
 
+def test_the_first_rows_may_be_version_1_and_others_follow(tables: Tables) -> None:
+    empty = tables.writer.create(FOLDER, SCHEMA)
+    staged = tables.writer.stage(empty, [batch([1, 2], v=None)])
+    first = tables.writer.commit_first(empty, staged)
+    assert (first.version, first.rows, ids(tables, first)) == (1, 2, [1, 2])
+    second = tables.writer.append(first, [batch([3])])
+    assert (second.version, ids(tables, second)) == (2, [1, 2, 3])
+    assert [row["v"] for row in rows(tables, second)] == [None, None, "v3"]
+    other = tables.writer.stage(empty, [batch([9])])
+    assert ids(tables, tables.writer.commit(first, other)) == [1, 2, 9]
+    nothing = tables.writer.stage(empty, [])
+    assert tables.writer.commit_first(empty, nothing) == empty
+
+
 def test_columns_are_matched_by_name_in_any_order_and_may_be_missing(tables: Tables) -> None:
     pin = tables.writer.create(FOLDER, SCHEMA)
     reordered = batch([1]).select(["w", "id", "v"])

@@ -164,6 +164,14 @@ class FakeWriter:
         staging.refuse_unfit(staged.columns, old.columns)
         return self._data.commit(pin, _extended(old, staged), staged.files)
 
+    def commit_first(self, pin: Pin, staged: StagedFiles) -> Pin:
+        if not staged.rows:
+            return pin
+        require(pin.version == 1, f"{pin.path} is version {pin.version}, not the first")
+        old = self._data.manifest(pin)
+        staging.refuse_unfit(staged.columns, old.columns)
+        return self._data.commit(pin.folder, _extended(old, staged), staged.files)
+
     def append(
         self,
         pin: Pin,

@@ -110,7 +110,7 @@ class PlainWrites:
         return self.versions.add(self._begun())
 
     def _begun(self) -> Pin:
-        """As `begin`, but a version that this makes is no step yet."""
+        """As `begin`, but a version that this makes is no step: rows are staged on it alone."""
         pin, create = self.versions.pin, self._tables.writer.create
         return pin or create(self.versions.folder, self.table_schema.arrow)
 
@@ -118,7 +118,7 @@ class PlainWrites:
         """Append rows; return their number."""
         start = self._begun()
         staged = self._tables.writer.stage(start, batches)
-        return self._put(self.versions.add(start), staged) if staged.rows else 0
+        return self._put(start, staged) if staged.rows else 0
 
     def attach(self, pin: Pin, staged: StagedFiles) -> int:
         """Append rows that were staged on `pin`; return their number.
@@ -134,18 +134,30 @@ class PlainWrites:
         if self.versions.pin is not None:
             return self._put(self.versions.pin, staged)
         if pin.folder == self.versions.folder:
-            return self._put(self.versions.add(pin), staged)
+            return self._put(pin, staged)
         # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
         # have moved its new incarnation.
         self.versions.folder = pin.folder
         nothing = self._tables.rewriter.rewrite(pin, drop=np.arange(pin.rows), batches=())
-        return self._put(nothing, staged)
+        return self._appended(self._tables.writer.commit(nothing, staged), staged)
 
     def _put(self, start: Pin, staged: StagedFiles) -> int:
-        self.versions.add(self._tables.writer.commit(start, staged))
+        return self._appended(self._committed(start, staged), staged)
+
+    def _appended(self, pin: Pin, staged: StagedFiles) -> int:
+        self.versions.add(pin)
         self.rows += staged.rows
-        self._did(lambda: self._put(self.begin(), staged), is_blind=True)
+        self._did(lambda: self._put(self._begun(), staged), is_blind=True)
         return staged.rows
+
+    def _committed(self, start: Pin, staged: StagedFiles) -> Pin:
+        """Return `start` with rows: the version after it, or version 1 of a table without one.
+
+        Other Lance clients expect the rows with which a table begins in its version 1.
+        """
+        writer = self._tables.writer
+        commit = writer.commit_first if self.versions.pin is None else writer.commit
+        return commit(start, staged)
 
     def _did(self, again: Callable[[], object], *, is_blind: bool) -> None:
         self._operations.append(again)
@@ -153,8 +165,7 @@ class PlainWrites:
 
     def overwrite(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Replace all rows; return the new number."""
-        overwrite, schema = self._tables.writer.overwrite, self.table_schema.arrow
-        pin = self.versions.add(overwrite(self.begin(), schema, batches))
+        pin = self.versions.add(self._overwritten(batches))
         self.rows += pin.rows
 
         def again() -> int:
@@ -162,6 +173,12 @@ class PlainWrites:
 
         self._did(again, is_blind=False)
         return pin.rows
+
+    def _overwritten(self, batches: Iterable[pa.RecordBatch]) -> Pin:
+        writer, start = self._tables.writer, self._begun()
+        if self.versions.pin is not None:
+            return writer.overwrite(start, self.table_schema.arrow, batches)
+        return self._committed(start, writer.stage(start, batches))
 
     def delete_where(self, wanted: Filter) -> int:
         """Delete the matching rows; return their number."""
@@ -192,14 +209,14 @@ class PlainWrites:
         """
         if not len(drop) and not batches:
             return
-        pin = self.begin()
+        pin = self._begun()
         if len(drop):
             self.versions.add(
                 self._tables.rewriter.rewrite(pin, drop=drop, batches=batches, is_numbered=True)
             )
         else:
             staged = self._tables.writer.stage(pin, batches)
-            self.versions.add(self._tables.writer.commit(pin, staged))
+            self.versions.add(self._committed(pin, staged))
         self.rows += len(drop) + sum(batch.num_rows for batch in batches)
         self._did(again, is_blind=False)
 

@@ -128,6 +128,8 @@ class TableRoutes:
             made = tx.create_table(name, _plain(rows.schema), key)
             if rows.num_rows:
                 (made.insert if key else made.append)(rows)
+            elif not key:
+                tx.lance.begin_versions(name)
 
         _, seq = self._scope.write(call, work, None)
         version = version_now(self._served, name, seq)

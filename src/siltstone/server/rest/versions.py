@@ -57,6 +57,9 @@ def _plain_seq(found: TableDefinition, table: str, version: int, visible: int) -
     versions = catalogs.incarnation_of(found).versions
     until = visible
     for known in reversed(versions):
+        if known.pin.version == version and known.seq > until:
+            text = f"version {version} of {table!r} is a step within a commit: read the next one"
+            raise Refused(Code.VERSION_NOT_FOUND, text)
         if known.pin.version == version:
             return until
         until = known.seq - 1

@@ -35,11 +35,16 @@ class LanceWriter:
             for name in ("", DATA, TRANSACTIONS, "_versions"):
                 self._files.mkdir(where / name)
             kept.make(self._files, self._root, folder)
+        return self._first(folder, schema, StagedFiles(0, (), (), ()))
+
+    def _first(self, folder: str, schema: pa.Schema, staged: StagedFiles) -> Pin:
         catalog = self._commits.begin(folder)
-        with writing(where, catalog):
-            overwrite = lance_module().LanceOperation.Overwrite(schema, [])
+        with writing(self._root / folder, catalog):
+            overwrite = lance_module().LanceOperation.Overwrite(schema, fragments_of(staged))
             dataset = put(catalog, str(catalog.location), overwrite, enable_stable_row_ids=True)
-        return self._commits.seal("", catalog, dataset, (), rows=0)
+        columns = staging.columns_of(dataset.lance_schema, dataset.schema)
+        staging.refuse_unfit(staged.columns, columns)
+        return self._commits.seal("", catalog, dataset, staged.files, rows=staged.rows)
 
     def stage(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> StagedFiles:
         """See `tables.TableWriter.stage`."""
@@ -61,6 +66,13 @@ class LanceWriter:
         )
         operation = lance_module().LanceOperation.Append(fragments_of(staged))
         return self._commits.commit(pin, [operation], staged.files, rows=pin.rows + staged.rows)
+
+    def commit_first(self, pin: Pin, staged: StagedFiles) -> Pin:
+        """See `tables.TableWriter.commit_first`. Equal schemas get equal field ids."""
+        if not staged.rows:
+            return pin
+        require(pin.version == 1, f"{pin.path} is version {pin.version}, not the first")
+        return self._first(pin.folder, self._reader.open(pin).dataset.schema, staged)
 
     def append(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
         """See `tables.TableWriter.append`."""

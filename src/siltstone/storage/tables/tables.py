@@ -320,6 +320,13 @@ class TableWriter(Protocol):
         """Append what `stage` wrote, perhaps on another pin. Never twice on one line of pins."""
         ...
 
+    def commit_first(self, pin: Pin, staged: StagedFiles) -> Pin:
+        """Make version 1 of what `stage` wrote on `pin`, the version 1 that `create` made.
+
+        Without a row it is the pin itself.
+        """
+        ...
+
     def append(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
         """`stage`, then `commit`; without a row the pin itself."""
         ...
