@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone import errors
+from siltstone import errors, extras
 
 EXAMPLES = [
     errors.RequestError("what"),
@@ -85,3 +85,8 @@ def test_a_mistyped_name_is_refused_with_a_suggestion(shop: st.Store, name: str)
     call, meant = MISTYPED[name]
     with pytest.raises(st.RequestError, match=f"did you mean '{meant}'"):
         call(shop)
+
+
+def test_a_missing_package_is_told_with_the_extra_that_has_it() -> None:
+    with pytest.raises(st.UnavailableError, match=r"to_cudf\(\) needs cuDF: pip install 'siltston"):
+        extras.imported("no_module_is_called_so", "to_cudf()", "cuDF", "cudf")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from siltstone.errors import UnavailableError
+from siltstone.extras import needed
 
 
 class Endpoint(Protocol):
@@ -52,6 +52,4 @@ def server_of(call: str) -> Callable[..., Any]:
     try:
         return _loaders[call]()
     except (ImportError, KeyError) as error:
-        raise UnavailableError(
-            f"{call}() needs the extra `server`: pip install 'siltstone[server]'"
-        ) from error
+        raise needed(f"{call}()", "Starlette and uvicorn", "server") from error

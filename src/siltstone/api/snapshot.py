@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
 
-from siltstone.api.declared import Declared
-from siltstone.api.tables import Columns, Condition, SnapshotTable
+from siltstone.api.tables import Columns, Condition, NamedTables, SnapshotTable
 from siltstone.context_exits import close_on_exit
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.query.scan.scan_task import ScanTask
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
 
 
-class Snapshot(Declared):
+class Snapshot(NamedTables):
     """See the module. A context manager; `close` ends it. `seq` is its sequence number."""
 
     seq: int
@@ -33,10 +32,6 @@ class Snapshot(Declared):
     @abstractmethod
     def close(self) -> None:
         """Release the files that the snapshot keeps from vacuum; a second call does nothing."""
-
-    @abstractmethod
-    def tables(self) -> list[str]:
-        """Return the names of the tables that existed at this sequence number."""
 
     @abstractmethod
     def __getitem__(self, name: str) -> SnapshotTable:

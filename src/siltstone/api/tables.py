@@ -10,15 +10,16 @@ Handles carry the table's id, not its name: they go on after a rename.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.errors import UnavailableError
+from siltstone.errors import SiltstoneError
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -111,25 +112,72 @@ class ReadableTable(Declared):
     def count(self, filter: Condition = None) -> int:  # noqa: A002
         """Return the number of rows, or of the rows that match `filter`; see `scan`."""
 
-    def to_arrow(self, columns: Columns = None, filter: Condition = None) -> pa.Table:  # noqa: A002
+    def to_arrow(
+        self,
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002
+        limit: int | None = None,
+    ) -> pa.Table:
         """Return the rows as a table; see `scan`."""
-        return self.scan(columns, filter).read_all()
+        return self.scan(columns, filter, limit).read_all()
 
-    def to_pandas(self, columns: Columns = None, filter: Condition = None) -> pd.DataFrame:  # noqa: A002
-        """Return the rows as a pandas data frame; see `scan`."""
-        return self.to_arrow(columns, filter).to_pandas()
+    def to_pandas(
+        self,
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002
+        limit: int | None = None,
+    ) -> pd.DataFrame:
+        """Return the rows as a pandas data frame; see `scan`.
 
-    def to_polars(self, columns: Columns = None, filter: Condition = None) -> Any:  # noqa: A002
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        extras.imported("pandas", "to_pandas()", "pandas", "pandas")
+        return self.to_arrow(columns, filter, limit).to_pandas()
+
+    def to_polars(
+        self,
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002
+        limit: int | None = None,
+    ) -> Any:
         """Return the rows as a Polars data frame; see `scan`.
 
         Raises:
             UnavailableError: Polars is not installed.
         """
+        polars = extras.imported("polars", "to_polars()", "Polars", "polars")
+        return polars.from_arrow(self.to_arrow(columns, filter, limit))
+
+    def head(
+        self,
+        limit: int = 5,
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002
+    ) -> pa.Table:
+        """Return some rows, at most `limit`, in no order; see `scan`."""
+        return self.to_arrow(columns, filter, limit)
+
+    def __len__(self) -> int:
+        """Return the number of rows: see `count`."""
+        return self.count()
+
+    def __bool__(self) -> bool:
+        """Return True, without a look at the rows: an empty table is a table."""
+        return True
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as a stream of Arrow's C interface: `pa.table(db["orders"])`."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def _repr_html_(self) -> str | None:
+        """Return some rows as HTML, for a notebook; None if the table cannot be read any more."""
         try:
-            import polars as pl  # noqa: PLC0415 - optional  # type: ignore[import-not-found]
-        except ImportError as error:
-            raise UnavailableError("polars is not installed") from error
-        return pl.from_arrow(self.to_arrow(columns, filter))
+            found = self.head(shown.ROWS_MAX)
+            rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+            return shown.as_html(found.column_names, rows, repr(self))
+        except SiltstoneError:
+            return None
 
 
 class SnapshotTable(ReadableTable):
@@ -297,12 +345,47 @@ class TransactionTable(WritableTable[int, None]):
     __slots__ = ()
 
 
-class TableDefinitions(Declared, Generic[Handle, Done]):
-    """The tables of a store or of a transaction: how they are found, made, dropped and renamed."""
+class NamedTables(Declared):
+    """The tables of a store, a transaction or a snapshot, by their names, like the keys of a dict.
+
+    `"orders" in db`, `len(db)` and `list(db)` are about the names; `db["orders"]` is a table.
+    """
+
+    __slots__ = ()
 
     @abstractmethod
     def tables(self) -> list[str]:
         """Return the names of all tables, sorted; in a transaction with its own changes."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tables()
+
+    def __len__(self) -> int:
+        return len(self.tables())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables())
+
+    def __bool__(self) -> bool:
+        """Return True: a store without tables is a store."""
+        return True
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what a notebook may complete after `db["`."""
+        return self.tables()
+
+    def _repr_html_(self) -> str | None:
+        """Return the names of the first tables as HTML; None if it is closed."""
+        try:
+            names = self.tables()
+        except SiltstoneError:
+            return None
+        some = [(name,) for name in names[: shown.NAMES_MAX]]
+        return shown.as_html(["table"], some, repr(self))
+
+
+class TableDefinitions(NamedTables, Generic[Handle, Done]):
+    """The tables of a store or of a transaction: how they are found, made, dropped and renamed."""
 
     @abstractmethod
     def __getitem__(self, name: str) -> Handle:

@@ -18,13 +18,14 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from siltstone import deadline, threads
-from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError, UnavailableError
+from siltstone import deadline, extras, threads
+from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError
 from siltstone.query.sql.dataset import Filter, Scannable, SnapshotDataset
+from siltstone.query.sql.result import Result
 
 if TYPE_CHECKING:
     import duckdb
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 TEXT_BYTES_MAX = 1 << 20
 LOOK_S = 0.1
 """How often the other thread checks."""
-_REPR_ROWS_MAX = 10
-_REPR_WIDTH_MAX = 40
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "python_enable_replacements": "false",
@@ -46,67 +45,6 @@ _MISSING = re.compile(r"Table with name (.+?) does not exist!")
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
 
 Parameters = Sequence[object] | Mapping[str, object] | None
-
-
-class Result:
-    """The rows of a statement, all in memory; they may be read any number of times."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._table.schema
-
-    @property
-    def columns(self) -> list[str]:
-        return self._table.column_names
-
-    def arrow(self) -> pa.Table:
-        return self._table
-
-    def df(self) -> Any:
-        """Return a pandas DataFrame."""
-        return self._table.to_pandas()
-
-    def pl(self) -> Any:
-        """Return a Polars DataFrame.
-
-        Raises:
-            UnavailableError: polars is not installed.
-        """
-        try:
-            import polars as pl  # noqa: PLC0415 (optional)  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise UnavailableError("pl() needs polars: pip install polars") from error
-        return pl.from_arrow(self._table)
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the rows as tuples of Python values."""
-        return list(zip(*(column.to_pylist() for column in self._table.columns), strict=True))
-
-    def __len__(self) -> int:
-        return self._table.num_rows
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self.fetchall())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._table.__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        shown = Result(self._table.slice(0, _REPR_ROWS_MAX)).fetchall()
-        lines = [self.columns, *([_cell(value) for value in row] for row in shown)]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        texts = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        texts.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join([*texts, f"({len(self)} rows)" if len(self) != 1 else "(1 row)"])
-
-
-def _cell(value: object) -> str:
-    text = "NULL" if value is None else str(value)
-    text = text.replace("\n", "\\n")
-    return text if len(text) <= _REPR_WIDTH_MAX else text[: _REPR_WIDTH_MAX - 1] + "…"
 
 
 @dataclass
@@ -171,10 +109,7 @@ def run(
         RequestError: DuckDB refuses the statement, it is not one query, or it took too long.
         UnavailableError: DuckDB is not installed.
     """
-    try:
-        import duckdb  # noqa: PLC0415 (optional, and half a second)
-    except ImportError as error:
-        raise UnavailableError("sql() needs DuckDB: pip install 'siltstone[sql]'") from error
+    duckdb = extras.imported("duckdb", "sql()", "DuckDB", "sql")  # half a second
     if not isinstance(sql, str):
         raise RequestError(f"a statement must be a string; got {sql!r}")
     if len(sql) > TEXT_BYTES_MAX:

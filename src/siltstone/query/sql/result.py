@@ -1,0 +1,104 @@
+"""Result: the rows of a statement, all in memory, as Arrow, as frames and as rows of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone import extras, shown
+from siltstone.errors import RequestError
+
+Row = tuple[Any, ...]
+
+
+class Result:
+    """See the module. `fetchone` and `fetchmany` go on where they ended; one thread at a time.
+
+    All other calls may be made any number of times.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table, self._place = table, 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._table.schema
+
+    @property
+    def columns(self) -> list[str]:
+        return self._table.column_names
+
+    @property
+    def description(self) -> list[tuple[str, pa.DataType, None, None, None, None, None]]:
+        """The columns as DB-API 2.0 describes them: seven members, of which two are known."""
+        return [(field.name, field.type, None, None, None, None, None) for field in self.schema]
+
+    def arrow(self) -> pa.Table:
+        return self._table
+
+    def df(self) -> Any:
+        """Return a pandas DataFrame.
+
+        Raises:
+            UnavailableError: pandas is not installed.
+        """
+        extras.imported("pandas", "df()", "pandas", "pandas")
+        return self._table.to_pandas()
+
+    def pl(self) -> Any:
+        """Return a Polars DataFrame.
+
+        Raises:
+            UnavailableError: Polars is not installed.
+        """
+        return extras.imported("polars", "pl()", "Polars", "polars").from_arrow(self._table)
+
+    def fetchone(self) -> Row | None:
+        """Return the next row as a tuple of Python values; None after the last one."""
+        return next(iter(self.fetchmany(1)), None)
+
+    def fetchmany(self, size: int = 1) -> list[Row]:
+        """Return the next rows, at most `size`; none after the last one.
+
+        Raises:
+            RequestError: `size` is no integer from 0.
+        """
+        if type(size) is not int or size < 0:
+            raise RequestError(f"size must be an integer from 0; got {size!r}")
+        found = _rows(self._table.slice(self._place, size))
+        self._place += len(found)
+        return found
+
+    def fetchall(self) -> list[Row]:
+        """Return the rows that `fetchone` and `fetchmany` have not returned, as tuples."""
+        return _rows(self._table.slice(self._place))
+
+    def show(self, rows_max: int = shown.ROWS_MAX) -> None:
+        """Print the columns and the first rows."""
+        print(self._text(rows_max))  # noqa: T201 - that is what it is for
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(_rows(self._table))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return self._text(shown.ROWS_MAX)
+
+    def _repr_html_(self) -> str:
+        first = _rows(self._table.slice(0, shown.ROWS_MAX))
+        return shown.as_html(self.columns, first, shown.counted(len(self)))
+
+    def _text(self, rows_max: int) -> str:
+        first = _rows(self._table.slice(0, rows_max))
+        return shown.as_text(self.columns, first, shown.counted(len(self)))
+
+
+def _rows(table: pa.Table) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -1,0 +1,145 @@
+"""Stores, tables and results are at home in Python, SQL tools and notebooks, by every door."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.joined.store import JoinedStore
+from tests.server.stores import opened
+
+DOORS = ("owner", "socket", "http", "read-only")
+
+
+@pytest.fixture(scope="module", params=DOORS)
+def db(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[st.Store]:
+    path = tmp_path_factory.mktemp("door") / "shop"
+    with opened(path) as owner:
+        orders = owner.create_table("orders", {"id": "int64", "total": "float64"}, "id")
+        orders.upsert([{"id": number, "total": number / 2} for number in range(12)])
+        owner.create_table("events", {"what": "string"}).append({"what": "<b>"})
+        if request.param == "owner":
+            yield owner
+        elif request.param == "read-only":
+            with st.connect(path, read_only=True) as reader:
+                yield reader
+        elif request.param == "socket":
+            with JoinedStore(path, str(owner.serve_local())) as joined:
+                yield joined
+        else:
+            with st.connect(owner.serve(port=0).url) as joined:
+                yield joined
+
+
+def test_a_store_is_asked_for_its_tables_like_a_dict_for_its_keys(db: st.Store) -> None:
+    with db.snapshot() as past:
+        for each in (db, past):
+            assert "orders" in each
+            assert "ordres" not in each
+            assert 7 not in each
+            assert len(each) == 2
+            assert list(each) == ["events", "orders"]
+            assert each._ipython_key_completions_() == ["events", "orders"]
+            assert "<td>orders</td>" in each._repr_html_()
+            assert each
+
+
+def test_a_transaction_is_asked_for_its_tables_with_its_own_changes(db: st.Store) -> None:
+    if db.is_read_only:
+        return
+    with db.transaction() as tx:
+        tx.create_table("new", {"id": "int64"})
+        assert "new" in tx
+        assert list(tx) == ["events", "new", "orders"]
+        assert "new" not in db
+        tx.rollback()
+
+
+def test_a_table_shows_its_first_rows_and_knows_how_many_it_has(db: st.Store) -> None:
+    with db.snapshot() as past:
+        for table in (db["orders"], past["orders"]):
+            assert len(table) == 12
+            assert table.head().num_rows == 5
+            assert table.head(3, ["id"], "id > 8").column_names == ["id"]
+            assert table.head(100).num_rows == 12
+            assert table
+
+
+def test_a_table_without_rows_is_true_and_counts_none(db: st.Store) -> None:
+    with db.snapshot() as past:
+        events = past["events"]
+        assert len(events) == 1
+        assert events.head(0).num_rows == 0
+        assert bool(events)
+
+
+@pytest.mark.parametrize("call", ["to_arrow", "to_pandas", "to_polars"])
+def test_a_read_of_whole_rows_takes_a_limit(db: st.Store, call: str) -> None:
+    assert len(getattr(db["orders"], call)(["id"], limit=4)) == 4
+    assert len(getattr(db["orders"], call)(filter="id = 3", limit=4)) == 1
+    with pytest.raises(st.RequestError, match="limit"):
+        getattr(db["orders"], call)(limit=-1)
+
+
+def test_a_table_is_arrow_data_to_those_that_take_it(db: st.Store) -> None:
+    with db.snapshot() as past:
+        for table in (db["orders"], past["orders"]):
+            assert pa.table(table).sort_by("id") == table.to_arrow().sort_by("id")
+            assert pl.DataFrame(table).height == 12
+
+
+def test_a_table_can_be_written_into_another(db: st.Store) -> None:
+    if db.is_read_only:
+        return
+    copy = db.create_table("copy", db["orders"].schema, "id")
+    assert copy.upsert(db["orders"]).rows == 12
+    assert copy.to_arrow().sort_by("id") == db["orders"].to_arrow().sort_by("id")
+    db.drop_table("copy")
+
+
+def test_a_notebook_shows_rows_and_no_markup_of_theirs(db: st.Store) -> None:
+    found = db["events"]._repr_html_()
+    assert "<th>what</th>" in found
+    assert "&lt;b&gt;" in found
+    assert "<b>" not in found
+    assert found.count("<tr>") == 2
+    assert db["orders"]._repr_html_().count("<tr>") == 11
+
+
+def test_a_result_is_read_as_of_a_cursor(db: st.Store, capsys) -> None:
+    found = db.sql("select id, total from orders where id < 5 order by id")
+    assert [column[:2] for column in found.description] == [
+        ("id", pa.int64()),
+        ("total", pa.float64()),
+    ]
+    assert found.fetchone() == (0, 0.0)
+    assert found.fetchmany(2) == [(1, 0.5), (2, 1.0)]
+    assert found.fetchmany() == [(3, 1.5)]
+    assert found.fetchall() == [(4, 2.0)]
+    assert len(found.fetchmany(9)) == 1
+    assert found.fetchone() is None
+    assert found.fetchmany(3) == []
+    assert found.fetchall() == []
+    assert len(list(found)) == len(found) == 5
+    with pytest.raises(st.RequestError, match="size must be an integer from 0"):
+        found.fetchmany(-1)
+    found.show(2)
+    assert capsys.readouterr().out == ("id  total\n--  -----\n0   0.0\n1   0.5\n(5 rows)\n")
+    assert "<td>4</td>" in found._repr_html_()
+
+
+def test_polars_and_pandas_make_frames_of_a_result(db: st.Store) -> None:
+    found = db.sql("select id, total from orders order by id")
+    assert isinstance(pl.DataFrame(found), pl.DataFrame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Polars 2 makes a series of any stream
+        frame = pl.from_arrow(found)
+    assert isinstance(frame, pl.DataFrame)
+    assert frame.equals(found.pl())
+    assert isinstance(found.df(), pd.DataFrame)
