@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset
 
 ATTEMPTS = 100
+_AGAIN = Retry(ATTEMPTS)
 
 
 class LocalTable(Readable, Table):
@@ -45,20 +46,21 @@ class LocalTable(Readable, Table):
     def __init__(self, core: Core, table_id: int, indexes: Callable[[], TableIndexes]) -> None:
         self._core, self._id, self._indexes = core, table_id, indexes
         # One reference: threads share a handle.
-        self._seen: tuple[object, TableDefinition] | None = None
+        self._seen: tuple[object, TableDefinition, TableSchema] | None = None
 
-    def _look(self) -> tuple[State, TableDefinition]:
+    def _look(self) -> tuple[State, TableDefinition, TableSchema]:
         core, seen = self._core, self._seen
         if core.refusal is not None:  # most reads are one look at a row: no call more than it needs
             core.check()
         state = core.state()
         if seen is not None and seen[0] is state.view:
-            return state, seen[1]
+            return state, seen[1], seen[2]
         found = catalogs.by_id(state.view.catalog, self._id)
         if found is None or not catalogs.is_alive(found):
             raise catalogs.dropped(self._id, found)
-        self._seen = (state.view, found)
-        return state, found
+        table_schema = table_schema_of(catalogs.schema_of(found))
+        self._seen = (state.view, found, table_schema)
+        return state, found, table_schema
 
     @property
     def id(self) -> int:
@@ -70,21 +72,20 @@ class LocalTable(Readable, Table):
 
     @property
     def schema(self) -> pa.Schema:
-        return table_schema_of(catalogs.schema_of(self._look()[1])).arrow
+        return self._look()[2].arrow
 
     def _reader(self) -> Reader:
-        state, definition = self._look()
+        state, definition, _ = self._look()
         return self._core.readers.open(state.view, definition, state.visible)
 
     def dataset(self) -> SnapshotDataset:
-        state, definition = self._look()
+        state, definition, _ = self._look()
         return LocalSnapshot(self._core, state, state.visible)[
             catalogs.name_of(definition)
         ].dataset()
 
     def _table_schema(self) -> tuple[TableDefinition, TableSchema]:
-        definition = self._look()[1]
-        table_schema = table_schema_of(catalogs.schema_of(definition))
+        _, definition, table_schema = self._look()
         if table_schema.keys is None:
             raise RequestError(f"{self.name!r} is a plain table: append, overwrite, delete_where")
         return definition, table_schema
@@ -113,7 +114,7 @@ class LocalTable(Readable, Table):
                 again, is_spent = _regiven(given, table_schema).select(stream.schema.names), False
             return _part(definition, table_schema, given)
 
-        return self._blindly(make, lambda: is_spent)
+        return self._blindly(make, lambda: not is_spent)
 
     def delete(self, keys: object) -> Receipt:
         self._core.writer()
@@ -125,18 +126,18 @@ class LocalTable(Readable, Table):
     def _blindly(
         self,
         make: Callable[[TableDefinition, TableSchema], RowPart | BatchPart | Receipt],
-        is_spent: Callable[[], bool] = lambda: False,
+        may_repeat: Callable[[], bool] = lambda: True,
     ) -> Receipt:
         """Commit what `make` makes; again, by the new columns, where some were renamed or dropped.
 
-        `is_spent`: what it makes rows of cannot be read a second time.
+        `may_repeat`: whether what it makes rows of can be read a second time.
         """
 
         def once() -> Receipt:
             made = make(*self._table_schema())
             return made if isinstance(made, Receipt) else self._blind(made)
 
-        return Retry(ATTEMPTS).run(once, may_repeat=lambda: not is_spent())
+        return _AGAIN.run(once, may_repeat=may_repeat)
 
     def _blind(self, part: RowPart | BatchPart) -> Receipt:
         rows = part.rows
@@ -215,7 +216,7 @@ class LocalTable(Readable, Table):
         )
 
     def indexes(self) -> list[IndexStatus]:
-        state, definition = self._look()
+        state, definition, _ = self._look()
         record, number = state.view.record, catalogs.incarnation_of(definition).id
         storage = next((s for s in record.keyed if s.incarnation == number), None)
         return statuses(record, definition, storage, self._core.tables.reader)
