@@ -38,6 +38,8 @@ def store(path: Path) -> None:
         ["scan", "t"],
         ["changes", "--table", "t", "--ndjson"],
         ["query", "select * from t"],
+        ["delete", "k", "2026-01-01 00:00:00.123456789", "--dry-run"],
+        ["export", "t", "-"],
         ["merge"],
         ["optimize"],
         ["verify", "--deep"],
@@ -51,7 +53,7 @@ def test_a_command_takes_and_gives_nanoseconds(tmp_path: Path, arguments: list[s
         capture_output=True, text=True, check=False, env=with_pandas(),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-300:]
-    if arguments[0] in {"get", "scan", "changes", "query"}:
+    if arguments[0] in {"get", "scan", "changes", "query", "export"}:
         assert "00:00:00.123456789" in done.stdout
     with st.connect(tmp_path / "db", background=False) as db:
         assert db["t"].to_arrow()["at"].cast(pa.int64()).to_pylist() == [AT]
@@ -75,8 +77,10 @@ def test_a_client_of_siltstone_serve_reads_nanoseconds(tmp_path: Path) -> None:
             assert server.stdout is not None
             server.stdout.readline()
             with st.connect(tmp_path / "db", join=True) as db:
-                assert db["t"].get(1)["at"].value == AT
-                assert db["k"].get(pd.Timestamp(AT))["at"].value == AT
+                found, key = db["t"].get(1), db["k"].get(pd.Timestamp(AT))
+                assert found is not None
+                assert key is not None
+                assert found["at"].value == key["at"].value == AT
                 with pytest.raises(st.SchemaMismatchError):
                     db["t"].upsert({"id": dt.time(1)})
         finally:

@@ -3,21 +3,22 @@
 import sys
 from collections.abc import Sequence
 
-_COLUMNAR = (["merge"], ["optimize"])
-"""The commands that make no Python value of a user's: Arrow would need pandas for nanoseconds."""
+_WITH_PANDAS = frozenset(("demo", "bench", "serve"))
+"""The commands that run the code of others, or serve them, and so leave their pandas to them."""
 
 
 class _Frameless:
-    """Finds no pandas: for the children that the background starts, over and over.
+    """Finds no pandas: a command makes no data frame, and to import pandas takes a second.
 
-    Arrow imports pandas with the first array that it builds of Python objects, wherever pandas is
-    installed: more than a second.
+    Arrow imports it, wherever it is installed, with its data sets and with the first array that it
+    builds of Python objects. It remembers for the rest of the process that there is none, so this
+    is for a process that has nothing else to do.
     """
 
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError("merge and optimize do without pandas", name=name)
+            raise ModuleNotFoundError("commands do without pandas", name=name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Without `arguments` it is the one of this process, which then has no pandas if it needs none.
     """
-    if arguments is None and sys.argv[1:2] in _COLUMNAR:
+    if arguments is None and not _WITH_PANDAS.intersection(sys.argv[1:2]):
         sys.meta_path.insert(0, _Frameless)
     from siltstone.cli.app import run
 

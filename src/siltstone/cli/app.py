@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli import backups, indexes, maintain, queries, repairs, rows, serve, tables, tags
+from siltstone.cli import (
+    backups,
+    export,
+    indexes,
+    maintain,
+    queries,
+    repairs,
+    rows,
+    serve,
+    tables,
+    tags,
+)
 from siltstone.cli import bench as benches
 from siltstone.cli import demo as demos
 from siltstone.cli.arguments import add_command
@@ -54,9 +65,15 @@ for command in (
     tables.tables,
     tables.schema,
     tables.create,
+    tables.rename,
+    tables.truncate,
+    tables.drop,
     rows.upsert,
     rows.insert,
+    rows.append,
+    rows.head,
     rows.scan,
+    export.export,
     queries.query,
     queries.changes,
     queries.log,
@@ -76,7 +93,8 @@ for command in (
 ):
     add_command(app, command)
 # A key may be a negative number.
-add_command(app, rows.get, context_settings={"ignore_unknown_options": True})
+for command in (rows.get, rows.delete):
+    add_command(app, command, context_settings={"ignore_unknown_options": True})
 app.add_typer(tags.app, name="tag")
 app.add_typer(indexes.app, name="index")
 

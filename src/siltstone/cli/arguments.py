@@ -2,8 +2,10 @@
 
 Some options make one value together. A command takes the value, `add_command` adds the options:
 
+    db: Db          --db, and for a server --token-file, --cafile
     form: Form      --json, --ndjson; neither: a table on a terminal, TSV in a pipe
     as_of: AsOf     --at, --seq, --tag; none: now
+    csv: CsvForm    --null, --delimiter: how a CSV file is written
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,12 +23,6 @@ import typer
 from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form
 
-Db = Annotated[
-    str,
-    typer.Option(
-        "--db", "-d", envvar="SILTSTONE_URI", help="The store: a directory or a file:// URL."
-    ),
-]
 Table = Annotated[str, typer.Argument(metavar="TABLE", show_default=False)]
 At = Annotated[
     str | None,
@@ -51,6 +48,51 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")
 
 
 @dataclass(frozen=True, slots=True)
+class Db:
+    """The store of a command; see `sessions`. `uri` is a directory, or the URL of a server."""
+
+    uri: Annotated[
+        str,
+        typer.Option(
+            "--db",
+            "-d",
+            envvar="SILTSTONE_URI",
+            help="The store: a directory, a file:// URL, or the http:// URL of a server.",
+        ),
+    ]
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            envvar="SILTSTONE_TOKEN_FILE",
+            help="For a server: a file (mode 0600) with the access token. Default: the variable"
+            " SILTSTONE_TOKEN.",
+        ),
+    ] = None
+    cafile: Annotated[
+        Path | None,
+        typer.Option(
+            "--cafile",
+            envvar="SILTSTONE_CAFILE",
+            help="For an https:// server: the certificates to trust, PEM.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class CsvForm:
+    """How a CSV file spells its rows; see `files`."""
+
+    null: Annotated[
+        list[str] | None, typer.Option(help="A text that means null in CSV; repeatable.")
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        typer.Option(help="What separates the cells of CSV. Default: a comma; in .tsv a tab."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class AsOf:
     """Which past of the store to read; see `sessions.past`."""
 
@@ -72,7 +114,12 @@ def form_of(json: Json = False, ndjson: Ndjson = False) -> Form:
     return Form.TABLE if sys.stdout.isatty() else Form.TSV
 
 
-_MAKERS: dict[object, Callable[..., object]] = {Form: form_of, AsOf: AsOf}
+_MAKERS: dict[object, Callable[..., object]] = {
+    Form: form_of,
+    AsOf: AsOf,
+    Db: Db,
+    CsvForm: CsvForm,
+}
 
 
 def add_command(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:

@@ -12,7 +12,7 @@ import typer
 from siltstone.cli.arguments import Db, Quiet
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
-from siltstone.cli.sessions import note, require_store, writing
+from siltstone.cli.sessions import note, path_of, writing
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
@@ -37,10 +37,10 @@ def backup(
     """Copy one consistent snapshot into DIR and check every byte. Writers may continue."""
     from siltstone.admin import backup_store
 
-    require_store(db)
+    path = path_of(db, "backup")
     _settle(db)
     with progress_bar("backup", quiet=quiet) as told:
-        made = backup_store(db, directory, incremental=incremental, link=link, on_progress=told)
+        made = backup_store(path, directory, incremental=incremental, link=link, on_progress=told)
     for name in made.lost_tags:
         note(f"the backup has the tag {name!r}, but the store can no longer read its seq")
     found = made.to_dict()
@@ -80,7 +80,7 @@ def restore(
         emit_record(made.to_dict(), form)
 
 
-def _settle(db: str) -> None:
+def _settle(db: Db) -> None:
     """Flush all commits, if the store is free or its owner serves; else the log is copied, too."""
     from siltstone.errors import OwnedError, UnavailableError
 

@@ -1,16 +1,18 @@
 """Files: rows from CSV, JSON, NDJSON, Parquet and Arrow files, in the types of the table.
 
-The file's ending determines the format; `-` is NDJSON on stdin. Columns that the table does not
-have are kept, so that the table refuses them by name. An empty CSV cell is null, a quoted empty
-cell is an empty string.
+The file's ending determines the format, and `.gz` after it says that it is compressed; `-` is
+NDJSON on stdin. Columns that the table does not have are kept, so that the table refuses them by
+name. An empty CSV cell is null, a quoted empty cell is an empty string.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import gzip
 import sys
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
 
@@ -26,29 +29,30 @@ _BLOCK_BYTES_MAX = 1 << 30
 Rows = pa.Table | pa.RecordBatchReader
 
 
-def input_rows(path: Path, schema: pa.Schema, nulls: Sequence[str] = ()) -> Rows:
+def input_rows(path: Path, schema: pa.Schema | None, csv: CsvForm) -> Rows:
     """Return the rows of a file in the types of `schema`.
 
     Args:
         path: The file; `-` is stdin.
-        schema: The table's.
-        nulls: Texts that mean null in CSV, besides the empty one.
+        schema: The table's; None: the columns of the file, whose types are guessed for text.
+        csv: How the cells of CSV are written.
 
     Raises:
         NotFoundError: The file does not exist.
         UsageError: The format of the file is unknown.
         SchemaMismatchError: A value does not have its column's type.
     """
-    ending = _ending(path)
+    ending = ending_of(path)
+    known = pa.schema([]) if schema is None else schema
     try:
         if ending == "parquet":
             return _parquet(path)
-        if ending == "csv":
-            return _csv(read_bytes(path), schema, nulls)
+        if ending in {"csv", "tsv"}:
+            return _csv(read_bytes(path), known, csv, ending)
         read = _READERS.get(ending)
         if read is None:
-            raise _unknown(path)
-        return read(read_bytes(path), schema)
+            raise unknown_ending(path)
+        return read(read_bytes(path), known)
     except pa.ArrowException as error:
         raise SchemaMismatchError(f"{path}: {error}") from error
     except msgspec.DecodeError as error:
@@ -57,47 +61,80 @@ def input_rows(path: Path, schema: pa.Schema, nulls: Sequence[str] = ()) -> Rows
 
 def input_schema(path: Path) -> pa.Schema:
     """Return the columns of a file of rows; for CSV the types are guessed."""
-    if _ending(path) == "parquet":
+    if ending_of(path) == "parquet":
         import pyarrow.parquet as pq
 
         return pq.read_schema(BytesIO(read_bytes(path))).remove_metadata()
-    if _ending(path) in {"csv", "arrow", "feather", "ipc"}:
-        return input_rows(path, pa.schema([])).schema.remove_metadata()
-    raise _unknown(path)
+    if ending_of(path) in {"csv", "tsv", "arrow", "feather", "ipc"}:
+        return input_rows(path, None, CsvForm()).schema.remove_metadata()
+    raise unknown_ending(path)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file, or of stdin for `-`.
+    """Return the bytes of a file, decompressed if it ends in `.gz`, or of stdin for `-`.
 
     Raises:
         NotFoundError: The file cannot be read.
+        SchemaMismatchError: It is not gzip.
     """
     if str(path) == "-":
         return sys.stdin.buffer.read()
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         raise NotFoundError(f"cannot read {path}: {error.strerror}") from error
+    if not is_gzip(path):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SchemaMismatchError(f"{path} is not gzip: {error}") from None
 
 
-def _ending(path: Path) -> str:
-    return "ndjson" if str(path) == "-" else path.suffix[1:].lower()
+def is_gzip(path: Path) -> bool:
+    """Say whether the name of a file says that it is compressed."""
+    return path.suffix.lower() == ".gz"
 
 
-def _unknown(path: Path) -> UsageError:
-    return UsageError(f"{path}: the file's ending must be one of {', '.join(_ENDINGS)}")
+def ending_of(path: Path) -> str:
+    """Return what the name of a file says of its format: `csv` of `rows.csv.gz`."""
+    if str(path) == "-":
+        return "ndjson"
+    name = path.with_suffix("") if is_gzip(path) else path
+    return name.suffix[1:].lower()
 
 
-def _csv(data: bytes, schema: pa.Schema, nulls: Sequence[str]) -> Rows:
+def unknown_ending(path: Path) -> UsageError:
+    """Return the refusal of a file whose name says no format."""
+    endings = ", ".join(_ENDINGS)
+    return UsageError(f"{path}: the file's ending must be one of {endings}, also with .gz")
+
+
+def delimiter_of(given: str | None, ending: str) -> str:
+    """Return what separates the cells of CSV.
+
+    Raises:
+        UsageError: It is not one character of ASCII.
+    """
+    if given is None:
+        return "\t" if ending == "tsv" else ","
+    found = "\t" if given in {"\\t", "tab"} else given
+    if len(found) != 1 or not found.isascii() or found in '"\r\n':
+        raise UsageError(f"--delimiter must be one ASCII character, or tab; got {given!r}")
+    return found
+
+
+def _csv(data: bytes, schema: pa.Schema, csv: CsvForm, ending: str) -> Rows:
     import pyarrow.csv as pcsv
 
     options = pcsv.ConvertOptions(
         column_types=schema,
-        null_values=["", *nulls],
+        null_values=["", *(csv.null or ())],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    parse = pcsv.ParseOptions(newlines_in_values=True)
+    delimiter = delimiter_of(csv.delimiter, ending)
+    parse = pcsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     return pcsv.read_csv(BytesIO(data), parse_options=parse, convert_options=options)
 
 
@@ -165,6 +202,8 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 def _parquet(path: Path) -> Rows:
     import pyarrow.parquet as pq
 
+    if is_gzip(path):
+        raise UsageError(f"{path}: Parquet files compress themselves; .gz is for the other formats")
     if not path.is_file():
         raise NotFoundError(f"cannot read {path}: no such file")
     file = pq.ParquetFile(path)
@@ -187,4 +226,4 @@ _READERS: dict[str, Callable[[bytes, pa.Schema], Rows]] = {
     "feather": _arrow,
     "ipc": _arrow,
 }
-_ENDINGS = sorted({*_READERS, "csv", "parquet"})
+_ENDINGS = sorted({*_READERS, "csv", "parquet", "tsv"})

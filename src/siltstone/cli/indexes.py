@@ -9,7 +9,7 @@ import typer
 from siltstone.cli.arguments import Db, DryRun, Table, Yes, add_command, form_of
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, emit, emit_record
-from siltstone.cli.sessions import confirm, reading, require_store
+from siltstone.cli.sessions import confirm, is_remote, path_of, reading, writing
 
 app = typer.Typer(
     help="Manage indexes. They speed up queries and never change results.", no_args_is_help=True
@@ -35,9 +35,13 @@ def create(
     """Create an index on a column. Works with or without an owner."""
     from siltstone.admin import create_index_in
 
-    require_store(db)
     details = dict(_option(text) for text in option or ())
-    create_index_in(db, table, column, kind, name=name, build=build, details=details)
+    if is_remote(db):
+        with writing(db) as store:
+            store[table].create_index(column, kind, name=name, build=build, **details)
+        return
+    path = path_of(db, "index create")
+    create_index_in(path, table, column, kind, name=name, build=build, details=details)
 
 
 def _option(text: str) -> tuple[str, object]:
@@ -84,7 +88,11 @@ def drop(
         emit_record(record, form_of())
         return
     confirm(f"Drop the index {name!r} of {table!r} ({found[0].nbytes} bytes)?", yes=yes)
-    drop_index_in(db, table, name)
+    if not is_remote(db):
+        drop_index_in(path_of(db, "index drop"), table, name)
+        return
+    with writing(db) as store:
+        store[table].drop_index(name)
 
 
 for command in (create, ls, drop):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from siltstone.cli.arguments import Attempts, Db, DryRun, PublishAttempts, Quiet, Yes
-from siltstone.cli.exits import Exit
+from siltstone.cli.exits import Exit, UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.progress import progress_bar
-from siltstone.cli.sessions import confirm, note, reading, require_store, writing
+from siltstone.cli.sessions import confirm, is_remote, note, path_of, reading, writing
 
 if TYPE_CHECKING:
-    from siltstone.api.results import Deferred, Status
+    from siltstone.api.results import Deferred, Status, Vacuumed
 
 
 def checkpoint(db: Db, *, form: Form) -> None:
@@ -39,8 +39,12 @@ def merge(
     """Fold flushed rows into the bases of the tables. Works with or without an owner."""
     from siltstone.admin import Deferred, merge_store
 
-    require_store(db)
-    done = merge_store(db, table, attempts=attempts, publish_attempts=publish_attempts)
+    if is_remote(db):
+        with writing(db) as store:
+            done = store.merge(table, attempts=attempts, publish_attempts=publish_attempts)
+    else:
+        path = path_of(db, "merge")
+        done = merge_store(path, table, attempts=attempts, publish_attempts=publish_attempts)
     if isinstance(done, Deferred):
         _report_deferred(done)
         return
@@ -69,19 +73,24 @@ def optimize(
     """Rewrite small files as large ones. Works with or without an owner."""
     from siltstone.admin import Deferred, optimize_store
 
-    require_store(db)
-    with progress_bar("optimize", quiet=quiet) as told:
-        done = optimize_store(
-            db,
-            table,
-            target_rows=target_rows,
-            attempts=attempts,
-            publish_attempts=publish_attempts,
-            workers=workers,
-            by_tiers=by_tiers,
-            wait_s=wait,
-            on_progress=lambda ended, all_of_them: told("", ended, all_of_them),
-        )
+    bounds: dict[str, Any] = {"target_rows": target_rows, "attempts": attempts}
+    bounds |= {"publish_attempts": publish_attempts, "workers": workers}
+    if is_remote(db):
+        if by_tiers:
+            raise UsageError("--by-tiers is of a store's directory: a server does it by itself")
+        with writing(db) as store:
+            done = store.optimize(table, **bounds)
+    else:
+        path = path_of(db, "optimize")
+        with progress_bar("optimize", quiet=quiet) as told:
+            done = optimize_store(
+                path,
+                table,
+                **bounds,
+                by_tiers=by_tiers,
+                wait_s=wait,
+                on_progress=lambda ended, all_of_them: told("", ended, all_of_them),
+            )
     if isinstance(done, Deferred):
         _report_deferred(done)
         return
@@ -117,16 +126,15 @@ def vacuum(db: Db, yes: Yes = False, dry_run: DryRun = False, *, form: Form) -> 
 
     Works with or without an owner.
     """
-    from siltstone.admin import Deferred, vacuum_store
+    from siltstone.admin import Deferred
     from siltstone.errors import BusyError
 
-    require_store(db)
-    found = vacuum_store(db, dry_run=True)
+    found = _vacuumed(db, dry_run=True)
     if not dry_run and found.files:
         confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=yes)
     if not dry_run:
         try:
-            found = vacuum_store(db, dry_run=False)
+            found = _vacuumed(db, dry_run=False)
         except BusyError as busy:  # late, not wrong: what it deleted was garbage
             _report_deferred(Deferred(str(busy), 1))
             return
@@ -136,6 +144,15 @@ def vacuum(db: Db, yes: Yes = False, dry_run: DryRun = False, *, form: Form) -> 
     note(f"{verb} {len(found.files)} files; the oldest readable seq is {found.oldest_seq}")
     rows = [(file.path, file.nbytes, file.why) for file in found.files]
     emit(["file", "bytes", "reason"], rows, form)
+
+
+def _vacuumed(db: Db, *, dry_run: bool) -> Vacuumed:
+    from siltstone.admin import vacuum_store
+
+    if not is_remote(db):
+        return vacuum_store(path_of(db, "vacuum"), dry_run=dry_run)
+    with writing(db) as store:
+        return store.vacuum(dry_run=dry_run)
 
 
 def verify(
@@ -148,9 +165,13 @@ def verify(
     """Check the store's files; exit code 5 if one is damaged. Works with or without an owner."""
     from siltstone.admin import verify_store
 
-    require_store(db)
-    with progress_bar("verify", quiet=quiet) as told:
-        found = verify_store(db, deep=deep, on_progress=told)
+    if is_remote(db):
+        with reading(db) as store:
+            found = store.verify(deep=deep)
+    else:
+        path = path_of(db, "verify")
+        with progress_bar("verify", quiet=quiet) as told:
+            found = verify_store(path, deep=deep, on_progress=told)
     rows = [(item.severity, item.path, item.message) for item in found.findings]
     if form is Form.JSON:
         emit_record(found.to_dict(), form)

@@ -1,7 +1,8 @@
 r"""Output: rows on stdout as a table for people, or as TSV, JSON or NDJSON for programs.
 
-In TSV a null is an empty cell; tab, newline, return and backslash are written \t \n \r \\.
-In JSON a decimal is a string and binary is base64, as in the input that `upsert` takes.
+A table that is wider than the terminal is shown sideways: each value on a line of its own. No value
+is ever cut. In TSV a null is an empty cell; tab, newline, return and backslash are written
+\t \n \r \\. In JSON a decimal is a string and binary is base64, as in the input of `upsert`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TERMINAL_ROWS_MAX = 200
+_ENDLESS = 1 << 20
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\\": "\\\\"})
 
 _CONSTANTS = {None: "", True: "true", False: "false"}
@@ -38,7 +41,7 @@ def emit(columns: Sequence[str], rows: Iterable[Row], form: Form, title: str = "
     if form is Form.TABLE:
         _table(columns, rows, title)
         return
-    for line in _lines(columns, rows, form):
+    for line in lines_of(columns, rows, form):
         sys.stdout.write(line)
     sys.stdout.flush()
 
@@ -72,15 +75,30 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _values(column: pa.Array) -> Sequence[object]:
+    # Python's datetime ends at microseconds, and Arrow would import pandas for more: a second.
+    kind = _without_nanoseconds(column.type)
+    shown: Any = column if kind.equals(column.type) else column.cast(kind)
+    return shown.to_pylist()
+
+
+def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
+    """Return a type with texts where `kind` has times of nanoseconds, at any depth."""
     import pyarrow as pa
 
-    # Python's datetime ends at microseconds.
-    if str(column.type).startswith(("timestamp[ns", "time64[ns")):
-        return column.cast(pa.string()).to_pylist()
-    return column.to_pylist()
+    types = pa.types
+    if str(kind).startswith(("timestamp[ns", "time64[ns")):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_without_nanoseconds(field.type)) for field in kind])
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_without_nanoseconds(kind.value_type), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_without_nanoseconds(kind.value_type))
+    return kind
 
 
-def _lines(columns: Sequence[str], rows: Iterable[Row], form: Form) -> Iterator[str]:
+def lines_of(columns: Sequence[str], rows: Iterable[Row], form: Form) -> Iterator[str]:
+    """Yield rows as text: TSV, JSON or NDJSON."""
     if form is Form.TSV:
         yield "\t".join(cell(name) for name in columns) + "\n"
         for row in rows:
@@ -120,23 +138,40 @@ def _json(value: object) -> str:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Row], title: str) -> None:
+    """Print a table; one that is wider than the terminal sideways, one value a line."""
     from rich import box
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
+    kept = list(islice(rows, TERMINAL_ROWS_MAX + 1))
     table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for name in columns:
         table.add_column(Text(_shown(name)))
-    for count, row in enumerate(rows):
-        if count == TERMINAL_ROWS_MAX:
-            print(
-                f"(only the first {count} rows; write to a pipe or file to get all)",
-                file=sys.stderr,
-            )
-            break
+    for row in kept[:TERMINAL_ROWS_MAX]:
         table.add_row(*(Text(_shown(cell(value)), justify=_side(value)) for value in row))
-    Console(file=sys.stdout).print(table)
+    console = Console(file=sys.stdout)
+    endless = console.options.update(max_width=_ENDLESS)
+    if kept and Measurement.get(console, endless, table).maximum > console.width:
+        _sideways(columns, kept[:TERMINAL_ROWS_MAX])
+    else:
+        console.print(table)
+    if len(kept) > TERMINAL_ROWS_MAX:
+        print(
+            f"(only the first {TERMINAL_ROWS_MAX} rows; write to a pipe or file to get all)",
+            file=sys.stderr,
+        )
+
+
+def _sideways(columns: Sequence[str], rows: Sequence[Row]) -> None:
+    """Print each value whole, on a line of its own."""
+    names = [_shown(name) for name in columns]
+    width = max(map(len, names))
+    for number, row in enumerate(rows, 1):
+        print(f"-- row {number}")
+        for name, value in zip(names, row, strict=True):
+            print(f"{name:<{width}}  {_shown(cell(value))}".rstrip())
 
 
 def _side(value: object) -> Literal["left", "right"]:

@@ -81,9 +81,13 @@ def log(
     with reading(db) as store:
         entries = store.log(limit)
     rows = [
-        (e.seq, e.time, e.transaction, ",".join(e.tables), e.rows, _token(e.token)) for e in entries
+        (
+            *(e.seq, e.time, e.transaction, ",".join(e.tables), e.rows),
+            *(_token(e.token), "; ".join(e.changes)),
+        )
+        for e in entries
     ]
-    emit(["seq", "time", "transaction", "tables", "rows", "token"], rows, form)
+    emit(["seq", "time", "transaction", "tables", "rows", "token", "changes"], rows, form)
 
 
 def _token(token: tuple[str, int] | None) -> str | None:

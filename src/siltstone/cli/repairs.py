@@ -10,7 +10,7 @@ from siltstone.cli.arguments import Db, DryRun, Quiet, Yes
 from siltstone.cli.exits import Exit
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
-from siltstone.cli.sessions import confirm, note, require_store, writing
+from siltstone.cli.sessions import confirm, note, path_of, writing
 
 
 def repair(
@@ -32,20 +32,20 @@ def repair(
     quiet: Quiet = False,
 ) -> None:
     """Repair provable damage and move damaged files aside; exit code 5 if damage is left."""
-    require_store(db)
+    path = path_of(db, "repair")
     if import_external is not None:
         _import_external(db, import_external, form, yes=yes, dry_run=dry_run)
         return
     from siltstone.admin import repair as run
 
     with progress_bar("repair", quiet=quiet) as told:
-        found = run(db, deep=deep, on_progress=told)
+        found = run(path, deep=deep, on_progress=told)
     if found.steps and not dry_run:
         for step in found.steps if not yes else ():
             note(str(step))
         confirm(f"Carry out {len(found.steps)} repairs?", yes=yes)
         with progress_bar("repair", quiet=quiet) as told:
-            found = run(db, dry_run=False, deep=deep, on_progress=told)
+            found = run(path, dry_run=False, deep=deep, on_progress=told)
     if form is Form.JSON:
         emit_record(found.to_dict(), form)
     else:
@@ -58,7 +58,7 @@ def repair(
         raise typer.Exit(Exit.CORRUPTED)
 
 
-def _import_external(db: str, table: str, form: Form, *, yes: bool, dry_run: bool) -> None:
+def _import_external(db: Db, table: str, form: Form, *, yes: bool, dry_run: bool) -> None:
     with writing(db) as store:
         found = store.import_external(table)
         if found.rows and not dry_run:

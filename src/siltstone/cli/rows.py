@@ -1,53 +1,77 @@
-"""Row commands: upsert, insert, get, scan."""
+"""Row commands: upsert, insert, append, get, scan, head, delete."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import AsOf, Db, Quiet, Table
+from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, Quiet, Table, Yes
 from siltstone.cli.exits import NotFoundError, UsageError
-from siltstone.cli.output import Form, emit_arrow, emit_record
-from siltstone.cli.sessions import at_moment, writing
+from siltstone.cli.output import Form, emit_arrow, emit_record, rows_of
+from siltstone.cli.sessions import at_moment, confirm, reading, writing
 
 if TYPE_CHECKING:
-    from siltstone.api.tables import SnapshotTable
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from siltstone.api.results import Receipt
+    from siltstone.api.tables import ReadableTable
 
 File = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="CSV, JSON, NDJSON, Parquet or Arrow, by the file's ending; - is NDJSON on stdin.",
+        help="CSV, TSV, JSON, NDJSON, Parquet or Arrow, by the file's ending, also with .gz;"
+        " - is NDJSON on stdin.",
         allow_dash=True,
         show_default=False,
     ),
 ]
-Null = Annotated[list[str] | None, typer.Option(help="A text that means null in CSV; repeatable.")]
+Columns = Annotated[str | None, typer.Option(help="The columns, separated by commas.")]
+Filter = Annotated[
+    str | None, typer.Option("--filter", "-f", help="A SQL boolean expression that rows match.")
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", min=0, help="The highest number of rows.")
+]
 
 
 def upsert(
-    table: Table, file: File, db: Db, null: Null = None, *, form: Form, quiet: Quiet = False
+    table: Table, file: File, db: Db, *, csv: CsvForm, form: Form, quiet: Quiet = False
 ) -> None:
     """Insert or replace the rows of a file in one transaction."""
-    _write(db, table, file, null or (), "upsert", form, quiet=quiet)
+    _write(db, table, file, csv, lambda found: found.upsert, form, quiet=quiet)
 
 
 def insert(
-    table: Table, file: File, db: Db, null: Null = None, *, form: Form, quiet: Quiet = False
+    table: Table, file: File, db: Db, *, csv: CsvForm, form: Form, quiet: Quiet = False
 ) -> None:
     """Insert the rows of a file in one transaction. If a key exists already, insert none."""
-    _write(db, table, file, null or (), "insert", form, quiet=quiet)
+
+    def verb(found: Any) -> Callable[[object], Receipt]:
+        return found.insert if found.primary_key else found.append
+
+    _write(db, table, file, csv, verb, form, quiet=quiet)
+
+
+def append(
+    table: Table, file: File, db: Db, *, csv: CsvForm, form: Form, quiet: Quiet = False
+) -> None:
+    """Append the rows of a file to a table without a key, in one transaction."""
+    _write(db, table, file, csv, lambda found: found.append, form, quiet=quiet)
 
 
 def _write(
-    db: str,
+    db: Db,
     name: str,
     file: Path,
-    nulls: Sequence[str],
-    verb: str,
+    csv: CsvForm,
+    verb: Callable[[Any], Callable[[object], Receipt]],
     form: Form,
     *,
     quiet: bool,
@@ -56,14 +80,14 @@ def _write(
 
     with writing(db) as store:
         table = store[name]
-        rows = input_rows(file, table.schema, nulls)
-        if verb == "upsert":
-            receipt = table.upsert(rows)
-        else:
-            receipt = table.insert(rows) if table.primary_key else table.append(rows)
+        receipt = verb(table)(input_rows(file, table.schema, csv))
     if not quiet:
-        record = {"seq": receipt.seq, "rows": receipt.rows, "transaction": receipt.transaction_id}
-        emit_record(record, form)
+        _emit_receipt(receipt, form)
+
+
+def _emit_receipt(receipt: Receipt, form: Form) -> None:
+    record = {"seq": receipt.seq, "rows": receipt.rows, "transaction": receipt.transaction_id}
+    emit_record(record, form)
 
 
 def get(
@@ -80,14 +104,15 @@ def get(
     """Print the row with a key; exit code 3 if there is none."""
     with at_moment(db, as_of) as snapshot:
         found = snapshot[table]
-        row = found.get(_key_of(found, key))
-    if row is None:
+        rows = _rows_at(found, _key_of(found, key))
+    if not rows.num_rows:
         raise NotFoundError(f"{table} has no row with the key {' '.join(key)!r}")
-    emit_record(row, form)
+    (row,) = rows_of(rows.to_batches())
+    emit_record(dict(zip(rows.column_names, row, strict=True)), form)
 
 
-def _key_of(table: SnapshotTable, texts: Sequence[str]) -> object:
-    """Return the key that the arguments spell, in the types of the key columns."""
+def _key_of(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
+    """Return the key that the arguments spell, in the types of the key columns, as one row."""
     import pyarrow as pa
 
     names = table.primary_key
@@ -97,31 +122,93 @@ def _key_of(table: SnapshotTable, texts: Sequence[str]) -> object:
         raise UsageError(
             f"the key of {table.name!r} is {', '.join(names)}; give {len(names)} values"
         )
-    values: list[object] = []
+    schema, values = table.schema, dict[str, pa.Array]()
     for name, text in zip(names, texts, strict=True):
-        kind = table.schema.field(name).type
+        kind = schema.field(name).type
         try:
-            values.append(pa.scalar(text).cast(kind).as_py())
+            values[name] = pa.array([text], pa.string()).cast(kind)
         except pa.ArrowInvalid:
             raise UsageError(f"{name} must be a value of type {kind}; got {text!r}") from None
-    return values[0] if len(values) == 1 else tuple(values)
+    return pa.table(values)
+
+
+def _rows_at(table: ReadableTable, key: pa.Table) -> pa.Table:
+    """Return the row with a key, if there is one."""
+    try:
+        return table.get_many(key)
+    except ValueError:  # a time of nanoseconds, for which rows by key need pandas
+        return table.scan(filter=_is_key(key)).read_all()
+
+
+def _is_key(key: pa.Table) -> pc.Expression:
+    import pyarrow.compute as pc
+
+    parts = [pc.field(name) == key[name][0] for name in key.column_names]
+    return functools.reduce(operator.and_, parts)
 
 
 def scan(
     table: Table,
     db: Db,
-    columns: Annotated[
-        str | None, typer.Option(help="The columns to print, separated by commas.")
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option("--filter", "-f", help="A SQL boolean expression.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0)] = None,
+    columns: Columns = None,
+    where: Filter = None,
+    limit: Limit = None,
     *,
     as_of: AsOf,
     form: Form,
 ) -> None:
     """Print the rows of a table, in no particular order."""
-    shown = None if columns is None else columns.split(",")
     with at_moment(db, as_of) as snapshot:
-        emit_arrow(snapshot[table].scan(shown, where, limit), form)
+        emit_arrow(snapshot[table].scan(names_of(columns), where, limit), form)
+
+
+def head(
+    table: Table,
+    db: Db,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many rows.")] = 10,
+    *,
+    as_of: AsOf,
+    form: Form,
+) -> None:
+    """Print some rows of a table."""
+    with at_moment(db, as_of) as snapshot:
+        emit_arrow(snapshot[table].scan(limit=limit), form)
+
+
+def names_of(columns: str | None) -> list[str] | None:
+    """Return the columns of an option; None: all of them."""
+    return None if columns is None else columns.split(",")
+
+
+def delete(
+    table: Table,
+    key: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY...]", help="One value for each key column."),
+    ] = None,
+    *,
+    db: Db,
+    where: Filter = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    form: Form,
+    quiet: Quiet = False,
+) -> None:
+    """Delete the row with a key, or the rows that match --filter."""
+    if bool(key) is (where is not None):
+        raise UsageError("give either the key of a row, or --filter")
+    with reading(db) as store:
+        found = store[table]
+        wanted = _key_of(found, key) if key else None
+        rows = found.count(where) if wanted is None else _rows_at(found, wanted).num_rows
+    if key and not rows:
+        raise NotFoundError(f"{table} has no row with the key {' '.join(key)!r}")
+    if dry_run:
+        emit_record({"table": table, "rows": rows}, form)
+        return
+    confirm(f"Delete {rows} rows of {table!r}?", yes=yes)
+    with writing(db) as store:
+        found = store[table]
+        receipt = found.delete_where(where) if where is not None else found.delete(wanted)
+    if not quiet:
+        _emit_receipt(receipt, form)

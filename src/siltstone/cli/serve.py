@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from siltstone.cli.arguments import Db
-from siltstone.cli.sessions import note, opened
+from siltstone.cli.sessions import note, opened, path_of
 from siltstone.errors import RequestError
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
@@ -51,6 +51,7 @@ def serve(
     """
     from siltstone.server.rest.tokens import tokens_from
 
+    path_of(db, "serve")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

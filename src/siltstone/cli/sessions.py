@@ -1,4 +1,4 @@
-"""Sessions: a store opened for one command, read-only or as its owner."""
+"""Sessions: a store opened for one command: read-only, as its owner, or through a server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,13 +16,13 @@ from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
-    from siltstone.cli.arguments import AsOf
+    from siltstone.cli.arguments import AsOf, Db
     from siltstone.store import Store
 
 
 @contextmanager
-def writing(db: str) -> Generator[Store]:
-    """Own the store for one command, or join the owner that serves it.
+def writing(db: Db) -> Generator[Store]:
+    """Own the store for one command, or work through the owner that serves it, or a server.
 
     The store must exist: a misspelt path must not create one.
     """
@@ -29,8 +30,12 @@ def writing(db: str) -> Generator[Store]:
     from siltstone.store import connect
 
     require_store(db)
+    if is_remote(db):
+        with _served(db) as store:
+            yield store
+        return
     try:
-        store = connect(db, background=False)
+        store = connect(db.uri, background=False)
     except OwnedError as owned:
         if owned.endpoint is None:
             raise
@@ -40,12 +45,12 @@ def writing(db: str) -> Generator[Store]:
 
 
 @contextmanager
-def opened(db: str, **options: object) -> Generator[Store]:
-    """Open an existing store with `options`."""
+def opened(db: Db, **options: object) -> Generator[Store]:
+    """Open an existing store with `options`; a server has its own."""
     from siltstone.store import connect
 
     require_store(db)
-    with connect(db, **options) as store:  # type: ignore[arg-type]
+    with _served(db) if is_remote(db) else connect(db.uri, **options) as store:  # type: ignore[arg-type]
         yield store
 
 
@@ -53,22 +58,72 @@ def opened(db: str, **options: object) -> Generator[Store]:
 reading = partial(opened, read_only=True)
 
 
-def require_store(db: str) -> None:
-    """Check that a store exists.
+def _served(db: Db) -> Store:
+    """Work through a server, with the access token of a file or of $SILTSTONE_TOKEN."""
+    from siltstone.store import connect
+
+    token = None if db.token_file is None else _secret_in(db.token_file)
+    return connect(db.uri, token=token, cafile=db.cafile)
+
+
+def _secret_in(file: Path) -> str:
+    """Return the access token in a file that only its user may read.
+
+    Raises:
+        NotFoundError: The file cannot be read.
+        UsageError: Others may read it, or it has more or less than one line.
+    """
+    try:
+        if file.stat().st_mode & 0o077:
+            raise UsageError(f"{file} is open to others: chmod 600 {file}")
+        lines = file.read_text(encoding="ascii").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotFoundError(f"the token of {file} cannot be read: {error}") from None
+    if len(lines) != 1:
+        raise UsageError(f"{file} must contain one token; it contains {len(lines)} words")
+    return lines[0]
+
+
+def is_remote(db: Db) -> bool:
+    """Say whether a server has the store."""
+    from siltstone.joined.targets import is_url
+
+    return is_url(db.uri)
+
+
+def path_of(db: Db, purpose: str) -> str:
+    """Return the path of the store, which must exist on this machine.
+
+    Raises:
+        UsageError: It is the URL of a server.
+        NotFoundError: There is no store.
+    """
+    if is_remote(db):
+        raise UsageError(
+            f"{purpose} needs the store's files: run it on the machine of {db.uri}, with the"
+            " store's directory as --db"
+        )
+    require_store(db)
+    return db.uri
+
+
+def require_store(db: Db) -> None:
+    """Check that a store exists, unless a server has it.
 
     Raises:
         NotFoundError: There is no store at `db`.
         RequestError: `db` is not a valid path.
     """
-    from siltstone.joined.targets import is_url
     from siltstone.open.paths import root_of
 
-    if not is_url(db) and not (root_of(db) / "manifest").is_dir():
-        raise NotFoundError(f"there is no store at {db!r}; `siltstone init` creates one")
+    if is_remote(db):
+        return
+    if not (root_of(db.uri) / "manifest").is_dir():
+        raise NotFoundError(f"there is no store at {db.uri!r}; `siltstone init` creates one")
 
 
 @contextmanager
-def at_moment(db: str, as_of: AsOf) -> Generator[Snapshot]:
+def at_moment(db: Db, as_of: AsOf) -> Generator[Snapshot]:
     """Open a snapshot: now, or in the past."""
     with reading(db) as store, past(store, as_of) as snapshot:
         yield snapshot

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import AsOf, Db, Table
+from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, Quiet, Table, Yes
 from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
-from siltstone.cli.sessions import at_moment, note, past, reading, writing
+from siltstone.cli.sessions import (
+    at_moment,
+    confirm,
+    is_remote,
+    note,
+    past,
+    reading,
+    writing,
+)
+
+if TYPE_CHECKING:
+    from siltstone.store import Store
 
 
 def init(db: Db) -> None:
     """Create an empty store. An existing store is left unchanged."""
     from siltstone.store import connect
 
-    with connect(db, background=False) as store:
+    if is_remote(db):
+        raise UsageError(f"{db.uri} is a server, which has its store already")
+    with connect(db.uri, background=False) as store:
         note(f"{store.path} is a store with {len(store.tables())} tables")
 
 
@@ -74,16 +87,115 @@ def create(
             help="The key column, or columns separated by commas. Default: a plain table."
         ),
     ] = "",
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Create the table with the rows of a file, in one commit. Its columns are those of"
+            " the file, unless --schema or --column gives them; - is NDJSON on stdin.",
+            allow_dash=True,
+        ),
+    ] = None,
     *,
+    csv: CsvForm,
     form: Form,
 ) -> None:
-    """Create a table."""
+    """Create a table, empty or from a file of rows. If it fails, there is no table."""
     from siltstone.cli.schemas import columns_of, schema_of
 
-    if (schema is None) is (not column):
+    if (schema is not None) + bool(column) != 1 and (source is None or schema or column):
         raise UsageError("give the columns either by --schema FILE or by --column NAME:TYPE")
-    wanted = columns_of(column or []) if schema is None else schema_of(schema)
+    wanted = None
+    if column:
+        wanted = columns_of(column)
+    elif schema is not None:
+        wanted = schema_of(schema)
+    key = [name for name in pk.split(",") if name]
     with writing(db) as store:
-        made = store.create_table(table, wanted, [name for name in pk.split(",") if name])
-        record = {"table": made.name, "primary_key": ",".join(made.primary_key), "seq": store.seq}
+        if source is None:
+            made = store.create_table(table, wanted, key)
+            record = {"table": made.name, "primary_key": ",".join(key), "seq": store.seq}
+        else:
+            record = _create_from(store, table, key, source, csv, wanted)
     emit_record(record, form)
+
+
+def _create_from(
+    store: Store, table: str, key: list[str], source: Path, csv: CsvForm, wanted: object
+) -> dict[str, object]:
+    """Create a table with the rows of a file; the columns are `wanted`, or those of the file."""
+    from siltstone.cli.files import input_rows
+
+    rows = None
+    if wanted is None:
+        rows = input_rows(source, None, csv)
+        wanted = rows.schema.remove_metadata()
+    with store.transaction() as tx:
+        made = tx.create_table(table, wanted, key)
+        if rows is None:
+            rows = input_rows(source, made.schema, csv)
+        written = made.insert(rows) if key else made.append(rows)
+    return {"table": table, "primary_key": ",".join(key), "seq": tx.seq, "rows": written}
+
+
+def rename(
+    table: Table,
+    new_name: Annotated[str, typer.Argument(metavar="NEW_NAME", show_default=False)],
+    db: Db,
+    *,
+    form: Form,
+    quiet: Quiet = False,
+) -> None:
+    """Rename a table. Older snapshots know it by its old name."""
+    with writing(db) as store:
+        receipt = store.rename_table(table, new_name)
+    if not quiet:
+        emit_record({"table": new_name, "seq": receipt.seq}, form)
+
+
+def drop(
+    table: Table,
+    db: Db,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    *,
+    form: Form,
+    quiet: Quiet = False,
+) -> None:
+    """Drop a table. Its past stays readable until vacuum deletes it."""
+    if not _is_confirmed(db, table, "Drop", form, yes=yes, dry_run=dry_run):
+        return
+    with writing(db) as store:
+        receipt = store.drop_table(table)
+    if not quiet:
+        emit_record({"table": table, "seq": receipt.seq}, form)
+
+
+def truncate(
+    table: Table,
+    db: Db,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    *,
+    form: Form,
+    quiet: Quiet = False,
+) -> None:
+    """Delete all rows of a table. Its past stays readable until vacuum deletes it."""
+    if not _is_confirmed(db, table, "Truncate", form, yes=yes, dry_run=dry_run):
+        return
+    with writing(db) as store:
+        receipt = store[table].truncate()
+    if not quiet:
+        emit_record({"table": table, "seq": receipt.seq}, form)
+
+
+def _is_confirmed(db: Db, table: str, verb: str, form: Form, *, yes: bool, dry_run: bool) -> bool:
+    """Say whether to go on: the user agreed, and did not only want to look."""
+    with reading(db) as store:
+        rows = store[table].count()
+    if dry_run:
+        emit_record({"table": table, "rows": rows}, form)
+        return False
+    confirm(f"{verb} the table {table!r} with {rows} rows?", yes=yes)
+    return True

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.definition_changes import changes_at
 from siltstone.engine.levels.commit_log import Commit, CommitLog, transaction_id
 from siltstone.engine.read.moment import EPOCH, MICROSECOND
 from siltstone.engine.read.view import State, View
@@ -97,8 +98,9 @@ class PastRecords:
 class LogEntry:
     """One commit for users; `tables` by their names at that time, `token` is (app, batch).
 
-    Below the oldest kept seq, a table has its oldest kept name; a table of which nothing is kept
-    has a number, as "#7".
+    `changes` says what it did to definitions: "create orders", "add column orders.note". Below the
+    oldest kept seq, a table has its oldest kept name, and changes may be missing; a table of which
+    nothing is kept has a number, as "#7".
     """
 
     seq: int
@@ -107,6 +109,7 @@ class LogEntry:
     tables: tuple[str, ...]
     rows: int
     token: tuple[str, int] | None
+    changes: tuple[str, ...] = ()
 
 
 def log_entry(state: State, commit: Commit) -> LogEntry:
@@ -114,7 +117,8 @@ def log_entry(state: State, commit: Commit) -> LogEntry:
     names = sorted({_name_at(state, incarnation, commit.seq) for incarnation in commit.tables})
     token = None if commit.token is None else (commit.token.app, commit.token.batch)
     time = EPOCH + commit.time_us * MICROSECOND
-    return LogEntry(commit.seq, time, commit.transaction, tuple(names), commit.rows, token)
+    changes = changes_at(state.view.catalog, commit.seq)
+    return LogEntry(commit.seq, time, commit.transaction, tuple(names), commit.rows, token, changes)
 
 
 def _name_at(state: State, incarnation: int, seq: int) -> str:

@@ -1,0 +1,60 @@
+"""Definition changes: what one commit did to the tables of a catalog, in words for people.
+
+A catalog keeps the steps of each table's definition; vacuum removes those that no kept seq needs,
+and with them what is said here of older commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from siltstone.engine.catalog.catalog import name_of
+from siltstone.formats.manifest import (
+    Catalog,
+    Incarnation,
+    Named,
+    Schema,
+    Shaped,
+    TableDefinition,
+)
+
+_T = TypeVar("_T", Named, Shaped, Incarnation)
+
+
+def changes_at(catalog: Catalog, seq: int) -> tuple[str, ...]:
+    """Return what the commit `seq` did: "create orders", "add column orders.note", ..."""
+    return tuple(change for table in catalog.tables for change in _changes(table, seq))
+
+
+def _changes(table: TableDefinition, seq: int) -> Iterator[str]:
+    name = name_of(table, seq)
+    if table.created == seq:
+        yield f"create {name}"
+    for old, new in _steps(table.names, seq):
+        yield f"rename {old.name} to {new.name}"
+    for before, after in _steps(table.schemas, seq):
+        yield from _columns(name, before.schema, after.schema)
+    for _ in _steps(table.incarnations, seq):
+        yield f"truncate {name}"
+    if table.dropped == seq:
+        yield f"drop {name}"
+
+
+def _steps(steps: Sequence[_T], seq: int) -> Iterator[tuple[_T, _T]]:
+    """Yield what was before and after each step of a commit."""
+    return (pair for pair in pairwise(steps) if pair[1].seq == seq)
+
+
+def _columns(table: str, before: Schema, after: Schema) -> Iterator[str]:
+    old = {column.id: column.name for column in before.columns}
+    new = {column.id: column.name for column in after.columns}
+    for number, name in old.items():
+        if number not in new:
+            yield f"drop column {table}.{name}"
+        elif new[number] != name:
+            yield f"rename column {table}.{name} to {new[number]}"
+    for number, name in new.items():
+        if number not in old:
+            yield f"add column {table}.{name}"
