@@ -33,8 +33,8 @@ from siltstone.maintenance.repair.verify import Verified
 from siltstone.open.environment import Env, Maintainers, Storage, maintainers
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner
-from siltstone.open.paths import root_of
 from siltstone.options import Options, resolve
+from siltstone.paths import root_of
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.storage.manifest.ownership import recovered_epoch
 from siltstone.storage.wal.reserve import Reserve

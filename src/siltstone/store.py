@@ -19,9 +19,9 @@ from siltstone.errors import OwnedError, RequestError, UnavailableError
 from siltstone.joined.targets import is_url
 from siltstone.local.store import LocalStore
 from siltstone.local.store import reopen as _reopen
-from siltstone.open.paths import MEMORY, root_of
 from siltstone.open.shared import Opened, share
 from siltstone.options import Options, resolve
+from siltstone.paths import MEMORY, root_of
 
 __all__ = ["Store", "_reopen", "connect"]  # pickled handles of 0.1 name `_reopen` here
 

@@ -10,11 +10,6 @@ from siltstone.errors import InvariantError
 Seq = NewType("Seq", int)
 Epoch = NewType("Epoch", int)
 SegmentNumber = NewType("SegmentNumber", int)
-RecordNumber = NewType("RecordNumber", int)
-TableId = NewType("TableId", int)
-IncarnationId = NewType("IncarnationId", int)
-ColumnId = NewType("ColumnId", int)
-SchemaId = NewType("SchemaId", int)
 
 EMPTY_SEQ = Seq(0)
 

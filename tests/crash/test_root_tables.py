@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
+from typing import cast
 
 import lance
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import manifest, root_tables
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.tables import RootTable
+from siltstone.storage.tables.tables import ShownTable
 from tests.crash.store_life import IS_LONG
 from tests.support.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 
@@ -36,10 +37,10 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
     return {manifest.decode(data).version: data for data in found}
 
 
-def table(version: int) -> RootTable:
+def table(version: int) -> ShownTable:
     path = f"tables/trips-1/base/_siltstone/{version}/manifest"
     pin = Pin(version, path, size=1, xxh3=f"{version:016x}", rows=version, inventory="")
-    return RootTable("trips", "tables/trips-1/base", pin)
+    return ShownTable("trips", pin)
 
 
 class World:
@@ -50,8 +51,8 @@ class World:
         self.manifests = manifests
         self.begun = self.shown = 0
 
-    def clone(self, folder: str, pin: Pin) -> bytes:
-        assert folder == "tables/trips-1/base"
+    def clone(self, pin: Pin) -> bytes:
+        assert pin.folder == "tables/trips-1/base"
         return self.manifests[pin.version]
 
     def show(self, version: int) -> None:
@@ -146,7 +147,7 @@ def test_two_processes_that_show_a_table_at_once_show_one_of_its_versions(
         world.files.mkdir(ROOT)
         world.show(1)
         other = _Other(step, world, version)
-        world.files.faults = [other]
+        world.files.faults = (cast("Fault", other),)
         world.show(2)
         world.files.faults = ()
         is_raced = other.ran

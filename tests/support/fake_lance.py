@@ -39,7 +39,7 @@ from siltstone.storage.tables.tables import (
     IndexSpec,
     InputsMovedError,
     Listed,
-    RootTable,
+    ShownTable,
     Span,
     StagedFiles,
     StagedVersion,
@@ -532,7 +532,7 @@ class FakeClientViews:
     def write_directory(self, listed: Sequence[Listed]) -> None:
         """See `tables.ClientViews.write_directory`; no reader of a fake knows it."""
 
-    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+    def write_root_tables(self, tables: Sequence[ShownTable]) -> None:
         """See `tables.ClientViews.write_root_tables`; no reader of a fake knows it."""
 
 

@@ -16,7 +16,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
+from siltstone.paths import root_of
 from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.retry import Retry
@@ -382,6 +383,14 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """
 
     @abstractmethod
+    def _storage(self) -> Any:
+        """Return the `open.environment.Storage` of the store, for work on its files in place.
+
+        Raises:
+            ClosedError: The handle is closed.
+            RequestError: The files are on another machine.
+        """
+
     def repair(
         self,
         dry_run: bool = True,
@@ -397,8 +406,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Raises:
             OwnedError: There is something to repair, and this process or another owns the store.
         """
+        repairer = self._storage().repairer()
+        return repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
 
-    @abstractmethod
     def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         """Commit the rows that other programs appended to a plain table without siltstone.
 
@@ -414,12 +424,15 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 something else than append. Nothing was changed.
             SchemaMismatchError: The rows do not fit the table.
         """
+        adopter, found = self._storage().adopter(), self[table].id
+        if not (dry_run and self.is_read_only):
+            self.checkpoint()
+        return adopter.run(found, self.transaction, dry_run=dry_run)
 
     def adopt(self, table: str, dry_run: bool = True) -> results.Adopted:
         """Do what `import_external` does, under its old name."""
         return self.import_external(table, dry_run)
 
-    @abstractmethod
     def backup(
         self,
         directory: str | os.PathLike[str],
@@ -443,6 +456,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
             CorruptionError: A file of the store is damaged; the error names it.
             BusyError, UnavailableError: Another backup into it runs; the file system refuses.
         """
+        backuper, root = self._storage().backuper(), root_of(directory)
+        if not self.is_read_only:
+            self.checkpoint()
+        return backuper.run(root, incremental=incremental, link=link, on_progress=on_progress)
 
     @abstractmethod
     def status(self) -> results.Status:

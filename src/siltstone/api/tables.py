@@ -185,9 +185,12 @@ class SnapshotTable(ReadableTable):
 
     __slots__ = ()
 
-    @abstractmethod
     def dataset(self) -> SnapshotDataset:
         """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it."""
+        # Late: pyarrow.dataset brings all of pandas with it, more than a second.
+        from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415
+
+        return SnapshotDataset(self)
 
 
 class WritableTable(ReadableTable, Generic[Rows, Done]):

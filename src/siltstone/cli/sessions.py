@@ -114,7 +114,7 @@ def require_store(db: Db) -> None:
         NotFoundError: There is no store at `db`.
         RequestError: `db` is not a valid path.
     """
-    from siltstone.open.paths import root_of
+    from siltstone.paths import root_of
 
     if is_remote(db):
         return

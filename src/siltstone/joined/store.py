@@ -7,11 +7,10 @@ way InDoubtError), and the next process that connects with `join=True` may becom
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,9 +25,12 @@ from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.lance_namespace.catalog import WRITES
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.open.paths import root_of
 from siltstone.operations import Effect, Face, Operation, operation
-from siltstone.options import Options, resolve
+from siltstone.options import resolve
+from siltstone.paths import root_of
+
+if TYPE_CHECKING:
+    from siltstone.open.environment import Storage
 
 _OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
     "transaction": JoinedTransaction,
@@ -124,48 +126,11 @@ class JoinedStore(Store):
             raise RequestError("progress is heard in the owner, or with read_only=True")
         return ask(self, operation(Face.STORE, "verify"), deep=deep)
 
-    def repair(
-        self,
-        dry_run: bool = True,
-        *,
-        deep: bool = False,
-        on_progress: results.Progress | None = None,
-    ) -> results.Repaired:
+    def _storage(self) -> Storage:
         self._require_near("for this call")
-        from siltstone.admin import repair  # noqa: PLC0415 - it brings an owner's parts
+        from siltstone.open import environment  # noqa: PLC0415 - it brings an owner's parts
 
-        return repair(self.path, dry_run=dry_run, deep=deep, on_progress=on_progress)
-
-    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
-        self._require_near("for this call")
-        found = self[table].id
-        self.checkpoint()
-        from siltstone.open.environment import Env, Storage  # noqa: PLC0415 - as in `repair`
-
-        storage = Storage.of(self.path, Options(verify="scrub"), Env())
-        return storage.adopter().run(found, self.transaction, dry_run=dry_run)
-
-    def backup(
-        self,
-        directory: str | os.PathLike[str],
-        incremental: bool = False,
-        *,
-        link: bool = False,
-        on_progress: results.Progress | None = None,
-    ) -> results.BackedUp:
-        # By this process, after a checkpoint of the owner.
-        self._require_near("for this call")
-        self.checkpoint()
-        from siltstone.admin import backup_store  # noqa: PLC0415 - as in `repair`
-
-        return backup_store(
-            self.path,
-            directory,
-            incremental=incremental,
-            link=link,
-            on_progress=on_progress,
-            verify="scrub",
-        )
+        return environment.Storage.of(self.path, resolve(self.path, {}), environment.Env())
 
     def close(self) -> None:
         # Open transactions are rolled back.
@@ -173,7 +138,7 @@ class JoinedStore(Store):
 
 
 def _reopen(path: str) -> Store:
-    from siltstone.local.store import reopen  # noqa: PLC0415 - as in `repair`
+    from siltstone.local.store import reopen  # noqa: PLC0415 - as in `_storage`
 
     root = root_of(path)
     return reopen(path, resolve(root, {}))

@@ -80,8 +80,3 @@ class JoinedSnapshotTable(SnapshotTable):
     @property
     def name(self) -> str:
         return self._name
-
-    def dataset(self) -> SnapshotDataset:
-        from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415 - brings pandas
-
-        return SnapshotDataset(self)

@@ -25,14 +25,14 @@ def batch_create_table_versions(scope: Scope, request: Request) -> Answer:
     requests.refuse_twice(entries)
     with scope.writing() as tx:
         made = [import_staged(tx, entry) for entry in entries]
-    return {"versions": [described(scope, each) for each in made]} | committed_by(scope)
+    return {"versions": [described(scope, each) for each in made]} | committed_by(tx)
 
 
 def batch_delete_table_versions(scope: Scope, request: Request) -> Answer:
     """Hide versions from lists, by ranges; snapshots read them until the retention is over."""
     with scope.writing() as tx:
         found = _hide(scope, tx, request)
-    return found | committed_by(scope)
+    return found | committed_by(tx)
 
 
 def batch_commit_tables(scope: Scope, request: Request) -> Answer:
@@ -42,7 +42,7 @@ def batch_commit_tables(scope: Scope, request: Request) -> Answer:
     requests.refuse_twice([each for kind, each in operations if kind == "create_table_version"])
     with scope.writing() as tx:
         made = [{kind: _STATEMENTS[kind](scope, tx, each)} for kind, each in operations]
-    return {"results": made} | committed_by(scope)
+    return {"results": made} | committed_by(tx)
 
 
 def _operation(given: Request) -> tuple[str, Request]:

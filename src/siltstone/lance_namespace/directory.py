@@ -14,12 +14,12 @@ No lock: only the checkpointer calls it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import SiltstoneError
-from siltstone.formats.manifest import Pin, Record
-from siltstone.storage.tables.tables import Listed, RootTable, Tables
+from siltstone.formats.manifest import Record
+from siltstone.storage.tables.tables import Listed, ShownTable, Tables
 
 _log = logging.getLogger(__name__)
 
@@ -30,19 +30,19 @@ class Directory:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._listed: tuple[Listed, ...] | None = None
-        self._roots: tuple[RootTable, ...] | None = None
+        self._roots: tuple[ShownTable, ...] | None = None
 
     def export(self, record: Record) -> None:
         """List the tables of a record that have a version; an error never fails a checkpoint."""
         try:
-            placed = sorted(_placed(record))
-            for _, folder, pin in placed:
-                self._tables.names.show(folder, [pin])
+            placed = sorted(_placed(record), key=lambda table: table.name)
+            for table in placed:
+                self._tables.names.show(table.pin.folder, [table.pin])
             listed = tuple(_listed(placed))
             if listed != self._listed:
                 self._tables.clients.write_directory(listed)
                 self._listed = listed
-            roots = tuple(RootTable(*each) for each in placed if not _space(each[0]))
+            roots = tuple(table for table in placed if not _space(table.name))
             if roots != self._roots:
                 self._tables.clients.write_root_tables(roots)
                 self._roots = roots
@@ -50,8 +50,8 @@ class Directory:
             _log.warning("the directory for other clients is older than the tables: %s", error)
 
 
-def _placed(record: Record) -> Iterator[tuple[str, str, Pin]]:
-    """Yield the living tables that have a version: name, folder, newest version."""
+def _placed(record: Record) -> Iterator[ShownTable]:
+    """Yield the living tables that have a version, at the newest one."""
     keyed = {storage.incarnation: storage for storage in record.keyed}
     for table in record.catalog.tables:
         if not catalogs.is_alive(table):
@@ -60,14 +60,15 @@ def _placed(record: Record) -> Iterator[tuple[str, str, Pin]]:
         version = catalogs.version_of(step)
         storage = keyed.get(step.id)
         if storage is not None and storage.base is not None:
-            yield name, f"{storage.folder}/base", storage.base
+            yield ShownTable(name, storage.base)
         elif version is not None and not catalogs.schema_of(table).key:
-            yield name, version.pin.folder, version.pin
+            yield ShownTable(name, version.pin)
 
 
-def _listed(placed: list[tuple[str, str, Pin]]) -> Iterator[Listed]:
+def _listed(placed: Sequence[ShownTable]) -> Iterator[Listed]:
     spaces: set[str] = set()
-    for name, folder, _ in placed:
+    for table in placed:
+        name, folder = table.name, table.pin.folder
         space = _space(name)
         if not space:
             yield Listed(name, "table", folder)

@@ -13,6 +13,7 @@ from typing import Protocol
 from siltstone.engine.read.reader import Reader
 from siltstone.lance_namespace.requests import Answer
 from siltstone.lance_namespace.table_versions import TableVersions
+from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
 
 
@@ -47,18 +48,9 @@ class Scope(Protocol):
         """Give a transaction whose changes are committed at the end, or later by its owner."""
         ...
 
-    def turn(self, name: str) -> AbstractContextManager[object]:
-        """Let requests that commit to one table follow each other: a loser finds out at once."""
-        ...
-
-    def note_refused(self, name: str, number: int) -> None:
-        """Note that a version was refused to a client, which asks for that number next."""
-        ...
-
-    def was_refused(self, name: str, number: int) -> bool: ...
-
-    def transaction_id(self) -> str | None:
-        """Return the id of the last commit through `writing`; None if there was none yet."""
+    @property
+    def turns(self) -> Turns:
+        """Requests that commit to one table follow each other: a loser finds out at once."""
         ...
 
 
@@ -72,7 +64,8 @@ def known(scope: Scope, name: str) -> TableVersions:
         return db.versions(name)
 
 
-def committed_by(scope: Scope) -> Answer:
+def committed_by(statements: VersionStatements) -> Answer:
     """Return what an answer says of the commit that its operation was, if it was one."""
-    found = scope.transaction_id()
-    return {} if found is None else {"transaction_id": found}
+    receipt = statements.tx.receipt
+    found = "" if receipt is None else receipt.transaction_id
+    return {"transaction_id": found} if found else {}

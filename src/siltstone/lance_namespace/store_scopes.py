@@ -7,29 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from siltstone.engine.commit.write_set import Receipt
+from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.lance_namespace.scope import LanceReads, LanceSnapshot
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
-
-
-class LanceTransaction(Protocol):
-    """A transaction of this process; `lance` is what other clients see and do of it."""
-
-    @property
-    def lance(self) -> VersionStatements: ...
-
-    @property
-    def receipt(self) -> Receipt | None: ...
 
 
 class LanceStore(Protocol):
@@ -47,7 +37,7 @@ class LanceStore(Protocol):
 
     def transaction(
         self, *arguments: Any, **options: Any
-    ) -> AbstractContextManager[LanceTransaction]: ...
+    ) -> AbstractContextManager[DefiningTransaction]: ...
 
     def fresh_versions(self) -> FreshVersions: ...
 
@@ -94,9 +84,8 @@ class LiveScope:
         is_fresh: bool = False,
         commits: LanceStore | None = None,
     ) -> None:
-        self._db, self._turns, self._is_fresh = db, turns, is_fresh
+        self._db, self.turns, self._is_fresh = db, turns, is_fresh
         self._commits = commits or db
-        self._last = threading.local()
         self.root, self.is_writable = db.path, not db.is_read_only
 
     @contextmanager
@@ -111,31 +100,16 @@ class LiveScope:
 
     @contextmanager
     def writing(self) -> Generator[VersionStatements]:
-        self._last.transaction_id = None
         with self._commits.transaction() as tx:
-            yield tx.lance
-        if tx.receipt is not None:
-            self._last.transaction_id = tx.receipt.transaction_id or None
-
-    def turn(self, name: str) -> AbstractContextManager[object]:
-        return self._turns.of(name)
-
-    def note_refused(self, name: str, number: int) -> None:
-        self._turns.note_refused(name, number)
-
-    def was_refused(self, name: str, number: int) -> bool:
-        return self._turns.was_refused(name, number)
-
-    def transaction_id(self) -> str | None:
-        return getattr(self._last, "transaction_id", None)
+            yield VersionStatements(tx)
 
 
 class TransactionScope:
     """All requests are statements of one transaction; its owner commits. One lock: it."""
 
-    def __init__(self, root: Path, tx: LanceTransaction, fresh: FreshVersions) -> None:
-        self.root, self._tx, self._fresh = root, tx.lance, fresh
-        self._lock, self._turns = threading.RLock(), Turns()
+    def __init__(self, root: Path, tx: DefiningTransaction, fresh: FreshVersions) -> None:
+        self.root, self._tx, self._fresh = root, VersionStatements(tx), fresh
+        self._lock, self.turns = threading.RLock(), Turns()
         self.is_writable = True
 
     @contextmanager
@@ -147,18 +121,6 @@ class TransactionScope:
     def writing(self) -> Generator[VersionStatements]:
         with self._lock:
             yield self._tx
-
-    def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
-        return nullcontext()
-
-    def note_refused(self, name: str, number: int) -> None:
-        self._turns.note_refused(name, number)
-
-    def was_refused(self, name: str, number: int) -> bool:
-        return self._turns.was_refused(name, number)
-
-    def transaction_id(self) -> str | None:
-        return None
 
 
 class SnapshotScope:
@@ -174,7 +136,7 @@ class SnapshotScope:
     ) -> None:
         self.root, self._snapshot, self._fresh = root, snapshot, fresh
         self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
-        self.is_writable = False
+        self.turns, self.is_writable = Turns(), False
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
@@ -184,15 +146,3 @@ class SnapshotScope:
     def writing(self) -> Generator[VersionStatements]:
         raise ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")
         yield  # what makes it a generator
-
-    def turn(self, name: str) -> AbstractContextManager[object]:  # noqa: ARG002
-        return nullcontext()
-
-    def note_refused(self, name: str, number: int) -> None:
-        """Nothing is committed here."""
-
-    def was_refused(self, name: str, number: int) -> bool:  # noqa: ARG002
-        return False
-
-    def transaction_id(self) -> str | None:
-        return None

@@ -66,10 +66,14 @@ def drop_namespace(scope: Scope, request: Request) -> Answer:
     """Refuse to drop a namespace: it exists while it has a table.
 
     Raises:
-        errors.NamespaceNotFoundError, NamespaceNotEmptyError: Always one of them.
+        NamespaceNotFoundError, NamespaceNotEmptyError, RequestError: Always one of them; the last
+            for the root.
     """
     describe_namespace(scope, request)
-    raise errors.NamespaceNotEmptyError(requests.namespace_of(request) or "$")
+    name = requests.namespace_of(request)
+    if not name:
+        raise RequestError("the root namespace cannot be dropped")
+    raise errors.NamespaceNotEmptyError(name)
 
 
 def list_tables(scope: Scope, request: Request) -> Answer:
@@ -101,7 +105,7 @@ def declare_table(scope: Scope, request: Request) -> Answer:
     """Create a plain table without columns; its first version brings them."""
     with scope.writing() as tx:
         found = declare(scope, tx, request)
-    return found | committed_by(scope)
+    return found | committed_by(tx)
 
 
 def describe_table(scope: Scope, request: Request) -> Answer:
@@ -151,7 +155,7 @@ def drop_table(scope: Scope, request: Request) -> Answer:
     """Drop a table. Snapshots see it until the retention is over; then its files go."""
     with scope.writing() as tx:
         found = drop(scope, tx, request)
-    return found | committed_by(scope)
+    return found | committed_by(tx)
 
 
 def rename_table(scope: Scope, request: Request) -> Answer:
@@ -160,7 +164,7 @@ def rename_table(scope: Scope, request: Request) -> Answer:
     new_name = requests.renamed(name, request)
     with scope.writing() as tx:
         tx.definitions.rename_table(name, new_name)
-    return committed_by(scope)
+    return committed_by(tx)
 
 
 def list_table_branches(scope: Scope, request: Request) -> Answer:

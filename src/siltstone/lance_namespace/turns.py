@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
+from copy import copy
 
 from siltstone.errors import BusyError
 
@@ -21,11 +22,17 @@ class Turns:
     """The turns of requests that commit to one table, or end one transaction. Any thread."""
 
     def __init__(self, wait_s_max: float = WAIT_S_MAX) -> None:
-        self._wait_s_max = wait_s_max
+        self._wait_s_max, self._within = wait_s_max, ""
         self._lock = threading.Lock()
-        self._refused: dict[tuple[str, int], None] = {}
+        self._refused: dict[tuple[str, str, int], None] = {}
         # Each lives for as long as a request holds it or waits.
-        self._turns = weakref.WeakValueDictionary[str, threading.Lock]()
+        self._turns = weakref.WeakValueDictionary[tuple[str, str], threading.Lock]()
+
+    def within(self, transaction: str) -> Turns:
+        """Return the turns of the statements of one transaction: its names are its own."""
+        made = copy(self)
+        made._within = transaction  # noqa: SLF001 - of its own kind
+        return made
 
     @contextmanager
     def of(self, name: str) -> Generator[None]:
@@ -35,7 +42,7 @@ class Turns:
             BusyError: One of them took too long, and still runs; nothing was begun.
         """
         with self._lock:
-            turn = self._turns.setdefault(name, threading.Lock())
+            turn = self._turns.setdefault((self._within, name), threading.Lock())
         if not turn.acquire(timeout=self._wait_s_max):
             raise BusyError(
                 f"another request about the same still runs after {self._wait_s_max:g} s; ask again"
@@ -48,7 +55,7 @@ class Turns:
     def is_taken(self, name: str) -> bool:
         """Return whether a request about `name` is under way."""
         with self._lock:
-            turn = self._turns.get(name)
+            turn = self._turns.get((self._within, name))
         return turn is not None and turn.locked()
 
     def note_refused(self, name: str, number: int) -> None:
@@ -57,12 +64,12 @@ class Turns:
         The newest notes are kept, `_REFUSED_MAX` of them.
         """
         with self._lock:
-            self._refused.pop((name, number), None)
-            self._refused[name, number] = None
+            self._refused.pop((self._within, name, number), None)
+            self._refused[self._within, name, number] = None
             if len(self._refused) > _REFUSED_MAX:
                 del self._refused[next(iter(self._refused))]
 
     def was_refused(self, name: str, number: int) -> bool:
         """Return whether a version of that number was refused, as far as is known."""
         with self._lock:
-            return (name, number) in self._refused
+            return (self._within, name, number) in self._refused

@@ -15,9 +15,8 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.write.definition_statements import DefinitionStatements
+from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.plain_writes import PlainWrites
-from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
@@ -32,16 +31,16 @@ from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
 class VersionStatements:
     """See the module."""
 
-    tx: EngineTransaction
+    tx: DefiningTransaction
 
     def tables(self) -> list[str]:
         """Return the names of all tables, own changes included."""
-        return catalogs.names(self.tx.catalog)
+        return self.tx.tables()
 
     @property
-    def definitions(self) -> DefinitionStatements:
+    def definitions(self) -> DefiningTransaction:
         """What creates, renames and drops tables."""
-        return DefinitionStatements(self.tx)
+        return self.tx
 
     def versions(self, name: str) -> TableVersions:
         """Return a table as other Lance clients see it in this transaction.

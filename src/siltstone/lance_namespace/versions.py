@@ -47,7 +47,7 @@ def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:
     the outcome is unknown; if another version has it, that the commit failed by a conflict.
     """
     is_above = seen.newest is not None and number > seen.newest.pin.version
-    return is_above and scope.was_refused(seen.name, number)
+    return is_above and scope.turns.was_refused(seen.name, number)
 
 
 def create_table_version(scope: Scope, request: Request) -> Answer:
@@ -59,15 +59,15 @@ def create_table_version(scope: Scope, request: Request) -> Answer:
     """
     name = requests.table_of(request)
     try:
-        with scope.turn(name), scope.writing() as tx:
+        with scope.turns.of(name), scope.writing() as tx:
             made = import_staged(tx, request)
     except ConflictError as error:
         _refuse_unknown(scope, name, requests.number_of(request.get("version")), error)
         raise
     except OtherLineError as error:
-        scope.note_refused(name, requests.number_of(request.get("version")))
+        scope.turns.note_refused(name, requests.number_of(request.get("version")))
         raise InvalidTableStateError(str(error)) from error
-    return {"version": described(scope, made)} | committed_by(scope)
+    return {"version": described(scope, made)} | committed_by(tx)
 
 
 def _refuse_unknown(scope: Scope, name: str, number: int, error: ConflictError) -> None:
@@ -77,7 +77,7 @@ def _refuse_unknown(scope: Scope, name: str, number: int, error: ConflictError) 
     outcome is unknown, but nothing was committed.
     """
     if known(scope, name).after(number) is None:
-        scope.note_refused(name, number)
+        scope.turns.note_refused(name, number)
         reason = f"{name!r} was changed by another commit; open it again"
         raise InvalidTableStateError(reason) from error
 

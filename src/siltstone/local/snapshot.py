@@ -20,7 +20,6 @@ from siltstone.storage.manifest.manifest_store import Lease
 
 if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
-    from siltstone.query.sql.dataset import SnapshotDataset
 
 
 class LocalSnapshotTable(Readable, SnapshotTable):
@@ -44,12 +43,6 @@ class LocalSnapshotTable(Readable, SnapshotTable):
 
     def _reader(self) -> Reader:
         return self._snapshot.reader(self._definition)
-
-    def dataset(self) -> SnapshotDataset:
-        # Late: pyarrow.dataset brings all of pandas with it, more than a second.
-        from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415
-
-        return SnapshotDataset(self)
 
 
 class LocalSnapshot(Snapshot):
@@ -137,7 +130,7 @@ class LocalSnapshot(Snapshot):
         )
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `dataset`
+        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - brings pandas
 
         def table(name: str) -> LocalSnapshotTable | None:
             try:

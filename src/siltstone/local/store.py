@@ -7,7 +7,6 @@ arguments and errors.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +36,12 @@ from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.maintenance.schedule.status import jobs_of, status_of
-from siltstone.open.environment import Env
+from siltstone.open.environment import Env, Storage
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner, follow_store
-from siltstone.open.paths import root_of
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
+from siltstone.paths import root_of
 from siltstone.query.changes.change_feed import Feeds, kept_from, readable
 from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
 from siltstone.query.changes.change_task import ChangeTask
@@ -399,43 +398,11 @@ class LocalStore(Store):
     def verify(
         self, *, deep: bool = False, on_progress: results.Progress | None = None
     ) -> results.Verified:
-        self._core.check()
-        return self._parts.storage.verifier().run(deep=deep, on_progress=on_progress)
+        return self._storage().verifier().run(deep=deep, on_progress=on_progress)
 
-    def repair(
-        self,
-        dry_run: bool = True,
-        *,
-        deep: bool = False,
-        on_progress: results.Progress | None = None,
-    ) -> results.Repaired:
+    def _storage(self) -> Storage:
         self._core.check()
-        repairer = self._parts.storage.repairer()
-        return repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
-
-    def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
-        self._core.check()
-        if not dry_run:
-            self._owner()
-        found = self[table].id
-        if not self.is_read_only:
-            self.checkpoint()
-        return self._parts.storage.adopter().run(found, self.transaction, dry_run=dry_run)
-
-    def backup(
-        self,
-        directory: str | os.PathLike[str],
-        incremental: bool = False,
-        *,
-        link: bool = False,
-        on_progress: results.Progress | None = None,
-    ) -> results.BackedUp:
-        self._core.check()
-        if not self.is_read_only:
-            self.checkpoint()
-        return self._parts.storage.backuper().run(
-            root_of(directory), incremental=incremental, link=link, on_progress=on_progress
-        )
+        return self._parts.storage
 
     def status(self) -> results.Status:
         return status_of(

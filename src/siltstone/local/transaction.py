@@ -11,9 +11,8 @@ from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.view import State
-from siltstone.engine.write.definition_statements import DefinitionStatements
+from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
-from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError
 from siltstone.lance_namespace.version_statements import VersionStatements
@@ -29,15 +28,11 @@ class LocalTransactionTable(EngineTransactionTable, TransactionTable):
         return self._id
 
 
-class LocalTransaction(EngineTransaction, Transaction):
+class LocalTransaction(DefiningTransaction, Transaction):
     """A transaction of this process."""
 
     def _require_open(self) -> None:
         self.require_open()
-
-    @property
-    def _definitions(self) -> DefinitionStatements:
-        return DefinitionStatements(self)
 
     @property
     def lance(self) -> VersionStatements:
@@ -56,20 +51,11 @@ class LocalTransaction(EngineTransaction, Transaction):
         """Return the table with this id, for callers that have no name of it."""
         return LocalTransactionTable(self, table_id)
 
-    def tables(self) -> list[str]:
-        return self._definitions.tables()
-
     def create_table(
         self, name: str, schema: object, primary_key: str | Sequence[str] = ()
     ) -> LocalTransactionTable:
-        self._definitions.create_table(name, schema, primary_key)
+        self.define_table(name, schema, primary_key)
         return self[name]
-
-    def drop_table(self, name: str) -> None:
-        self._definitions.drop_table(name)
-
-    def rename_table(self, name: str, new_name: str) -> None:
-        self._definitions.rename_table(name, new_name)
 
     def changed_since(
         self, table_id: int, since: int, own: Sequence[tuple[int, int]] = ()
@@ -82,9 +68,3 @@ class LocalTransaction(EngineTransaction, Transaction):
         state = State(self.view, self.read_seq)
         touched = self.core.touched(state, since)
         return catalogs.name_of(table), changed_since(state, table, since, own, touched)
-
-    def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
-        self._definitions.tag(name, seq, lasts_s)
-
-    def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
-        return self._definitions.claim(app, holder, at)

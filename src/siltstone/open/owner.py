@@ -61,7 +61,7 @@ def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = Fals
     """Own the store at `root`, which is made if there is none, and return its parts.
 
     Args:
-        root: As `open.paths.root_of` returns it.
+        root: As `paths.root_of` returns it.
         options: Of the store.
         env: The seam to the outside.
         will_serve: Note in LOCK that others will be able to join.

@@ -303,7 +303,7 @@ def share(
     """Return a handle on the store at `root` as this process has it open, or open it.
 
     Args:
-        root: As `open.paths.root_of` returns it.
+        root: As `paths.root_of` returns it.
         options: Equal to those of the store, if this process has it open.
         handle: Makes the handle of a store, with its number; if it raises, there is none.
         any_options: Accept the store as it is open, whatever its options.

@@ -13,7 +13,7 @@ from siltstone.errors import RequestError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import is_url
 from siltstone.local.store import LocalStore
-from siltstone.open.paths import root_of
+from siltstone.paths import root_of
 from siltstone.store import connect
 
 Uri = str | os.PathLike[str]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ import pyarrow.compute as pc
 from siltstone.api.snapshot import Snapshot
 from siltstone.cli.demo.model import KEYS, TOTALS
 
-_GOLDEN = 0.6180339887498949
 VIOLATIONS_SHOWN = 5
 
 
@@ -44,14 +42,6 @@ def _equal(one: pa.Table, other: pa.Table) -> bool:
 def _said(totals: pa.Table) -> str:
     sums = {name: pc.sum(totals.column(name)).as_py() for name in TOTALS}
     return f"{len(totals)} keys, " + ", ".join(f"{n} {name}" for name, n in sums.items())
-
-
-def scattered() -> Iterator[float]:
-    """Yield numbers in [0, 1) that lie everywhere alike, the same in every run."""
-    at = 0.0
-    while True:
-        at = (at + _GOLDEN) % 1.0
-        yield at
 
 
 @dataclass

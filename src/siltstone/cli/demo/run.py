@@ -53,8 +53,10 @@ def run(*, seconds: float, threads: int, kills: int, keep: Path | None, form: Fo
             note(f"killing a writer in full flight, {number + 1} of {kills}")
             crashes.append(crash(path, start, threads, findings))
             start = crashes[-1].last_id
+        seqs = done.checkpoint_seqs
+        some = seqs[:: max(1, len(seqs) // PASTS_SHOWN)][:PASTS_SHOWN]
         with connect(path, read_only=True) as store:
-            report.print_answers(store, _some(done.checkpoint_seqs), form)
+            report.print_answers(store, some, form)
         report.print_summary(report.flight_facts(loaded, done, crashes), findings, form)
 
 
@@ -82,9 +84,3 @@ def checked_run(keep: Path | None, inside: str = "") -> Generator[tuple[Path, Fi
         note(f"violated: {text}")
     if findings.wrong:
         raise typer.Exit(Exit.FAILED)
-
-
-def _some(seqs: list[int]) -> list[int]:
-    """Return a few of the seqs, spread over all."""
-    step = max(1, len(seqs) // PASTS_SHOWN)
-    return seqs[::step][:PASTS_SHOWN]

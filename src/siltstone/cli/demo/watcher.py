@@ -13,7 +13,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from siltstone.cli.demo.checks import VIOLATIONS_SHOWN, Findings, scattered, violations
+import numpy as np
+
+from siltstone.cli.demo.checks import VIOLATIONS_SHOWN, Findings, violations
 from siltstone.store import Store, connect
 
 PAUSE_S = 0.1
@@ -52,11 +54,11 @@ def watch(
     who: str, store: Store, first_seq: int, stop: threading.Event, findings: Findings
 ) -> None:
     """Check the newest and an older snapshot in turn until `stop`, once at least."""
-    for share in scattered():
+    random = np.random.default_rng(first_seq)
+    while True:
         with store.snapshot() as now:
             findings.note(f"{who}, now", violations(now))
-        seq = first_seq + int(share * (now.seq - first_seq))
-        with store.snapshot(seq=seq) as past:
+        with store.snapshot(seq=int(random.integers(first_seq, now.seq, endpoint=True))) as past:
             findings.note(f"{who}, past", violations(past))
         if stop.wait(PAUSE_S):
             break

@@ -60,7 +60,7 @@ def merge(tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> Merge
     if missing:
         raise SchemaMismatchError(f"the rows lack the columns {missing} of the merge")
     _refuse_many(rows.num_rows, how)
-    table = tx[name]
+    table = EngineTransactionTable(tx, tx.named(name).id)
     if not table.primary_key:
         return _PlainMerge(tx, name, rows, how).run()
     if set(how.on) != set(table.primary_key):

@@ -24,7 +24,6 @@ from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction_rows import StagingHold, TransactionRows
-from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
@@ -126,15 +125,6 @@ class EngineTransaction:
         return self.phase is Phase.OPEN
 
     # definitions
-
-    def __getitem__(self, name: str) -> EngineTransactionTable:
-        """Return the table called `name`, as this transaction sees it.
-
-        Raises:
-            TableNotFoundError: No table has that name.
-        """
-        self.require_open()
-        return EngineTransactionTable(self, self.named(name).id)
 
     @property
     def is_applied(self) -> bool:

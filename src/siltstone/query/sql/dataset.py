@@ -149,13 +149,13 @@ class SnapshotDataset(ds.Dataset):
         return ds.dataset(self.to_table(filter=filter)).get_fragments()
 
     def join(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
-        return self._in_memory().join(_in_memory(right_dataset), *args, **options)
+        return _in_memory(self).join(_in_memory(right_dataset), *args, **options)
 
     def join_asof(self, right_dataset: ds.Dataset, *args: Any, **options: Any) -> ds.Dataset:
-        return self._in_memory().join_asof(_in_memory(right_dataset), *args, **options)
+        return _in_memory(self).join_asof(_in_memory(right_dataset), *args, **options)
 
     def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
-        return self._in_memory().sort_by(sorting, **options)
+        return _in_memory(self).sort_by(sorting, **options)
 
     def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
         return ds.dataset(self.to_table().cast(schema))
@@ -163,9 +163,6 @@ class SnapshotDataset(ds.Dataset):
     @property
     def partition_expression(self) -> pc.Expression:
         return pc.scalar(True)
-
-    def _in_memory(self) -> ds.Dataset:
-        return ds.dataset(self.to_table())
 
 
 def _in_memory(dataset: ds.Dataset) -> ds.Dataset:

@@ -9,13 +9,13 @@ base as of the last merge, or all rows, a second old
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from siltstone.errors import ReadOnlyError
-from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.store_scopes import ShownTables
 from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
@@ -27,7 +27,7 @@ from siltstone.server.http.route import Handler, Role
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.refusals import invalid
 from siltstone.server.rest.scope import RequestScope, seq_shown
 
 _WORDS = ("branch", "page_token")
@@ -40,44 +40,10 @@ class NamespaceRoutes:
     def __init__(self, scope: RequestScope) -> None:
         self._scope, self._turns = scope, Turns()
 
-    def list_all(self, call: RestCall[None]) -> Reply[bodies.NamespacesAnswer]:
-        """Return the namespaces in a namespace."""
-        return self._asked(call, "list_namespaces")
-
-    def describe(self, call: RestCall[bodies.NamespaceRequest]) -> Reply[bodies.NamespaceAnswer]:
-        """Return the properties of a namespace."""
-        return self._asked(call, "describe_namespace")
-
     def exists(self, call: RestCall[bodies.NamespaceRequest]) -> Reply[bytes]:
         """Answer nothing, or that there is no such namespace."""
         self._asked(call, "namespace_exists")
         return Reply(b"")
-
-    def create(
-        self, call: RestCall[bodies.CreateNamespaceRequest]
-    ) -> Reply[bodies.NamespaceAnswer]:
-        """Say that a namespace is there with its first table, or that it is there already."""
-        body = call.json()
-        parts = call.named(body.get("id"))
-        mode = str(body.get("mode") or "create").replace("_", "").lower()
-        names = self._scope.served.db.tables()
-        is_there = not parts or any(name.startswith(f"{parts[0]}.") for name in names)
-        if is_there and mode == "existok":
-            return Reply(bodies.NamespaceAnswer({}))
-        if is_there:
-            raise Refused(Code.NAMESPACE_EXISTS, "$".join(parts) or "the root")
-        raise unsupported("a namespace is there as long as it has a table: create the table in it")
-
-    def drop(self, call: RestCall[bodies.NamespaceRequest]) -> Reply[bodies.NoMembers]:
-        """Say that a namespace goes with its last table."""
-        self.describe(call)
-        if not call.named():
-            raise invalid("the root namespace cannot be dropped")
-        raise Refused(Code.NAMESPACE_NOT_EMPTY, "a namespace goes with its last table: drop those")
-
-    def list_tables(self, call: RestCall[None]) -> Reply[bodies.TablesAnswer]:
-        """Return the tables of a namespace, by their short names."""
-        return self._asked(call, "list_tables")
 
     def table(self, call: RestCall[Any]) -> Reply[bodies.TableAnswer]:
         """Return where a table lies, for a client that opens it there."""
@@ -96,7 +62,7 @@ class NamespaceRoutes:
         def handler(call: RestCall[Any]) -> Reply[Any]:
             return self._asked(call, operation)
 
-        handler.__doc__ = operation.replace("_", " ").capitalize()
+        handler.__doc__ = OPERATIONS[operation].__doc__
         return handler
 
     def _asked(self, call: RestCall[Any], operation: str) -> Reply[Any]:
@@ -128,9 +94,9 @@ class LanceScope:
     """One request: reads and statements in its transaction, at its snapshot, or now."""
 
     def __init__(self, scope: RequestScope, call: RestCall[Any], turns: Turns) -> None:
-        self._scope, self._call, self._turns = scope, call, turns
+        self._scope, self._call = scope, call
+        self.turns = turns.within(call.transaction or "")
         self.seq: int | None = None
-        self._transaction_id: str | None = None
 
     @property
     def root(self) -> Path:
@@ -180,23 +146,3 @@ class LanceScope:
             yield tx.lance
         if tx.receipt is not None:
             self.seq = tx.receipt.seq
-            self._transaction_id = tx.receipt.transaction_id or None
-
-    def turn(self, name: str) -> AbstractContextManager[object]:
-        """Wait for the commits to one table that came before; within a transaction for none."""
-        return nullcontext() if self._call.transaction else self._turns.of(name)
-
-    def note_refused(self, name: str, number: int) -> None:
-        """Note that no version of that number came to be; in a transaction, of its tables."""
-        self._turns.note_refused(self._refused_of(name), number)
-
-    def was_refused(self, name: str, number: int) -> bool:
-        """Say whether it was refused, as far as is known."""
-        return self._turns.was_refused(self._refused_of(name), number)
-
-    def _refused_of(self, name: str) -> str:
-        return f"{self._call.transaction or ''} {name}"
-
-    def transaction_id(self) -> str | None:
-        """Return the id of the commit; None: there was none yet."""
-        return self._transaction_id

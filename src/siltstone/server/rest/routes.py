@@ -47,7 +47,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
     spaces, indexes, tags = NamespaceRoutes(scope), IndexRoutes(served), TagRoutes(scope)
     tables, queries = TableRoutes(scope, spaces), QueryRoutes(scope)
     transactions, feed = TransactionRoutes(scope), ChangeRoutes(served)
-    space, table = "/v1/namespace/{id}", "/v1/table/{id}"
+    table = "/v1/table/{id}"
     routes = [
         # the server, its jobs, and its feed
         _get("/healthz", Role.NOBODY, system.healthz, is_at_once=True),
@@ -63,12 +63,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         _post("/v1/optimize", _WRITE, jobs.optimize),
         _post("/v1/vacuum", _ADMIN, jobs.vacuum),
         # namespaces
-        _get(f"{space}/list", _READ, spaces.list_all, query=_PAGE),
-        _get(f"{space}/table/list", _READ, spaces.list_tables, query=_PAGE),
-        _post(f"{space}/describe", _READ, spaces.describe),
-        _post(f"{space}/exists", _READ, spaces.exists),
-        _post(f"{space}/create", _ADMIN, spaces.create),
-        _post(f"{space}/drop", _ADMIN, spaces.drop),
+        _post("/v1/namespace/{id}/exists", _READ, spaces.exists),
         # tables
         _get("/v1/table", _READ, tables.list_all, query=_PAGE),
         _post(f"{table}/describe", _READ, tables.describe),
@@ -110,7 +105,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         _post("/v1/transaction/{id}/rollback", _READ, transactions.rollback),
         _post("/v1/transaction/{id}/describe", _READ, transactions.describe),
         _post("/v1/transaction/{id}/alter", _READ, transactions.alter),
-        *_versions(spaces),
+        *_of_catalog(spaces),
         *_unsupported(),
     ]
     system.describe(routes)
@@ -133,30 +128,45 @@ def _route(method: str, path: str, role: Role, handler: Handler, **more: Any) ->
 _post, _get = partial(_route, "POST"), partial(_route, "GET", takes=NOTHING)
 
 
-def _versions(spaces: NamespaceRoutes) -> Iterable[Route]:
-    def managed(path: str, role: Role, name: str, request: Any, answer: Any, **more: Any) -> Route:
-        route = _post(f"/v1/table/{path}", role, spaces.managed(name), **more)
+def _of_catalog(spaces: NamespaceRoutes) -> Iterable[Route]:
+    """Yield the routes that the Lance catalog answers as they come."""
+
+    def managed(
+        path: str, role: Role, name: str, request: Any, answer: Any, make: Any = _post, **more: Any
+    ) -> Route:
+        route = make(f"/v1/{path}", role, spaces.managed(name), **more)
         return replace(route, request=request, answer=answer)
 
+    space = "namespace/{id}"
+    pages: Any = {"make": _get, "query": _PAGE}
+    found: tuple[Any, Any] = None, bodies.NamespacesAnswer
+    yield managed(f"{space}/list", _READ, "list_namespaces", *found, **pages)
+    yield managed(f"{space}/table/list", _READ, "list_tables", None, bodies.TablesAnswer, **pages)
+    found = bodies.NamespaceRequest, bodies.NamespaceAnswer
+    yield managed(f"{space}/describe", _READ, "describe_namespace", *found)
+    found = bodies.NamespaceRequest, bodies.NoMembers
+    yield managed(f"{space}/drop", _ADMIN, "drop_namespace", *found)
+    found = bodies.CreateNamespaceRequest, bodies.NamespaceAnswer
+    yield managed(f"{space}/create", _ADMIN, "create_namespace", *found)
     named = bodies.TableRequest
-    yield managed("{id}/declare", _WRITE, "declare_table", named, bodies.DeclareAnswer)
-    yield managed("{id}/deregister", _WRITE, "drop_table", named, bodies.DropTableAnswer)
-    found: tuple[Any, Any] = bodies.TableRequest, bodies.BranchesAnswer
-    yield managed("{id}/branches/list", _READ, "list_table_branches", *found, query=_PAGE)
+    yield managed("table/{id}/declare", _WRITE, "declare_table", named, bodies.DeclareAnswer)
+    yield managed("table/{id}/deregister", _WRITE, "drop_table", named, bodies.DropTableAnswer)
+    found = bodies.TableRequest, bodies.BranchesAnswer
+    yield managed("table/{id}/branches/list", _READ, "list_table_branches", *found, query=_PAGE)
     found = bodies.ListVersionsRequest, bodies.VersionsAnswer
     listed = ("branch", "limit", "descending", "page_token")
-    yield managed("{id}/version/list", _READ, "list_table_versions", *found, query=listed)
+    yield managed("table/{id}/version/list", _READ, "list_table_versions", *found, query=listed)
     found = bodies.DescribeVersionRequest, bodies.OneVersionAnswer
-    yield managed("{id}/version/describe", _READ, "describe_table_version", *found)
+    yield managed("table/{id}/version/describe", _READ, "describe_table_version", *found)
     found = bodies.CreateVersionRequest, bodies.OneVersionAnswer
     made = {"is_commit_of_version": True}
-    yield managed("{id}/version/create", _WRITE, "create_table_version", *found, **made)
+    yield managed("table/{id}/version/create", _WRITE, "create_table_version", *found, **made)
     found = bodies.DeleteVersionsRequest, bodies.DeletedVersionsAnswer
-    yield managed("{id}/version/delete", _WRITE, "batch_delete_table_versions", *found)
+    yield managed("table/{id}/version/delete", _WRITE, "batch_delete_table_versions", *found)
     found = bodies.CreateVersionsRequest, bodies.VersionsAnswer
-    yield managed("version/batch-create", _WRITE, "batch_create_table_versions", *found)
+    yield managed("table/version/batch-create", _WRITE, "batch_create_table_versions", *found)
     found = bodies.CommitTablesRequest, bodies.CommitTablesAnswer
-    yield managed("batch-commit", _WRITE, "batch_commit_tables", *found)
+    yield managed("table/batch-commit", _WRITE, "batch_commit_tables", *found)
 
 
 _BRANCHES = "a table has one line of versions; to try something out, pin a snapshot or tag a seq"

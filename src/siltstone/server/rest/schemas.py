@@ -35,6 +35,18 @@ class AnswerBody(Struct, omit_defaults=True):
     """The body of an answer."""
 
 
+class PageAnswer(AnswerBody, kw_only=True):
+    """A page of a list; `page_token` asks for the next one, if there is one."""
+
+    page_token: str | None = None
+
+
+class CommittedAnswer(AnswerBody, kw_only=True):
+    """The answer of a commit, by its id, or of a statement of an open transaction."""
+
+    transaction_id: str | None = None
+
+
 class NoMembers(AnswerBody):
     """An answer that says no more than that it is done."""
 
@@ -106,14 +118,12 @@ class NamespaceAnswer(AnswerBody):
     properties: dict[str, str]
 
 
-class NamespacesAnswer(AnswerBody):
+class NamespacesAnswer(PageAnswer):
     namespaces: list[str]
-    page_token: str | None = None
 
 
-class TablesAnswer(AnswerBody):
+class TablesAnswer(PageAnswer):
     tables: list[str]
-    page_token: str | None = None
 
 
 # tables
@@ -183,10 +193,9 @@ class TableStatsAnswer(AnswerBody):
     fragment_stats: FragmentStats
 
 
-class DropTableAnswer(AnswerBody):
+class DropTableAnswer(CommittedAnswer):
     id: list[str]
     location: str
-    transaction_id: str | None = None
 
 
 class RenameTableRequest(TableRequest):
@@ -242,8 +251,7 @@ class SetTagRequest(TagRequest):
     version: Count
 
 
-class TaggedVersion(AnswerBody):
-    version: int
+class TaggedVersion(VersionAnswer):
     manifest_size: int
 
 
@@ -324,9 +332,14 @@ class DeleteAnswer(VersionAnswer):
     num_deleted_rows: int
 
 
-class RestoreRequest(TableRequest):
-    version: Count
+class BranchRequest(TableRequest, kw_only=True):
+    """A table has one branch, `main`."""
+
     branch: str | None = None
+
+
+class RestoreRequest(BranchRequest):
+    version: Count
 
 
 # indexes
@@ -349,15 +362,20 @@ class CreateIndexRequest(TableRequest):
     with_position: bool | None = None
 
 
-class IndexAnswer(AnswerBody):
-    index_name: str
-    index_uuid: str
-    columns: list[str]
-    status: Literal["pending", "done"]
+class IndexRows(AnswerBody):
+    """What an index is of, and how many rows of its table it covers."""
+
     index_type: str
     distance_type: str | None
     num_indexed_rows: int
     num_unindexed_rows: int
+
+
+class IndexAnswer(IndexRows, kw_only=True):
+    index_name: str
+    index_uuid: str
+    columns: list[str]
+    status: Literal["pending", "done"]
     size_bytes: int
     num_segments: int
 
@@ -366,11 +384,7 @@ class IndexesAnswer(AnswerBody):
     indexes: list[IndexAnswer]
 
 
-class IndexStatsAnswer(AnswerBody):
-    index_type: str
-    distance_type: str | None
-    num_indexed_rows: int
-    num_unindexed_rows: int
+class IndexStatsAnswer(IndexRows):
     num_indices: int
 
 
@@ -387,9 +401,7 @@ class BeginAnswer(AnswerBody):
     seq: int
 
 
-class CommitAnswer(AnswerBody):
-    id: str
-    seq: int
+class CommitAnswer(BeginAnswer):
     transaction_id: str
 
 
@@ -446,30 +458,26 @@ class AlterTransactionRequest(RequestBody):
 # versions that Lance clients commit
 
 
-class DeclareAnswer(AnswerBody):
+class DeclareAnswer(CommittedAnswer):
     location: str
     managed_versioning: bool
-    transaction_id: str | None = None
 
 
 class BranchesAnswer(AnswerBody):
     branches: dict[str, Any]
 
 
-class ListVersionsRequest(TableRequest):
-    branch: str | None = None
+class ListVersionsRequest(BranchRequest):
     descending: bool | None = None
     limit: Count | None = None
     page_token: str | None = None
 
 
-class DescribeVersionRequest(TableRequest):
+class DescribeVersionRequest(BranchRequest):
     version: Count | None = None
-    branch: str | None = None
 
 
-class TableVersionAnswer(AnswerBody):
-    version: int
+class TableVersionAnswer(VersionAnswer):
     manifest_path: str
     manifest_size: int
     e_tag: str
@@ -477,22 +485,19 @@ class TableVersionAnswer(AnswerBody):
     timestamp_millis: int | None = None
 
 
-class VersionsAnswer(AnswerBody):
+class VersionsAnswer(PageAnswer):
     versions: list[TableVersionAnswer]
-    page_token: str | None = None
     transaction_id: str | None = None
 
 
-class OneVersionAnswer(AnswerBody):
+class OneVersionAnswer(CommittedAnswer):
     version: TableVersionAnswer
-    transaction_id: str | None = None
 
 
-class CreateVersionRequest(TableRequest):
+class CreateVersionRequest(BranchRequest):
     version: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     manifest_path: str
     manifest_size: int | None = None
-    branch: str | None = None
 
 
 class VersionRange(RequestBody):
@@ -500,14 +505,12 @@ class VersionRange(RequestBody):
     end_version: int | None = None
 
 
-class DeleteVersionsRequest(TableRequest):
+class DeleteVersionsRequest(BranchRequest):
     ranges: Annotated[list[VersionRange], Meta(min_length=1)]
-    branch: str | None = None
 
 
-class DeletedVersionsAnswer(AnswerBody):
+class DeletedVersionsAnswer(CommittedAnswer):
     deleted_count: int
-    transaction_id: str | None = None
 
 
 class CreateVersionsRequest(RequestBody):
@@ -527,6 +530,5 @@ class CommitTablesRequest(RequestBody):
     operations: Annotated[list[TableOperation], Meta(min_length=1)]
 
 
-class CommitTablesAnswer(AnswerBody):
+class CommitTablesAnswer(CommittedAnswer):
     results: list[dict[str, Any]]
-    transaction_id: str | None = None

@@ -225,7 +225,7 @@ def _page(names: Sequence[str], call: RestCall[None]) -> bodies.TablesAnswer:
     most = min(call.number("limit") or PAGE_MAX, PAGE_MAX)
     left = [name for name in sorted(names) if name > after]
     token = left[most - 1] if len(left) > most else None
-    return bodies.TablesAnswer(left[:most], token)
+    return bodies.TablesAnswer(left[:most], page_token=token)
 
 
 def _mode(call: RestCall[None]) -> str:

@@ -50,7 +50,7 @@ from siltstone.storage.lance.staged_catalog import (
 from siltstone.storage.lance.writer import LanceWriter
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import Batches, Ephemeral, Listed, RootTable
+from siltstone.storage.tables.tables import Batches, Ephemeral, Listed, ShownTable
 
 _FRAGMENTS_FROM = 1 << 31
 _FRAGMENTS_MAX = 64
@@ -118,12 +118,12 @@ class LanceClientViews:
             self._files.create_if_absent(public / promotion.public_name(number), data)
             self._forget_lists(where, needed, number)
 
-    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+    def write_root_tables(self, tables: Sequence[ShownTable]) -> None:
         """See `tables.ClientViews.write_root_tables`."""
         failed: list[SiltstoneError] = []
         for table in tables:
             try:
-                with translated(self._root / table.folder, is_reading=False):
+                with translated(self._root / table.pin.folder, is_reading=False):
                     root_tables.show(self._files, self._root, table, self._cloned)
             except SiltstoneError as error:
                 failed.append(error)
@@ -156,9 +156,9 @@ class LanceClientViews:
         names = [name, *(f"{folder}/{each}" for each in new)]
         return Ephemeral(pin, tuple(describe(self._files, self._root, each) for each in names))
 
-    def _cloned(self, folder: str, pin: Pin) -> bytes:
+    def _cloned(self, pin: Pin) -> bytes:
         """Return the manifest of a dataset that has a pin's files by their absolute paths."""
-        source = lance_module().dataset(str(self._root / folder), version=pin.version)
+        source = lance_module().dataset(str(self._root / pin.folder), version=pin.version)
         with tempfile.TemporaryDirectory(prefix="siltstone-") as target:
             clone = source.shallow_clone(f"{target}/t", pin.version)
             name = promotion.public_name(clone.version)

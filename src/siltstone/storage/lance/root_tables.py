@@ -20,23 +20,23 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.lance import manifest
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.tables import RootTable
+from siltstone.storage.tables.tables import ShownTable
 
 SUFFIX = ".lance"
 FENCE = 1 << 62
 _VERSIONS, _MARKS = "_versions", "_listed"
 
-Clone = Callable[[str, Pin], bytes]
+Clone = Callable[[Pin], bytes]
 
 
-def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
+def show(files: Files, root: Path, table: ShownTable, clone: Clone) -> None:
     """Make a table's pin the newest version of `t.lance`, unless it is.
 
     Args:
         files: The disk.
         root: The store's directory.
         table: A table of the root.
-        clone: Returns the manifest of a shallow clone of a pin in a folder.
+        clone: Returns the manifest of a shallow clone of a pin.
 
     Raises:
         RequestError: There is a `t.lance` of another program.
@@ -50,7 +50,7 @@ def show(files: Files, root: Path, table: RootTable, clone: Clone) -> None:
     if newest and _is_whole(files, where, newest) and files.read(mark) == made_of:
         return
     number = max(newest + 1, table.pin.version)
-    data = manifest.renumbered(clone(table.folder, table.pin), number, writer_flags=FENCE)
+    data = manifest.renumbered(clone(table.pin), number, writer_flags=FENCE)
     files.mkdir(where / _MARKS)
     files.mkdir(where / _VERSIONS)
     if files.create_if_absent(where / _MARKS / str(number), made_of):  # else another process does

@@ -164,11 +164,10 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class RootTable:
-    """A table in no namespace, as `t.lance` shows it to Lance's directory namespace."""
+class ShownTable:
+    """A table at the version that Lance's directory namespace shows."""
 
     name: str
-    folder: str
     pin: Pin
 
 
@@ -526,7 +525,7 @@ class ClientViews(Protocol):
         """List tables to readers of the plain path that know Lance's directory namespace."""
         ...
 
-    def write_root_tables(self, tables: Sequence[RootTable]) -> None:
+    def write_root_tables(self, tables: Sequence[ShownTable]) -> None:
         """Let `t.lance` show these tables, and no others, where that namespace looks for them.
 
         All are tried.

@@ -107,7 +107,6 @@ WRONG_TOTALS = """
     where cents is null or o_totalprice * 100 <> cents"""
 ORDERS = "select count(*) from orders"
 BALANCE = "select sum(c_acctbal) from customer"
-_STATEMENTS = (*QUERIES.values(), ORPHANS, WRONG_TOTALS, ORDERS, BALANCE)
 
 
 def difference(one: Rows, other: Rows) -> str | None:
@@ -129,11 +128,6 @@ def _is_same(one: object, other: object) -> bool:
     if is_average and isinstance(one, float | Decimal) and isinstance(other, float | Decimal):
         return math.isclose(one, other, rel_tol=0.0, abs_tol=AVERAGE_TOLERANCE)
     return one == other
-
-
-def is_asked(column: str) -> bool:
-    """Say whether any query or check reads a column: Spark is given no others."""
-    return any(column in statement for statement in _STATEMENTS)
 
 
 def violations(ask: Ask, base: BaseTables) -> list[str]:

@@ -20,7 +20,7 @@ from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew
 from siltstone.cli.demo.tpch.data import BaseTables
 from siltstone.cli.demo.tpch.pipeline import RefreshStream, use_pool
-from siltstone.cli.demo.tpch.queries import QUERIES, Ask, Rows, difference, is_asked, violations
+from siltstone.cli.demo.tpch.queries import QUERIES, Ask, Rows, difference, violations
 from siltstone.spark import optimize, snapshot
 from siltstone.store import Store
 
@@ -114,10 +114,7 @@ class Together:
             self._store.snapshot() as here,
             snapshot(self._spark, self._store, seq=here.seq) as there,
         ):
-            for name in here.tables():
-                columns = [column for column in here[name].schema.names if is_asked(column)]
-                if columns:
-                    there.read(name, columns).createOrReplaceTempView(name)
+            there.create_views()
             asks: dict[str, Ask] = {
                 "Spark": lambda statement: self._spark.sql(statement).collect(),
                 "DuckDB": lambda statement: here.sql(statement).fetchall(),
