@@ -4,7 +4,8 @@ SiltstoneError
 ├── RequestError              the call is wrong: change it
 │   ├── TableNotFoundError, TableExistsError, SchemaMismatchError, DuplicateKeyError
 │   ├── SnapshotExpiredError, ReadOnlyError, ClosedError, UnsupportedFormatError
-│   └── AccessError           a server wants another access token: get one
+│   ├── AccessError           a server wants another access token: get one
+│   └── LimitError            it needs more memory, or disk, than it may have: ask for less
 ├── ConflictError             another commit won: run the transaction again
 ├── FencedError               another process owns the store, or the app, now: stop this one
 ├── OwnedError                another process owns the store: join it, or open it read-only
@@ -175,6 +176,14 @@ class UnsupportedFormatError(RequestError):
         super().__init__(
             f"{path} has format {found}, but this siltstone reads up to {known}; upgrade siltstone"
         )
+
+
+class LimitError(RequestError):
+    """The call needs more memory or temporary files than `bytes_max`; nothing was changed."""
+
+    def __init__(self, reason: str, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        super().__init__(reason)
 
 
 class ConflictError(SiltstoneError):

@@ -63,12 +63,15 @@ class Codec(Enum):
     ROWS = auto()
     """Rows, all of them read by the client."""
     RESULT = auto()
-    """The result of a query, as rows."""
+    """The result of a query: the owner sends the rows of `<name>_reader`, the client reads all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One row. `files`: for what a client needs the store's files on its machine, if it does."""
+    """One row. `files`: for what a client needs the store's files on its machine, if it does.
+
+    `is_statement`: it may need much of the server's time and memory; few of them run at once.
+    """
 
     name: str
     faces: Face
@@ -76,6 +79,7 @@ class Operation:
     role: Role
     codec: Codec = Codec.VALUE
     files: str = ""
+    is_statement: bool = False
 
 
 _STORE, _TABLE, _SNAPSHOT = Face.STORE, Face.TABLE, Face.SNAPSHOT
@@ -112,7 +116,8 @@ OPERATIONS = (
     # snapshots, queries, changes
     Operation("snapshot", _STORE, _ONCE, Role.READ),
     Operation("close", _SNAPSHOT, _ONCE, Role.READ),
-    Operation("sql", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.RESULT),
+    Operation("sql", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.RESULT, is_statement=True),
+    Operation("sql_reader", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.STREAM, is_statement=True),
     Operation("scan_tasks", _SNAPSHOT, _READ, Role.READ),
     Operation("changes_of", _STORE, _READ, Role.READ, Codec.STREAM),
     *_alike(_STORE, _READ, Role.READ, "changes", "change_tasks", "changes_upto", "changes_from"),

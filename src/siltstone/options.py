@@ -16,8 +16,25 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 SEGMENT_BYTES_MIN = 16 << 10
+SQL_THREADS_MAX = 256
+# Once: a program that is moved to other cores opens its stores with the same options as before.
+_CORES = min(len(os.sched_getaffinity(0)), SQL_THREADS_MAX)
+_MOST = {
+    "sql_memory_bytes_max": 1 << 50,
+    "sql_temp_bytes_max": 1 << 50,
+    "sql_threads_max": SQL_THREADS_MAX,
+}
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 _SUFFIXES = {"_bytes": " (bytes)", "_ms": " (milliseconds)", "_s": " (seconds)"}
+
+
+@dataclass(frozen=True, slots=True)
+class SqlBounds:
+    """What DuckDB may use for one statement: memory, temporary files, threads."""
+
+    memory_bytes_max: int
+    temp_bytes_max: int
+    threads_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +53,9 @@ class Options:
     room_timeout_s: float = 300.0
     join_timeout_s: float = 300.0
     lance_directory: bool = False
+    sql_memory_bytes_max: int = 1 << 30
+    sql_temp_bytes_max: int = 4 << 30
+    sql_threads_max: int = _CORES
 
     def __post_init__(self) -> None:
         """Check the bounds.
@@ -52,12 +72,24 @@ class Options:
             "retention_s": 0,
             "room_timeout_s": 0,
             "join_timeout_s": 0,
+            "sql_memory_bytes_max": 16 << 20,
+            "sql_temp_bytes_max": 0,
+            "sql_threads_max": 1,
         }
         for name, low in least.items():
             if not low <= getattr(self, name) < math.inf:
                 raise RequestError(f"{name} must be at least {low}; got {getattr(self, name)}")
+            if getattr(self, name) > _MOST.get(name, math.inf):
+                raise RequestError(
+                    f"{name} must be at most {_MOST[name]}; got {getattr(self, name)}"
+                )
         if self.verify not in {"first_use", "scrub"}:
             raise RequestError(f"verify must be 'first_use' or 'scrub'; got {self.verify!r}")
+
+    @property
+    def sql(self) -> SqlBounds:
+        """What one SQL statement may use."""
+        return SqlBounds(self.sql_memory_bytes_max, self.sql_temp_bytes_max, self.sql_threads_max)
 
 
 def resolve(root: Path, given: Mapping[str, object]) -> Options:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
+
 from siltstone.api.tables import Columns, Condition, NamedTables, SnapshotTable
 from siltstone.context_exits import close_on_exit
 from siltstone.query.scan.scan_plan import ROWS_MAX
@@ -69,4 +71,14 @@ class Snapshot(NamedTables):
 
     @abstractmethod
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        """Run a query with DuckDB over the tables of this snapshot; it ends with the snapshot."""
+        """Run a query with DuckDB over the tables of this snapshot; it ends with the snapshot.
+
+        Raises:
+            RequestError, LimitError, BusyError, UnavailableError: As `Store.sql`.
+        """
+
+    @abstractmethod
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        """Run a query over this snapshot; return its rows as they are read: `Store.sql_reader`."""

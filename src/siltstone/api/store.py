@@ -159,7 +159,24 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
     @abstractmethod
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        """Run a query with DuckDB over one fresh snapshot."""
+        """Run a query with DuckDB over one fresh snapshot; the result is held in memory.
+
+        Raises:
+            RequestError: DuckDB refuses it, it is not one query, or it took too long.
+            LimitError: It needs more than `sql_memory_bytes_max` and `sql_temp_bytes_max`.
+            BusyError: A server runs as many queries as it may, and as many wait.
+            UnavailableError: DuckDB is not installed.
+        """
+
+    @abstractmethod
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        """Run a query as `sql` does; return its rows as they are read, so that any number fit.
+
+        A sum of whole numbers has the type decimal128(38, 0): only all of its rows would tell
+        whether it fits into int64, as `sql` says. While rows are read, the same errors are raised.
+        """
 
     @abstractmethod
     def changes(

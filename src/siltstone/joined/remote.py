@@ -71,7 +71,7 @@ def _row(_: Any, rows: Any) -> dict[str, Any] | None:
 def _result(_: Any, rows: Any) -> object:
     from siltstone.query.sql import sql  # noqa: PLC0415 - it brings all of pandas
 
-    return sql.Result(rows.read_all())
+    return sql.collected(rows)
 
 
 _DECODERS: dict[Codec, Callable[[Any, Any], Any]] = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Columns, Condition, SnapshotTable
@@ -132,10 +135,34 @@ class LocalSnapshot(Snapshot):
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - brings pandas
 
+        return queries.collected(self.sql_reader(statement, parameters))
+
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        return self.read_sql(statement, parameters)
+
+    def read_sql(
+        self,
+        statement: str,
+        parameters: queries.Parameters,
+        at_end: Callable[[], object] = lambda: None,
+    ) -> pa.RecordBatchReader:
+        """Do as `sql_reader`; call `at_end` when the rows were read, or dropped."""
+        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `dataset`
+
         def table(name: str) -> LocalSnapshotTable | None:
             try:
                 return self[name]
             except TableNotFoundError:
                 return None
 
-        return queries.run(statement, table, self.tables(), parameters, check=self._open)
+        return queries.read(
+            statement,
+            table,
+            self.tables(),
+            parameters,
+            check=self._open,
+            bounds=self._core.sql,
+            at_end=at_end,
+        )

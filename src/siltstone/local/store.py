@@ -219,6 +219,16 @@ class LocalStore(Store):
         with self.snapshot() as snapshot:
             return snapshot.sql(statement, parameters)
 
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        snapshot = self.snapshot()
+        try:
+            return snapshot.read_sql(statement, parameters, snapshot.close)
+        except BaseException:
+            snapshot.close()
+            raise
+
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
     ) -> dict[str, pa.RecordBatchReader]:

@@ -134,4 +134,5 @@ def core_of(
         hold=site.jobs.hold,
         root=site.root,
         verify=options.verify,
+        sql=options.sql,
     )

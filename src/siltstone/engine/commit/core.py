@@ -30,6 +30,7 @@ from siltstone.errors import (
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.group import Token
+from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.tables import Tables
@@ -71,7 +72,8 @@ class Core:
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
     with the incarnations that each wrote to, `room` waits while there is too much that is not
-    flushed; `root` and `verify` are what another process opens the files by;
+    flushed; `root` and `verify` are what another process opens the files by; `sql` is what one
+    statement may use;
     `new_token` gives names that were never used before, `now_us` the time (us), `ids` those of
     tables and incarnations: never twice, and unused ones are gaps.
     Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
@@ -93,6 +95,7 @@ class Core:
     hold: Callable[[int], AbstractContextManager[object]]
     root: Path
     verify: str = "first_use"
+    sql: SqlBounds = field(default_factory=lambda: Options().sql)
     committer: Committer | None = None
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)

@@ -2,90 +2,34 @@
 
     find the tables it mentions ─▶ register them ─▶ lock DuckDB's settings ─▶ run ─▶ Arrow
 
-DuckDB runs in memory, for this one statement. It has no access to files, the network or Python
-variables, and its settings are locked; statements that are not queries are refused. DuckDB does not
-stop a statement by itself: another thread checks the deadline.
-DuckDB pushes filters and columns into the scans of the tables. A table in a namespace has its parts
-as name (`sales.orders`) and its whole name in quotes (`"sales.orders"`).
+Statements that are not queries are refused; what a statement may use is in `statement`. DuckDB
+pushes filters and columns into the scans of the tables. A table in a namespace has its parts as
+name (`sales.orders`) and its whole name in quotes (`"sales.orders"`).
 """
-
-# ruff: noqa: A002 (`filter` is pyarrow's word)
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from siltstone import deadline, extras, threads
-from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError
-from siltstone.query.sql.dataset import Filter, Scannable, SnapshotDataset
+from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.options import Options, SqlBounds
+from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.result import Result
+from siltstone.query.sql.statement import HUGEINT_KEY, Statement
 
 if TYPE_CHECKING:
     import duckdb
 
 TEXT_BYTES_MAX = 1 << 20
-LOOK_S = 0.1
-"""How often the other thread checks."""
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
-    "python_enable_replacements": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "temp_directory": "",  # what does not fit in memory is refused, not spilled beside the caller
-}
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
-_MISSING = re.compile(r"Table with name (.+?) does not exist!")
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
 
 Parameters = Sequence[object] | Mapping[str, object] | None
-
-
-@dataclass
-class _Watched:
-    """A table whose errors are kept: DuckDB would turn them into a text of its own.
-
-    DuckDB reads it in threads of its own, which have no deadline: `end` is that of the statement.
-    """
-
-    source: Scannable
-    failures: list[Exception] = field(default_factory=list[Exception])
-    end: deadline.Deadline | None = field(default_factory=deadline.current)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
-
-    def scan(
-        self, columns: Sequence[str] | None, filter: Filter, limit: int | None
-    ) -> pa.RecordBatchReader:
-        try:
-            with deadline.within(self.end):
-                reader = self.source.scan(columns, filter, limit)
-        except Exception as error:
-            self.failures.append(error)
-            raise
-        return pa.RecordBatchReader.from_batches(reader.schema, self._pull(reader))
-
-    def _pull(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        try:
-            while (batch := self._next(reader)) is not None:
-                yield batch
-        except Exception as error:
-            self.failures.append(error)
-            raise
-        finally:
-            reader.close()
-
-    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
-        with deadline.within(self.end):
-            return next(iter(reader), None)
 
 
 def run(
@@ -95,8 +39,30 @@ def run(
     parameters: Parameters = None,
     *,
     check: Callable[[], object] = lambda: None,
+    bounds: SqlBounds | None = None,
 ) -> Result:
-    """Run one query; stop it when the deadline of this thread is over.
+    """Run one query; stop it when the deadline of this thread is over. See `read`."""
+    return collected(read(sql, tables, names, parameters, check=check, bounds=bounds))
+
+
+def collected(rows: pa.RecordBatchReader) -> Result:
+    """Return all rows that `read` gives, sums of whole numbers as int64 if they fit."""
+    return Result(_settled(rows.read_all()))
+
+
+def read(
+    sql: str,
+    tables: Callable[[str], Scannable | None],
+    names: Sequence[str],
+    parameters: Parameters = None,
+    *,
+    check: Callable[[], object] = lambda: None,
+    bounds: SqlBounds | None = None,
+    at_end: Callable[[], object] = lambda: None,
+) -> pa.RecordBatchReader:
+    """Run one query, and return its rows as they are read.
+
+    It stops when the deadline of the thread that asks for it, or for its next rows, is over.
 
     Args:
         sql: A SELECT or EXPLAIN in DuckDB's dialect, or SHOW TABLES, DESCRIBE, SUMMARIZE.
@@ -104,77 +70,33 @@ def run(
         names: All names that `tables` accepts.
         parameters: For `?` or `$1` a sequence, for `$name` a mapping.
         check: Raises if the query must stop; another thread calls it now and then.
+        bounds: What the query may use; by default that of a store without options.
+        at_end: Called when the rows were read, or dropped; not if this raises.
 
     Raises:
         RequestError: DuckDB refuses the statement, it is not one query, or it took too long.
+        LimitError: It needs more than `bounds`; also while rows are read.
         UnavailableError: DuckDB is not installed.
     """
-    duckdb = extras.imported("duckdb", "sql()", "DuckDB", "sql")  # half a second
     if not isinstance(sql, str):
         raise RequestError(f"a statement must be a string; got {sql!r}")
     if len(sql) > TEXT_BYTES_MAX:
         raise RequestError(f"the statement is longer than {TEXT_BYTES_MAX} characters")
-    watched: list[_Watched] = []
-    connection = duckdb.connect(":memory:", config=_SETTINGS)
+    statement = Statement(bounds or Options().sql, check, names)
     try:
-        with _ended(connection, check):
-            _refuse_all_but_one_query(connection, sql)
+        with statement.step():
+            _refuse_all_but_one_query(statement.connection, sql)
             for name in _mentioned(sql, names):
                 source = tables(name)
                 if source is None:
                     raise TableNotFoundError(name, names)
-                watched.append(_Watched(source))
-                _register(connection, name, watched[-1])
-            connection.execute("SET lock_configuration = true")
-            return Result(_fetch(connection, sql, parameters))
-    except duckdb.Error as error:
-        raise _refusal(str(error), watched, names) from error
-    finally:
-        connection.close()
-
-
-def _refusal(text: str, watched: Sequence[_Watched], names: Sequence[str]) -> Exception:
-    """Return the error of a statement that DuckDB ended: a table's own, or one of its words."""
-    for table in watched:
-        if table.failures:
-            return table.failures[0]
-    missing = _MISSING.search(text)
-    if missing is not None:
-        return TableNotFoundError(missing[1], names)
-    return RequestError(f"DuckDB refuses the statement: {text}")
-
-
-@contextmanager
-def _ended(connection: duckdb.DuckDBPyConnection, check: Callable[[], object]) -> Generator[None]:
-    """End what the connection runs in the block when `check` raises, or time is over.
-
-    Raises:
-        SiltstoneError: What the one raised, or the other.
-    """
-    reasons: list[SiltstoneError] = []
-    end, is_done = deadline.current(), threading.Event()
-
-    def look() -> None:
-        while not is_done.wait(LOOK_S):
-            try:
-                check()
-                if end is not None:
-                    end.check()
-            except SiltstoneError as reason:
-                reasons.append(reason)
-                connection.interrupt()  # and again: between two steps it is not heard
-
-    looking = threading.Thread(target=look, name="siltstone-sql", daemon=True)
-    threads.start(looking)
-    try:
-        yield
-    except Exception as error:
-        if reasons:
-            raise reasons[0] from error
+                statement.register(name, source)
+            rows = statement.rows(sql, parameters)
+    except BaseException:
+        statement.close()
         raise
-    finally:
-        is_done.set()
-        looking.join()
+    statement.at_end(at_end)
+    return rows
 
 
 def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -186,35 +108,18 @@ def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -
         raise RequestError(f"sql() only reads, and this is {kind}; write through a transaction")
 
 
-def _fetch(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Parameters) -> pa.Table:
-    cursor = connection.execute(sql, parameters)
-    kinds = [str(column[1]) for column in cursor.description or ()]
-    table = cursor.to_arrow_table()
-    for place, kind in enumerate(kinds):
-        if kind == "HUGEINT":  # the sum of whole numbers; Arrow has no such type
+def _settled(table: pa.Table) -> pa.Table:
+    for place, column in enumerate(table.schema):
+        if HUGEINT_KEY in (column.metadata or {}):
             table = _without_hugeint(table, place)
     return table
 
 
 def _without_hugeint(table: pa.Table, place: int) -> pa.Table:
-    try:
-        column = table.column(place).cast(pa.int64())
-    except pa.ArrowInvalid:
-        return table  # too large for int64: the decimal stays
-    return table.set_column(place, table.schema.field(place).with_type(pa.int64()), column)
-
-
-def _register(connection: duckdb.DuckDBPyConnection, name: str, source: Scannable) -> None:
-    connection.register(name, SnapshotDataset(source))
-    namespace, dot, last = name.rpartition(".")
-    if dot and namespace and last and "." not in namespace:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(namespace)}")
-        view = f"{_quoted(namespace)}.{_quoted(last)}"
-        connection.execute(f"CREATE VIEW {view} AS FROM {_quoted(name)}")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    column, plain = table.column(place), table.schema.field(place).remove_metadata()
+    with suppress(pa.ArrowInvalid):  # too large for int64: the decimal stays
+        column = column.cast(pa.int64())
+    return table.set_column(place, plain.with_type(column.type), column)
 
 
 def _mentioned(sql: str, names: Sequence[str]) -> list[str]:

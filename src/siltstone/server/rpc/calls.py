@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -293,7 +293,7 @@ def _answered(asked: Operation, face: object, call: RpcCall, turn: Turn | None =
         _bound(getattr(face, asked.name), call)
         rows = getattr(face, "get_many")([*call.arguments, *call.named.values()])  # noqa: B009
         return Outcome(rows, turn)
+    if asked.codec is Codec.RESULT:
+        call = replace(call, verb=f"{asked.name}_reader")
     found = _done(face, call)
-    if asked.codec is Codec.TABLE:
-        return Outcome(found.id)
-    return Outcome(found.arrow() if asked.codec is Codec.RESULT else found, turn)
+    return Outcome(found.id if asked.codec is Codec.TABLE else found, turn)

@@ -199,3 +199,4 @@ class _RowStream:
     def close(self) -> None:
         with self._turn():
             self._batches.close()
+            del self._batches  # what makes them ends with the last that refers to them

@@ -1,0 +1,307 @@
+"""Statement: one query that DuckDB runs within bounds, and its rows as they are read.
+
+    made ──rows──▶ read, a batch at a time ──the last batch, close, or dropped──▶ closed
+
+DuckDB runs in memory, for this one statement. It has no access to files, the network or Python
+variables. What does not fit in its memory goes to a directory of its own that only this user may
+read, and that ends with the statement. DuckDB does not stop by itself: another thread looks at the
+deadline of the thread that reads now, and at what the statement reads.
+
+DuckDB's bound does not count the values of the rows that it is just computing, at most 2,048 at a
+time: one `repeat('x', 1e9)` takes its gigabyte, and is refused once it is there.
+"""
+
+# ruff: noqa: A002 (`filter` is pyarrow's word)
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone import deadline, extras, threads
+from siltstone.errors import (
+    LimitError,
+    RequestError,
+    SiltstoneError,
+    TableNotFoundError,
+)
+from siltstone.options import SqlBounds
+from siltstone.query.sql.dataset import Filter, Scannable, SnapshotDataset
+
+if TYPE_CHECKING:
+    import duckdb
+
+LOOK_S = 0.1
+"""How often the other thread checks."""
+BATCH_ROWS = 8_192
+VALUE_BYTES_MAX = 256 << 20
+"""Of one value of a result: as much as a commit may hold, so every stored value can be read."""
+HUGEINT_KEY = b"siltstone.hugeint"
+"""In the metadata of a field: a sum of whole numbers, whose type Arrow has not."""
+_MISSING = re.compile(r"Table with name (.+?) does not exist!")
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "python_enable_replacements": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+
+
+@dataclass
+class _Watched:
+    """A table whose errors are kept: DuckDB would turn them into a text of its own.
+
+    DuckDB reads it in threads of its own, which have no deadline: `end` gives that of the reader.
+    """
+
+    source: Scannable
+    end: Callable[[], deadline.Deadline | None]
+    failures: list[Exception] = field(default_factory=list[Exception])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    def scan(
+        self, columns: Sequence[str] | None, filter: Filter, limit: int | None
+    ) -> pa.RecordBatchReader:
+        try:
+            with deadline.within(self.end()):
+                reader = self.source.scan(columns, filter, limit)
+        except Exception as error:
+            self.failures.append(error)
+            raise
+        return pa.RecordBatchReader.from_batches(reader.schema, self._pull(reader))
+
+    def _pull(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            while (batch := self._next(reader)) is not None:
+                yield batch
+        except Exception as error:
+            self.failures.append(error)
+            raise
+        finally:
+            reader.close()
+
+    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
+        with deadline.within(self.end()):
+            return next(iter(reader), None)
+
+
+class _Watch:
+    """The other thread: it interrupts a statement that must stop. `end` is set by the reader."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, check: Callable[[], object]) -> None:
+        self.end: deadline.Deadline | None = None
+        self.reason: SiltstoneError | None = None
+        self._connection, self._check = connection, check
+        self._is_done = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="siltstone-sql", daemon=True)
+        threads.start(self._thread)
+
+    def _look(self) -> None:
+        while not self._is_done.wait(LOOK_S):
+            end = self.end
+            try:
+                self._check()
+                if end is not None:
+                    end.check()
+            except SiltstoneError as reason:
+                self.reason = self.reason or reason
+                self._connection.interrupt()  # and again: between two steps it is not heard
+
+    def stop(self) -> None:
+        self._is_done.set()
+        if threading.current_thread() is not self._thread:  # where Python collects a lost reader
+            self._thread.join()
+
+
+class Statement:
+    """See the module. One thread at a time."""
+
+    def __init__(
+        self, bounds: SqlBounds, check: Callable[[], object], names: Sequence[str]
+    ) -> None:
+        """Open a DuckDB for one statement.
+
+        Args:
+            bounds: What it may use.
+            check: Raises if the statement must stop; another thread calls it now and then.
+            names: Of all tables that there are, to tell what a mistyped one may mean.
+
+        Raises:
+            UnavailableError: DuckDB is not installed, or the system gives no thread.
+        """
+        duckdb = extras.imported("duckdb", "sql()", "DuckDB", "sql")  # half a second
+        self._bounds, self._names, self._folder = bounds, names, _folder(bounds)
+        self._tables: list[_Watched] = []
+        self._close_all: list[Callable[[], object]] = [self._remove_folder]
+        try:
+            self.connection = duckdb.connect(":memory:", config=_config(bounds, self._folder))
+            self._close_all.append(self.connection.close)
+            if self._folder:  # here: DuckDB 1.5 forgets the bound of the configuration
+                size = bounds.temp_bytes_max
+                self.connection.execute(f"SET max_temp_directory_size = '{size}B'")
+            self.connection.execute("SET enable_external_access = false")
+            self._watch = _Watch(self.connection, check)
+            self._close_all.append(self._watch.stop)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it. Again: nothing."""
+        self._tables.clear()
+        while self._close_all:
+            self._close_all.pop()()
+
+    def at_end(self, call: Callable[[], object]) -> None:
+        """Have `call` called once the statement is closed."""
+        self._close_all.insert(0, call)
+
+    def _remove_folder(self) -> None:
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # tables
+
+    def register(self, name: str, source: Scannable) -> None:
+        """Let the statement read a table under its name."""
+        watched = _Watched(source, lambda: self._watch.end)
+        self._tables.append(watched)
+        self.connection.register(name, SnapshotDataset(watched))
+        namespace, dot, last = name.rpartition(".")
+        if dot and namespace and last and "." not in namespace:
+            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(namespace)}")
+            view = f"{_quoted(namespace)}.{_quoted(last)}"
+            self.connection.execute(f"CREATE VIEW {view} AS FROM {_quoted(name)}")
+
+    # rows
+
+    def rows(self, sql: str, parameters: Any) -> pa.RecordBatchReader:
+        """Run the query; the statement is closed when its rows are read, or dropped."""
+        self.connection.execute("SET lock_configuration = true")
+        cursor = self.connection.execute(sql, parameters)
+        kinds = [str(column[1]) for column in cursor.description or ()]
+        reader = cursor.to_arrow_reader(BATCH_ROWS)
+        schema = reader.schema
+        for place, kind in enumerate(kinds):
+            if kind == "HUGEINT":
+                marked = schema.field(place).with_metadata({HUGEINT_KEY: b""})
+                schema = schema.set(place, marked)
+        return pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema))
+
+    def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                with self.step():
+                    batch = next(iter(reader), None)
+                    if batch is None:
+                        return
+                    self._refuse_large(batch)
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        finally:
+            self.close()
+
+    def _refuse_large(self, batch: pa.RecordBatch) -> None:
+        """Refuse rows that DuckDB's own bound does not count (see the module)."""
+        if batch.nbytes <= VALUE_BYTES_MAX:
+            return
+        largest, most = max(map(_largest, batch.columns)), self._bounds.memory_bytes_max
+        if largest > VALUE_BYTES_MAX:
+            text = f"a value of the result has {largest} bytes; at most {VALUE_BYTES_MAX} are read"
+            raise LimitError(text, VALUE_BYTES_MAX)
+        if batch.nbytes > most:
+            raise LimitError(
+                f"{batch.num_rows} rows of the result take {batch.nbytes} bytes, more than"
+                f" sql_memory_bytes_max ({most}); read fewer columns, or raise it",
+                most,
+            )
+
+    # steps
+
+    @contextmanager
+    def step(self) -> Generator[None]:
+        """Let DuckDB work in the block, until the deadline of this thread.
+
+        Raises:
+            SiltstoneError: Why it must stop, or what a table of it raised.
+            LimitError: It needs more than its bounds.
+            RequestError: DuckDB refuses it.
+        """
+        self._watch.end = deadline.current()
+        try:
+            yield
+        except Exception as error:
+            told = self._told(error)
+            if told is None:
+                raise
+            raise told from error
+        finally:
+            self._watch.end = None
+
+    def _told(self, error: Exception) -> Exception | None:
+        """Return the error to raise instead; None: this one."""
+        import duckdb  # noqa: PLC0415 (it is there)
+
+        if self._watch.reason is not None:
+            return self._watch.reason
+        if not isinstance(error, duckdb.Error | pa.ArrowException | OSError | MemoryError):
+            return None
+        for table in self._tables:
+            for failure in table.failures:
+                return failure
+        is_memory = isinstance(error, duckdb.OutOfMemoryException | MemoryError)
+        if not is_memory and "Out of Memory Error" not in str(error):
+            missing = _MISSING.search(str(error))
+            if missing is not None:
+                return TableNotFoundError(missing[1], self._names)
+            return RequestError(f"DuckDB refuses the statement: {error}")
+        return self._too_large()
+
+    def _too_large(self) -> LimitError:
+        memory, temp = self._bounds.memory_bytes_max, self._bounds.temp_bytes_max
+        return LimitError(
+            f"the statement needs more than sql_memory_bytes_max ({memory}) and"
+            f" sql_temp_bytes_max ({temp}); read fewer rows or columns, or raise them",
+            memory,
+        )
+
+
+def _folder(bounds: SqlBounds) -> str:
+    """Return a new directory for what does not fit in memory; "" without one."""
+    if not bounds.temp_bytes_max:
+        return ""
+    try:
+        return tempfile.mkdtemp(prefix="siltstone-sql-")  # mode 0700: it will hold rows
+    except OSError:  # no disk to write to: then there is the memory
+        return ""
+
+
+def _config(bounds: SqlBounds, folder: str) -> dict[str, str | bool | int | float | list[str]]:
+    return {
+        **_SETTINGS,
+        "memory_limit": f"{bounds.memory_bytes_max}B",
+        "temp_directory": folder,
+        "threads": bounds.threads_max,
+    }
+
+
+def _largest(column: pa.Array) -> int:
+    """Return the bytes of the largest value of a column of texts; of another one the average."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+        return pc.max(pc.binary_length(cast("Any", column))).as_py() or 0
+    return column.nbytes // max(len(column), 1)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
