@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ import siltstone as st
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.files import File, Files, Lock, RealFiles
 from tests.unchanged import connect, contents
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +34,7 @@ class Refusing:
         self.errno = 0
         self._files = RealFiles()
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         refused = NEEDS_SPACE if self.errno == errno.ENOSPC else WRITES
         if self.errno and name in refused:
             return self._refuse
@@ -42,13 +43,15 @@ class Refusing:
     def _refuse(self, path: Path, *_rest: object, **_options: object) -> None:
         raise OSError(self.errno, os.strerror(self.errno), str(path))
 
-    def open(self, path: Path, *, create=False, new=False, write=True):
+    def open(
+        self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
+    ) -> File:
         is_new = new or (create and not self._files.exists(path))
         if self.errno and (is_new or (write and self.errno == errno.EROFS)):
             self._refuse(path)
         return self._files.open(path, create=create, new=new, write=write)
 
-    def lock(self, path: Path, *, shared=False, create=False):
+    def lock(self, path: Path, *, shared: bool = False, create: bool = False) -> Lock | None:
         if self.errno == errno.EROFS and create:
             self._refuse(path)
         return self._files.lock(path, shared=shared, create=create)
@@ -68,7 +71,7 @@ def filled(path: Path) -> None:
 
 def opened(path: Path, files: Refusing, *, read_only: bool = False) -> st.Store:
     options = Options(segment_bytes=65536, background=False)
-    return LocalStore.open(path, options, read_only=read_only, env=Env(files=files))
+    return LocalStore.open(path, options, read_only=read_only, env=Env(files=cast("Files", files)))
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", b"bytes", "http://host/x", "s3://bucket/x"])
@@ -144,7 +147,7 @@ def test_a_full_disk_fails_the_commit_and_nothing_else(tmp_path: Path) -> None:
     with connect(tmp_path / "s") as store:
         assert store["t"].count() == acknowledged + 2
         assert store["t"].get(1000) == {"id": 1000, "b": b"again"}
-        assert sorted(store["p"].to_arrow()["x"].to_pylist()) == [1, 2]
+        assert sorted(cast("list[int]", store["p"].to_arrow()["x"].to_pylist())) == [1, 2]
 
 
 def test_no_space_for_a_new_store_leaves_a_place_where_one_can_be_made(tmp_path: Path) -> None:
@@ -165,7 +168,7 @@ def test_a_newer_format_is_refused_and_not_a_byte_is_changed(
     check = xxhash.xxh3_64_hexdigest(head + body).encode()
     newest.write_bytes(head + check + b"\n" + body)
     before = tree(tmp_path)
-    with pytest.raises(st.UnsupportedFormatError, match=r"has format 9, .* up to 1; upgrade"):
+    with pytest.raises(st.UnsupportedFormatError, match=r"has format 9, .* up to 2; upgrade"):
         connect(tmp_path / "s", read_only=read_only)
     after = tree(tmp_path)
     lock = str(Path("s") / "LOCK")  # says who tried; it is a hint and no part of the format
@@ -178,8 +181,9 @@ def test_a_newer_format_is_refused_and_not_a_byte_is_changed(
 KILLED = """
 import os, signal
 from pathlib import Path
+from typing import Any, cast
 from siltstone.options import Options
-from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.files import File, Files, Lock, RealFiles
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 

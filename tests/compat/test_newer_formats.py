@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,10 +15,13 @@ import siltstone as st
 from siltstone import admin
 from siltstone.errors import UnsupportedFormatError
 from siltstone.formats import frame, group, inventory, manifest
+from siltstone.units import Seq
 from tests.compat.golden import FORMATS, tree, unpacked
 from tests.compat.lives import OPTIONS
 
 FORM = FORMATS[-1]
+options: Any = OPTIONS
+NEWER_RECORD = manifest.MANIFEST_FORMAT + 1
 
 
 def newest_record(root: Path) -> Path:
@@ -26,7 +30,7 @@ def newest_record(root: Path) -> Path:
 
 def newer_record(root: Path) -> Path:
     path = newest_record(root)
-    head, body = b"siltstone-manifest 2 ", b"anything the future likes\n"
+    head, body = b"siltstone-manifest %d " % NEWER_RECORD, b"anything the future likes\n"
     path.write_bytes(head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body)
     return path
 
@@ -55,7 +59,7 @@ def newer_segment(root: Path) -> Path:
 
 
 DOORS: dict[str, Callable[[Path], object]] = {
-    "own": lambda root: st.connect(root, **OPTIONS),
+    "own": lambda root: st.connect(root, **options),
     "read": lambda root: st.connect(root, read_only=True),
     "join": lambda root: st.connect(root, join=True),
     "merge": admin.merge_store,
@@ -69,18 +73,21 @@ DOORS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("make_newer", [newer_record, newer_floor, newer_segment])
-def test_a_newer_store_is_refused_at_every_door_and_not_changed(make_newer, tmp_path):
+def test_a_newer_store_is_refused_at_every_door_and_not_changed(
+    make_newer: Callable[[Path], Path], tmp_path: Path
+) -> None:
     root = unpacked(FORM, "tags-and-past", tmp_path)
     path = make_newer(root)
     before = tree(root)
     for name, door in DOORS.items():
         with pytest.raises(UnsupportedFormatError) as refused:
             door(root)
-        assert (refused.value.path, refused.value.found) == (path, 2), name
+        newer = NEWER_RECORD if make_newer is newer_record else 2
+        assert (refused.value.path, refused.value.found) == (path, newer), name
         assert tree(root) == before, name
 
 
-def test_a_newer_store_whose_job_died_is_no_case_for_repair(tmp_path):
+def test_a_newer_store_whose_job_died_is_no_case_for_repair(tmp_path: Path) -> None:
     root = unpacked(FORM, "mid-optimize", tmp_path)
     newer_record(root)
     before = tree(root)
@@ -115,11 +122,11 @@ def newer_entry(root: Path) -> Path:
     header = frame.decode_header(data, path)
     assert header is not None
     *_, first_seq, last_seq, durable, checksum = struct.unpack_from("<QQQQ", data, at + 72)
-    before = frame.Position(header.epoch, header.segment, at, checksum, first_seq - 1)
+    before = frame.Position(header.epoch, header.segment, at, checksum, Seq(first_seq - 1))
     payload = struct.pack("<I", len(text)) + text
     buffers, end = frame.encode_frame(
         [payload + bytes(-len(payload) % 8)], store_id=header.store_id, at=before,
-        first_seq=first_seq, last_seq=last_seq, durable_offset=durable,
+        first_seq=Seq(first_seq), last_seq=Seq(last_seq), durable_offset=durable,
     )  # fmt: skip
     data[at : end.offset] = b"".join(map(bytes, buffers))
     path.write_bytes(data)
@@ -138,17 +145,21 @@ def last_frame(data: bytes | bytearray) -> tuple[int, int]:
 
 def newer_inventory(root: Path) -> Path:
     record = manifest.decode(newest_record(root).read_bytes(), "newest")
-    path = root / record.keyed[0].base.inventory
+    base = record.keyed[0].base
+    assert base is not None
+    path = root / base.inventory
     path.write_bytes(inventory.encode(inventory.decode(path.read_bytes(), "old"), version=2))
     return path
 
 
 @pytest.mark.parametrize("make_newer", [newer_frame, newer_entry, newer_inventory])
-def test_a_newer_file_below_a_record_of_today_is_refused_by_who_meets_it(make_newer, tmp_path):
+def test_a_newer_file_below_a_record_of_today_is_refused_by_who_meets_it(
+    make_newer: Callable[[Path], Path], tmp_path: Path
+) -> None:
     root = unpacked(FORM, "dirty-log", tmp_path)
     path = make_newer(root)
     before, log = tree(root), str(newest_segment(root).relative_to(root))
-    with pytest.raises(UnsupportedFormatError) as refused, st.connect(root, **OPTIONS) as store:
+    with pytest.raises(UnsupportedFormatError) as refused, st.connect(root, **options) as store:
         store["small"].to_arrow()
     assert refused.value.path == path
     after = tree(root)

@@ -31,7 +31,9 @@ def store(files: SimFiles) -> ManifestStore:
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x10, 0x20, 0x80, 0xFF])
-def test_no_flipped_byte_of_a_record_is_read(files, store, mask):
+def test_no_flipped_byte_of_a_record_is_read(
+    files: SimFiles, store: ManifestStore, mask: int
+) -> None:
     path = store.path(2)
     whole = files.read(path)
     for offset in range(len(whole)):
@@ -43,7 +45,9 @@ def test_no_flipped_byte_of_a_record_is_read(files, store, mask):
         assert found.value.path == path, f"byte {offset}"
 
 
-def test_no_truncated_extended_or_zeroed_record_is_read(files, store):
+def test_no_truncated_extended_or_zeroed_record_is_read(
+    files: SimFiles, store: ManifestStore
+) -> None:
     path = store.path(2)
     whole = files.read(path)
     cuts = [whole[:size] for size in range(len(whole))]
@@ -54,7 +58,7 @@ def test_no_truncated_extended_or_zeroed_record_is_read(files, store):
             store.newest()
 
 
-def test_every_other_digit_of_the_format_is_damage(files, store):
+def test_every_other_digit_of_the_format_is_damage(files: SimFiles, store: ManifestStore) -> None:
     path = store.path(2)
     whole = files.read(path)
     for digits in (b"0", b"2", b"9", b"01", b"11", b"", b"-1", b"1.0"):
@@ -64,20 +68,22 @@ def test_every_other_digit_of_the_format_is_damage(files, store):
             store.newest()
 
 
-def test_a_newer_record_is_unsupported_and_not_changed(files, store):
+def test_a_newer_record_is_unsupported_and_not_changed(
+    files: SimFiles, store: ManifestStore
+) -> None:
     path = store.path(2)
-    head, body = b"siltstone-manifest 2 ", b"anything the future likes\n"
+    head, body = b"siltstone-manifest 3 ", b"anything the future likes\n"
     newer = head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body
     files.replace(path, newer)
     before = files.tree()
     with pytest.raises(UnsupportedFormatError) as refused:
         store.newest()
-    assert (refused.value.found, refused.value.known, refused.value.path) == (2, 1, path)
+    assert (refused.value.found, refused.value.known, refused.value.path) == (3, 2, path)
     assert files.tree() == before
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"store_id": 1}', b"\xff"])
-def test_a_body_that_is_no_record_is_damage_whatever_its_checksum_says(body):
+def test_a_body_that_is_no_record_is_damage_whatever_its_checksum_says(body: bytes) -> None:
     head = b"siltstone-manifest 1 "
     data = head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body
     with pytest.raises(CorruptionError, match="not a record"):
@@ -85,7 +91,7 @@ def test_a_body_that_is_no_record_is_damage_whatever_its_checksum_says(body):
 
 
 @pytest.mark.parametrize("mask", [0x01, 0x10, 0x20, 0xFF])
-def test_no_damaged_floor_is_read(files, store, mask):
+def test_no_damaged_floor_is_read(files: SimFiles, store: ManifestStore, mask: int) -> None:
     path = store.folder / "FLOOR"
     whole = files.read(path)
     for offset in range(len(whole)):
@@ -97,7 +103,9 @@ def test_no_damaged_floor_is_read(files, store, mask):
                 store.floor()
 
 
-def test_a_chain_whose_records_are_all_gone_is_damage_and_not_an_empty_store(files, store):
+def test_a_chain_whose_records_are_all_gone_is_damage_and_not_an_empty_store(
+    files: SimFiles, store: ManifestStore
+) -> None:
     for number in store.numbers():
         files.unlink(store.path(number))
     for look in (store.newest, lambda: make_store(files)):

@@ -24,7 +24,11 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 @dataclass(frozen=True, slots=True)
 class CheckedJson(Generic[T]):
-    """One kind of such files; `file`, `whole` and `value` are their names in messages."""
+    """One kind of such files; `file`, `whole` and `value` are their names in messages.
+
+    `format` is the newest format that is read, and the one that is written unless `encode` says
+    another.
+    """
 
     magic: bytes
     format: int
@@ -33,10 +37,10 @@ class CheckedJson(Generic[T]):
     whole: str
     value: str
 
-    def encode(self, value: T) -> bytes:
+    def encode(self, value: T, format: int | None = None) -> bytes:  # noqa: A002 - its name
         """Return the bytes of the file."""
         body = _ENCODER.encode(value)
-        head = b"%s %d " % (self.magic, self.format)
+        head = b"%s %d " % (self.magic, self.format if format is None else format)
         return b"%s%s\n%s" % (head, _check(head, body), body)
 
     def decode(self, data: bytes, path: str) -> T:
@@ -53,7 +57,7 @@ class CheckedJson(Generic[T]):
         at = len(line) + 1
         if _check(b"%s %s " % (words[0], words[1]), body) != words[2]:
             raise CorruptionError(path, at, f"the checksum of the {self.whole} does not match")
-        if int(words[1]) != self.format:
+        if not 1 <= int(words[1]) <= self.format:
             raise UnsupportedFormatError(path, int(words[1]), self.format)
         try:
             return self.decoder.decode(body)

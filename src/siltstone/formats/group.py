@@ -26,7 +26,7 @@ An entry is a list that begins with its kind:
     14 compact  incarnation, from version, pin        a plain table moves to other files with
                                                       the same rows
 
-A further kind comes with a higher format of the record (`storage.manifest.format_check`).
+A further kind comes with a higher format of the record (`formats.features`).
 """
 
 from __future__ import annotations

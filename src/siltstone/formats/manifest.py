@@ -4,7 +4,8 @@ r"""Manifest record: the immutable value that names all live files of a store.
     body     JSON, UTF-8: the fields of `Record`
 
 See `formats.checked_json`. The format is that of the store: a change of any file's format raises it
-(`storage.manifest.format_check`).
+(`storage.manifest.format_check`). `formats.features` says what each format added. A store keeps the
+format 1 until it needs a higher one (`storage.manifest.store_format`); it never goes back.
 
 The records 1, 2, 3, ... form a chain; each is complete, none needs its predecessor. A record grows
 with the number of tables, not with rows, files or history: files live in inventories.
@@ -14,10 +15,11 @@ from __future__ import annotations
 
 import msgspec
 
+from siltstone.errors import CorruptionError
 from siltstone.formats.checked_json import CheckedJson
 from siltstone.units import require
 
-MANIFEST_FORMAT = 1
+FIRST_FORMAT, MANIFEST_FORMAT = 1, 2  # of a new store, and the newest that is known
 PRIVATE_DIRECTORY = "_siltstone"
 
 
@@ -208,7 +210,7 @@ class Record(msgspec.Struct, frozen=True):
     staged: tuple[str, ...] = ()
     oldest_seq: int = 0
     condemned: tuple[str, ...] = ()
-    format: int = MANIFEST_FORMAT
+    format: int = FIRST_FORMAT
     condemned_before_us: int | msgspec.UnsetType = msgspec.UNSET
     declared_indexes: tuple[Index, ...] | msgspec.UnsetType = msgspec.UNSET
 
@@ -227,7 +229,19 @@ _FILE = CheckedJson(
     b"siltstone-manifest", MANIFEST_FORMAT, msgspec.json.Decoder(Record),
     file="manifest record", whole="record", value="record",
 )  # fmt: skip
-decode = _FILE.decode
+
+
+def decode(data: bytes, path: str) -> Record:
+    """Return the record in the bytes `data` of the file `path`.
+
+    Raises:
+        UnsupportedFormatError: A newer siltstone wrote it.
+        CorruptionError: The bytes are not those that siltstone wrote.
+    """
+    record = _FILE.decode(data, path)
+    if not data.startswith(b"%s %d " % (_FILE.magic, record.format)):
+        raise CorruptionError(path, 0, f"line 1 is not of format {record.format}")
+    return record
 
 
 def encode(record: Record) -> bytes:
@@ -236,5 +250,5 @@ def encode(record: Record) -> bytes:
         record.flushed_seq <= record.last_seq,
         f"flushed {record.flushed_seq} > last {record.last_seq}",
     )
-    require(record.format == MANIFEST_FORMAT, f"record of format {record.format}")
-    return _FILE.encode(record)
+    require(FIRST_FORMAT <= record.format <= MANIFEST_FORMAT, f"a record of format {record.format}")
+    return _FILE.encode(record, record.format)

@@ -26,6 +26,7 @@ from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats import group
+from siltstone.formats.features import format_of_catalog
 from siltstone.formats.manifest import Record, Tag
 from siltstone.lance_namespace.directory import Directory
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
@@ -50,6 +51,7 @@ from siltstone.options import Options
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise
 from siltstone.storage.manifest.ownership import Ownership, own
+from siltstone.storage.manifest.store_format import StoreFormat
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
@@ -106,7 +108,10 @@ class _Opening:
                 replayer.apply(frame.first_seq, frame.payload)
             state = State(replayer.finish(), replayer.last_seq)
             self._storage.site.tables.names.unite_all()
-            parts = self._parts(recovery.wal, state, replayer)
+            # A repair may have gone back to a record before the format that frames of the log have.
+            store_format = StoreFormat(manifests, record, self._ownership.require_in_place)
+            store_format.require(max(replayer.format, format_of_catalog(state.view.catalog)))
+            parts = self._parts(recovery.wal, state, replayer, store_format)
             if_it_fails.pop_all()
             return parts
 
@@ -135,9 +140,12 @@ class _Opening:
             )
         return recovery
 
-    def _parts(self, wal: Wal, state: State, replayer: Replayer) -> Parts:
+    def _parts(
+        self, wal: Wal, state: State, replayer: Replayer, store_format: StoreFormat
+    ) -> Parts:
         options, storage, tables = self._options, self._storage, self._storage.site.tables
         core, committer = self._core(wal, state, replayer)
+        core.require_format = store_format.require
         checkpointer = Checkpointer(
             storage.site,
             committer=committer,

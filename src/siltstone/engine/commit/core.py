@@ -29,6 +29,7 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.features import format_of_changes
 from siltstone.formats.group import Token
 from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files
@@ -76,6 +77,8 @@ class Core:
     statement may use;
     `new_token` gives names that were never used before, `now_us` the time (us), `ids` those of
     tables and incarnations: never twice, and unused ones are gaps.
+    `require_format` returns when a durable record has a format (`formats.features`): an older
+    siltstone then refuses the store, before the log has a frame that it cannot read.
     Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
     `hold` on it.
 
@@ -97,6 +100,7 @@ class Core:
     verify: str = "first_use"
     sql: SqlBounds = field(default_factory=lambda: Options().sql)
     committer: Committer | None = None
+    require_format: Callable[[int], None] = lambda _: None
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
     room: Callable[[], None] = lambda: None
@@ -140,9 +144,11 @@ class Core:
                 self.tables.names.unite(folder)
 
     def submit(self, write_set: WriteSet) -> Receipt:
-        """Wait for room, then commit."""
+        """Wait for room, then commit; before a thing of a higher format raise the store to it."""
         committer = self.writer()
         self.room()
+        if write_set.changes:
+            self.require_format(format_of_changes(write_set.changes))
         staged_us = write_set.staged_us
         if staged_us is None:  # most commits, and a hold on nothing would take them a microsecond
             receipt = _commit(committer, write_set)

@@ -302,7 +302,11 @@ def newest_with_log(
             reason = "a frame below the mark is damaged"
             raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
         try:
-            return record, lease, _frames(files, root / "wal", record)
+            frames = _frames(files, root / "wal", record)
+            newest = manifests.newer_record(record) or record
+            if newest.format == record.format:
+                return record, lease, frames
+            lease.release()  # frames may need the format that the store has since
         except SegmentRecycled as signal:
             recycled = signal  # the owner went on: a newer record begins behind it
             lease.release()

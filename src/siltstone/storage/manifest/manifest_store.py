@@ -259,7 +259,7 @@ class ManifestStore:
             time_us=max(self._now_us(), base.time_us + 1),
         )
         require(record.store_id == base.store_id, "a publish changed the store id")
-        for name in ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq"):
+        for name in ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "format"):
             before, after = getattr(base, name), getattr(record, name)
             require(after >= before, f"record {record.number}: {name} {before} -> {after}")
         return record
