@@ -15,6 +15,7 @@ import pytest
 
 import siltstone as st
 from siltstone.errors import RequestError, UnavailableError
+from siltstone.latency import BOUNDS_S
 from siltstone.server.rest.routes import NOT_OFFERED
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of
@@ -132,6 +133,7 @@ def test_closing_the_store_answers_what_is_inside_and_rolls_back_what_is_open(
 ) -> None:
     with opened(tmp_path / "shop") as db:
         service = db.serve(port=0)
+        assert isinstance(service, RestServer)
         rest = Rest(service)
         db.create_table("t", {"id": "int64"}, primary_key="id")
         key = rest.post("/v1/transaction/begin").json["id"]
@@ -201,3 +203,41 @@ def test_a_server_without_the_store_it_names_is_refused(tmp_path: Path) -> None:
     found = subprocess.run(command, capture_output=True, timeout=60, check=False, env=os.environ)
     assert found.returncode == 3
     assert not (tmp_path / "none").exists()
+
+
+def test_its_metrics_have_histograms_of_commits_and_reads_and_count_conflicts(
+    tmp_path: Path,
+) -> None:
+    with rest_of(tmp_path / "shop") as (db, service, rest):
+        before = samples(rest)
+        assert before["siltstone_commit_seconds_count"] == before["siltstone_conflicts_total"] == 0
+        db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
+        apply = {"table": "t", "op": "upsert", "rows": [{"id": 1}]}
+        assert rest.post("/v1/transaction/apply", {"ops": [apply]}).status == 200
+        for number in range(3):
+            assert rest.post("/v1/table/t/count_rows", {}).json == 1, number
+        with st.connect(service.url) as remote:
+            remote["t"].upsert({"id": 1})
+            assert remote["t"].get(1) == {"id": 1}
+            assert remote["t"].scan().read_all().num_rows == 1
+        with db.transaction() as tx:
+            tx["t"].delete(1)
+            db["t"].upsert({"id": 1})
+            with pytest.raises(st.ConflictError):
+                tx.commit()
+        found = samples(rest)
+    assert found["siltstone_commit_seconds_count"] == found["siltstone_commits_total"] == 5
+    assert found["siltstone_read_seconds_count"] == 5
+    assert found["siltstone_conflicts_total"] == 1
+    for name in ("siltstone_commit_seconds", "siltstone_read_seconds"):
+        counts = [value for key, value in found.items() if key.startswith(f"{name}_bucket")]
+        assert len(counts) == len(BOUNDS_S) + 1  # bounded, whatever clients do
+        assert counts == sorted(counts)
+        assert counts[-1] == found[f"{name}_count"]
+        assert found[f"{name}_sum"] > 0
+
+
+def samples(rest: Rest) -> dict[str, float]:
+    lines = rest.get("/metrics").body.decode().splitlines()
+    pairs = [line.rpartition(" ") for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, _, value in pairs}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_changes
 from siltstone.formats.group import Token
+from siltstone.latency import BOUNDS_S, Latency
 from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Begun
@@ -76,7 +78,8 @@ class Core:
     flushed; `root` and `verify` are what another process opens the files by; `sql` is what one
     statement may use;
     `new_token` gives names that were never used before, `now_us` the time (us), `ids` those of
-    tables and incarnations: never twice, and unused ones are gaps.
+    tables and incarnations: never twice, and unused ones are gaps. `latency` has the commits of all
+    handles, from their wait for room to their receipt, by `clock_s`, which never goes back.
     `require_format` returns when a durable record has a format (`formats.features`): an older
     siltstone then refuses the store, before the log has a frame that it cannot read.
     Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
@@ -97,6 +100,7 @@ class Core:
     gc_horizon_us: Callable[[], int]
     hold: Callable[[int], AbstractContextManager[object]]
     root: Path
+    clock_s: Callable[[], float]
     verify: str = "first_use"
     sql: SqlBounds = field(default_factory=lambda: Options().sql)
     committer: Committer | None = None
@@ -110,6 +114,7 @@ class Core:
     staging: StagingLocks = field(default_factory=StagingLocks)
     doubts: ExitStack = field(default_factory=ExitStack)
     refusal: str | None = None
+    latency: Latency = field(default_factory=Latency)
     under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
 
     def end(self, why: str) -> None:
@@ -146,6 +151,7 @@ class Core:
     def submit(self, write_set: WriteSet) -> Receipt:
         """Wait for room, then commit; before a thing of a higher format raise the store to it."""
         committer = self.writer()
+        begun_s = self.clock_s()
         self.room()
         if write_set.changes:
             self.require_format(format_of_changes(write_set.changes))
@@ -155,6 +161,10 @@ class Core:
         else:
             with self._held(staged_us):
                 receipt = _commit(committer, write_set)
+        latency, took_s = self.latency, self.clock_s() - begun_s
+        with latency.lock:
+            latency.buckets[bisect_left(BOUNDS_S, took_s)] += 1
+            latency.seconds += took_s
         self.after_commit()
         return receipt
 

@@ -48,7 +48,21 @@ def submit(
     plain: Sequence[PlainWrites] = (),
     view: View | None = None,
 ) -> Receipt:
-    """Commit what `make` returns; see `Committer.commit` for the errors."""
+    """Commit what `make` returns, and count a conflict; see `Committer.commit` for the errors."""
+    try:
+        return _submitted(core, make, plain, view)
+    except ConflictError:
+        with core.latency.lock:
+            core.latency.conflicts += 1
+        raise
+
+
+def _submitted(
+    core: Core,
+    make: Callable[[], WriteSet | Receipt],
+    plain: Sequence[PlainWrites],
+    view: View | None,
+) -> Receipt:
     made = make()
     if isinstance(made, Receipt):
         return made

@@ -21,6 +21,7 @@ import logging
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from starlette.types import Receive, Scope, Send
 from siltstone.deadline import Deadline, check, within
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
+from siltstone.latency import BOUNDS_S, Latency
 from siltstone.server.http.policy import RequestPolicy
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.request import Bodies, HttpRequest
@@ -80,6 +82,8 @@ class Counters:
     inside: int = 0
     by_route: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     seconds: float = 0.0
+    reads: Latency = field(default_factory=Latency)
+    """Requests that read rows, until their answer begins."""
 
 
 class Pipeline:
@@ -116,7 +120,12 @@ class Pipeline:
         response.headers.update(self.wire.headers(request, caller))
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1
-        counters.seconds += self._clock_s() - begun
+        took_s = self._clock_s() - begun
+        counters.seconds += took_s
+        if route.is_read:
+            with counters.reads.lock:
+                counters.reads.buckets[bisect_left(BOUNDS_S, took_s)] += 1
+                counters.reads.seconds += took_s
         await response(request.scope, request.receive, send)
 
     async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:

@@ -42,5 +42,7 @@ class Route:
     is_at_once: bool = False
     """Whether the event loop runs its handler, which reads what is in memory and waits for nothing:
     no other request, and no thread, holds its answer up. It has no body."""
+    is_read: bool = False
+    """Whether it reads rows: `siltstone_read_seconds` has how long it takes."""
     is_commit_of_version: bool = False
     """Its clients take every refusal for a commit that was perhaps lost, and show no reason."""

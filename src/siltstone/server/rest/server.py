@@ -82,6 +82,7 @@ class RestServer:
         executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
         self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
         self.joined = _joined(self.joined_sessions, gate, limits, executor)
+        self.joined.counters.reads = self.pipeline.counters.reads  # the metrics have both
         self.jobs = JobRoutes(db, limits)
         scope = RequestScope(served, self.sessions, limits)
         self.routes = routes_of(scope, self.jobs, self.pipeline)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from siltstone.errors import UnavailableError
+from siltstone.latency import BOUNDS_S, Latency
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Route
@@ -89,12 +91,25 @@ class SystemRoutes:
             yield f"siltstone_table_unmerged_rows{label} {table.unmerged_rows}\n"
         yield "# TYPE siltstone_commits_total counter\n"
         yield f"siltstone_commits_total {found.commits_since_open}\n"
+        commits = self.served.parts.core.latency
+        yield "# TYPE siltstone_conflicts_total counter\n"
+        yield f"siltstone_conflicts_total {commits.conflicts}\n"
+        yield from _histogram("siltstone_commit_seconds", commits)
+        yield from _histogram("siltstone_read_seconds", counters.reads)
         yield "# TYPE siltstone_request_seconds_total counter\n"
         yield f"siltstone_request_seconds_total {counters.seconds:g}\n"
         yield "# TYPE siltstone_requests_total counter\n"
         for (route, status), count in list(counters.by_route.items()):
             label = '{route="' + _escaped(route) + f'",status="{status}"' + "}"
             yield f"siltstone_requests_total{label} {count}\n"
+
+
+def _histogram(name: str, latency: Latency) -> Iterator[str]:
+    buckets, seconds, _ = latency.taken()
+    yield f"# TYPE {name} histogram\n"
+    for bound, count in zip((*BOUNDS_S, "+Inf"), accumulate(buckets), strict=True):
+        yield f'{name}_bucket{{le="{bound}"}} {count}\n'
+    yield f"{name}_sum {seconds:g}\n{name}_count {sum(buckets)}\n"
 
 
 def _escaped(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from siltstone.joined import protocol
-from siltstone.operations import Effect, Face, of_face
+from siltstone.operations import Codec, Effect, Face, of_face
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.route import MESSAGE, NOTHING, Role, Route
 from siltstone.server.rpc.calls import Calls, Outcome, RpcCall
@@ -56,5 +56,6 @@ def rpc_use(
 def _posts(face: Face, at: str, handler: RpcHandler) -> Iterable[Route]:
     for name, found in of_face(face).items():
         path, is_timed = f"{at}/{protocol.ADDRESSES.get(name, name)}", found.effect is Effect.READ
-        yield _POST(path, found.role, handler, name=name, is_timed=is_timed)
+        is_read = is_timed and (found.codec is not Codec.VALUE or name == "count")
+        yield _POST(path, found.role, handler, name=name, is_timed=is_timed, is_read=is_read)
     yield _POST(f"{at}/{{verb}}", Role.ADMIN, handler)  # refuses what does not exist
