@@ -24,6 +24,8 @@ class Deadline:
 
     seconds: float
     is_over: Callable[[], bool]
+    is_gone: Callable[[], bool] | None = None
+    """Returns whether the client that asked went away."""
 
     @classmethod
     def after(cls, seconds: float, clock_s: Callable[[], float]) -> Self:
@@ -37,6 +39,8 @@ class Deadline:
         Raises:
             RequestError: The deadline is over; nothing was changed.
         """
+        if self.is_gone is not None and self.is_gone():
+            raise RequestError("the client went away")
         if self.is_over():
             raise RequestError(
                 f"the statement took longer than {self.seconds:g} s; request less, or split it"

@@ -399,5 +399,6 @@ def test_many_slow_clients_leave_room_for_a_fast_one(tmp_path: Path) -> None:
 def test_every_limit_is_named_by_a_test() -> None:
     here = Path(__file__)
     text = here.read_text() + here.with_name("test_rest_transactions.py").read_text()
+    text += here.with_name("test_statements.py").read_text()
     unnamed = [field.name for field in fields(Limits) if f"{field.name}=" not in text]
     assert unnamed == ["graceful_s"]  # of a stop, not of a request: see test_rest_house

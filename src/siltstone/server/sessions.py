@@ -39,6 +39,7 @@ class Session:
     reserved_us: int
     refusal: SiltstoneError | None = None
     may_write: bool = True
+    client: str | None = None
     is_closed: bool = False
 
 

@@ -3,6 +3,7 @@
     client, role ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
     ─▶ reply, in one piece or as it is read
 
+SQL statements wait for a turn (`lane`) and have threads of their own; one ends with its client.
 Routes that say whether the server lives skip the middle: the event loop answers them.
 What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
 is closed: nothing that follows on it could be told from the rest. Counters are touched by the event
@@ -18,13 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,15 +35,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from siltstone.deadline import Deadline, check, within
-from siltstone.errors import BusyError, UnavailableError
+from siltstone.errors import BusyError, RequestError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
 from siltstone.latency import BOUNDS_S, Latency
+from siltstone.server.http.lane import Lane, Turn
 from siltstone.server.http.policy import RequestPolicy
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.request import Bodies, HttpRequest
 from siltstone.server.http.route import JSON, Role, Route
 
 _log = logging.getLogger("siltstone.server")
+_FOREVER = Deadline(math.inf, lambda: False)
 
 
 class WireFormat(Protocol):
@@ -60,6 +65,10 @@ class WireFormat(Protocol):
 
     def encode(self, value: object, /) -> bytes:
         """Return a value that is the body of a reply as bytes."""
+        ...
+
+    def client_of(self, caller: Any) -> str | None:
+        """Return whose share of the lane a statement takes; None: it needs none."""
         ...
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
@@ -95,9 +104,10 @@ class Pipeline:
         policy: RequestPolicy,
         executor: Executor,
         *,
+        lane: Lane | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.wire, self.policy = wire, policy
+        self.wire, self.policy, self.lane = wire, policy, lane
         self.executor, self._clock_s = executor, clock_s
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
@@ -141,12 +151,43 @@ class Pipeline:
             body = await self.bodies.read(request, most, policy)
             if policy.drains:
                 is_counted = self._enter(most_inside)
+            if route.is_statement and self.lane is not None:
+                return await self._in_turn(self.lane, route, request, caller, body)
             end = self.end_in(policy.statement_timeout_s if route.is_timed else None)
             run = self._run, route, request, caller, body, end
             return await asyncio.get_running_loop().run_in_executor(self.executor, *run)
         finally:
             self.bodies.nbytes -= len(body)
             counters.inside -= is_counted
+
+    async def _in_turn(
+        self, lane: Lane, route: Route, request: HttpRequest, caller: Any, body: bytes
+    ) -> Response:
+        """Run a statement in the lane; a streamed response ends the turn by itself."""
+        turn, seconds = lane.ask(self.wire.client_of(caller)), self.policy.statement_timeout_s
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(_disconnected(request.receive))
+        try:
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait((turn.may_run, gone), timeout=seconds, return_when=first)
+            if gone.done():
+                raise RequestError("the client went away")
+            if not turn.may_run.done():
+                text = f"other statements left this one no turn for {seconds:g} s; try again later"
+                raise BusyError(text)
+            end = replace(self.end_in(seconds) or _FOREVER, is_gone=gone.done)
+            run = self._run, route, request, caller, body, end
+            response = await loop.run_in_executor(lane.executor, *run)
+        except BaseException:
+            lane.leave(turn)
+            raise
+        finally:
+            gone.cancel()
+        if isinstance(response, StreamedResponse):
+            response.go_on_in(lane, turn)
+        else:
+            lane.leave(turn)
+        return response
 
     def _enter(self, most_inside: int) -> bool:
         """Count a request that is inside now."""
@@ -193,11 +234,23 @@ class StreamedResponse(Response):
         del self.headers["content-length"]  # nobody knows it yet
         self._pipeline, self._pieces, self._first = pipeline, pieces, first
         self._end = pipeline.end_in(pipeline.policy.answer_timeout_s)
+        self._send_timeout_s = pipeline.policy.send_timeout_s
         self._lock, self._has_failed = threading.Lock(), False
+        self._executor = pipeline.executor
+        self._leave: Callable[[], None] | None = None
+        self._is_gone: Callable[[], bool] | None = None
+
+    def go_on_in(self, lane: Lane, turn: Turn) -> None:
+        """Read the rows in the lane; the turn ends with them."""
+        self._executor, self._leave = lane.executor, partial(lane.leave, turn)
+        self._send_timeout_s = lane.policy.send_timeout_s
+        self._end = self._pipeline.end_in(lane.policy.answer_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the rows end, or nobody reads them any more."""
-        gone = asyncio.get_running_loop().create_task(_disconnected(receive))
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(_disconnected(receive))
+        self._is_gone = gone.done
         try:
             await self._send_all(send, gone)
         except Exception as error:  # noqa: BLE001 - the answer has begun: it can only be cut off
@@ -206,9 +259,17 @@ class StreamedResponse(Response):
         finally:
             gone.cancel()
             try:
-                self._pipeline.executor.submit(self.close)
+                self._executor.submit(self._close_in, loop)
             except RuntimeError:  # the server is closed
                 self.close()
+
+    def _close_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self.close()
+        finally:
+            if self._leave is not None:
+                with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
+                    loop.call_soon_threadsafe(self._leave)
 
     async def _send_all(self, send: Send, gone: asyncio.Task[None]) -> None:
         loop, policy = asyncio.get_running_loop(), self._pipeline.policy
@@ -218,10 +279,10 @@ class StreamedResponse(Response):
             if gone.done():
                 _log.info("a client went away while it read rows")
                 return
-            read = partial(loop.run_in_executor, self._pipeline.executor, self.read_next)
+            read = partial(loop.run_in_executor, self._executor, self.read_next)
             upcoming = read() if policy.reads_ahead else None
             try:
-                async with asyncio.timeout(policy.send_timeout_s):
+                async with asyncio.timeout(self._send_timeout_s):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             finally:
                 if upcoming is not None:  # also where sending failed: `close` would wait for it
@@ -232,20 +293,28 @@ class StreamedResponse(Response):
     def read_next(self) -> bytes | None:
         """Return the next piece, None at the end."""
         pieces, pipeline = self._pieces, self._pipeline
-        seconds = pipeline.policy.piece_timeout_s
-        with self._lock, within(self._end or pipeline.end_in(seconds)):
+        with self._lock:
             if self._has_failed:
                 return None
             try:
-                check()
-                if pipeline.is_closing:
-                    raise UnavailableError("the server closes")
-                return next(pieces.chunks, None)
+                with within(self._until()):
+                    check()
+                    if pipeline.is_closing:
+                        raise UnavailableError("the server closes")
+                    return next(pieces.chunks, None)
             except Exception as error:
                 if pieces.told is None:
                     raise
                 self._has_failed = True
                 return pieces.told(error)
+
+    def _until(self) -> Deadline | None:
+        """Return the deadline of the next piece."""
+        end, piece = self._end, self._pipeline.end_in(self._pipeline.policy.piece_timeout_s)
+        if self._leave is None or end is None:
+            return end or piece
+        end.check()
+        return replace(piece or end, is_gone=self._is_gone)
 
     def close(self) -> None:
         """Give up what is left. It waits for a piece that is just read."""

@@ -39,6 +39,20 @@ class RequestPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class LanePolicy:
+    """Bounds of the SQL statements of one server, in all and for each client with a token."""
+
+    running_max: int = 4
+    running_per_client_max: int = 2
+    waiting_max: int = 64
+    waiting_per_client_max: int = 16
+    send_timeout_s: float = 300.0
+    """How long a client may read nothing of a result."""
+    answer_timeout_s: float = 3_600.0
+    """How long the rows of a result may take in all."""
+
+
+@dataclass(frozen=True, slots=True)
 class ListenerPolicy:
     """Bounds and manners of a listening socket and its connections."""
 

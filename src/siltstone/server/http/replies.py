@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 JSON_TYPE = "application/json"
+RETRY_AFTER = {"retry-after": "1"}
+"""The headers of an answer with status 429: seconds until it may be worth to ask again."""
 Body_co = TypeVar("Body_co", covariant=True)
 _log = logging.getLogger("siltstone.server")
 

@@ -39,6 +39,8 @@ class Route:
     """The verb of RPC; without one the address has it, as `{verb}`."""
     is_timed: bool = True
     """Whether the request is given up when the policy's `statement_timeout_s` is over."""
+    is_statement: bool = False
+    """Whether it waits for its turn in the lane, and runs there."""
     is_at_once: bool = False
     """Whether the event loop runs its handler, which reads what is in memory and waits for nothing:
     no other request, and no thread, holds its answer up. It has no body."""

@@ -120,6 +120,9 @@ class HttpServer:
         for sessions in self._sessions:
             sessions.close_all()
         self._executor.shutdown()
+        for pipeline in self._router.pipelines:
+            if pipeline.lane is not None:
+                pipeline.lane.executor.shutdown()
         self._reservations.remove(self._sessions[0].spend)
         self._listener.close()
         self._at_end()

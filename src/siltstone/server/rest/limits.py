@@ -36,6 +36,12 @@ class Limits:
     connections_max: int = 512
     requests_max: int = 256
     threads: int = 32
+    statements_max: int = 4
+    """SQL statements that run at once."""
+    token_statements_max: int = 2
+    """Those of one access token."""
+    waiting_statements_max: int = 64
+    token_waiting_statements_max: int = 16
     transactions_max: int = 256
     idle_s: float = 60.0
     """A transaction that is left alone for longer is rolled back."""

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from siltstone import errors
 from siltstone.errors import SiltstoneError
 from siltstone.lance_namespace import errors as lance_errors
-from siltstone.server.http.replies import JSON_TYPE
+from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.http.request import BodyTooLargeError
 from siltstone.server.rest.schemas import ErrorAnswer
 
@@ -77,6 +77,7 @@ _CODES: tuple[tuple[type[SiltstoneError], Code], ...] = (
 )
 
 
+_HEADERS = {Code.UNAUTHENTICATED: {"www-authenticate": "Bearer"}, Code.THROTTLING: RETRY_AFTER}
 _BY_NUMBER = {int(code): code for code in Code}
 
 
@@ -151,8 +152,7 @@ def refusal(
 ) -> Response:
     """Return the flat body of an error."""
     body = ErrorAnswer(error[:ERROR_CHARACTERS_MAX], int(code), detail, request_id or None)
-    headers = {"www-authenticate": "Bearer"} if code is Code.UNAUTHENTICATED else None
-    return Response(msgspec.json.encode(body), status, headers, JSON_TYPE)
+    return Response(msgspec.json.encode(body), status, _HEADERS.get(code), JSON_TYPE)
 
 
 def of_status(status: int, request_id: str) -> Response:

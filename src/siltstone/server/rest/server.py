@@ -19,8 +19,9 @@ from pathlib import Path
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.server.http.lane import Lane
 from siltstone.server.http.pipeline import Pipeline
-from siltstone.server.http.policy import ListenerPolicy, RequestPolicy
+from siltstone.server.http.policy import LanePolicy, ListenerPolicy, RequestPolicy
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Role, Route
 from siltstone.server.http.router import Router
@@ -35,7 +36,7 @@ from siltstone.server.rest.tokens import AccessToken
 from siltstone.server.rest.wire import RestWire
 from siltstone.server.rpc.routes import rpc_use
 from siltstone.server.rpc.server import rpc_policy
-from siltstone.server.rpc.wire import RpcWire
+from siltstone.server.rpc.wire import Admitted, RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
 
@@ -143,17 +144,25 @@ def _joined(
 ) -> Pipeline:
     """Return the pipeline of joined processes that the gate lets pass."""
 
-    def may_write(request: HttpRequest, route: Route) -> bool:
-        return gate.admit(request, route).role >= Role.WRITE
+    def admitted(request: HttpRequest, route: Route) -> Admitted:
+        found = gate.admit(request, route)
+        return Admitted(found.role >= Role.WRITE, None if gate.is_open else found.name)
 
+    lane = LanePolicy(
+        running_max=limits.statements_max,
+        running_per_client_max=limits.token_statements_max,
+        waiting_max=limits.waiting_statements_max,
+        waiting_per_client_max=limits.token_waiting_statements_max,
+        answer_timeout_s=limits.answer_timeout_s,
+    )
     policy = rpc_policy(
         body_bytes_max=limits.body_bytes_max,
         requests_max=limits.requests_max,
         body_timeout_s=limits.body_timeout_s,
         read_timeout_s=limits.statement_timeout_s,
     )
-    wire = RpcWire(sessions, tells_all=False, gate=may_write)
-    return Pipeline(wire, policy, executor)
+    wire = RpcWire(sessions, tells_all=False, gate=admitted)
+    return Pipeline(wire, policy, executor, lane=Lane(lane))
 
 
 def _check(host: str, certificate: Path | None, key: Path | None, gate: Gate) -> None:

@@ -77,6 +77,10 @@ class RestWire:
     def __init__(self, gate: Gate) -> None:
         self.admit = gate.admit
 
+    def client_of(self, caller: Principal) -> str:
+        """Return whose share of the lane a statement takes."""
+        return caller.name
+
     def run(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> Reply:
         """Return the reply of the route's handler."""
         query = request.query() if request.scope["query_string"] else {}

@@ -222,7 +222,10 @@ class Calls:
                 wanted, fresh = LanceCall.of(call.arguments), db.fresh_versions()
                 scope = SnapshotScope(db.path, snapshot, fresh, is_fresh=wanted.is_fresh)
                 return Outcome(wanted.answer(scope))
-            return _answered(asked, snapshot, call)
+            if not asked.is_statement:
+                return _answered(asked, snapshot, call)
+        # Other calls to the snapshot would wait for a statement, in threads that all share.
+        return _answered(asked, snapshot, call)
 
 
 class _StoreFace:

@@ -57,5 +57,13 @@ def _posts(face: Face, at: str, handler: RpcHandler) -> Iterable[Route]:
     for name, found in of_face(face).items():
         path, is_timed = f"{at}/{protocol.ADDRESSES.get(name, name)}", found.effect is Effect.READ
         is_read = is_timed and (found.codec is not Codec.VALUE or name == "count")
-        yield _POST(path, found.role, handler, name=name, is_timed=is_timed, is_read=is_read)
+        yield _POST(
+            path,
+            found.role,
+            handler,
+            name=name,
+            is_timed=is_timed,
+            is_read=is_read,
+            is_statement=found.is_statement,
+        )
     yield _POST(f"{at}/{{verb}}", Role.ADMIN, handler)  # refuses what does not exist

@@ -19,8 +19,9 @@ from siltstone.errors import UnavailableError
 from siltstone.joined import protocol
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.server.http.lane import Lane
 from siltstone.server.http.pipeline import Pipeline
-from siltstone.server.http.policy import ListenerPolicy, RequestPolicy
+from siltstone.server.http.policy import LanePolicy, ListenerPolicy, RequestPolicy
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
 from siltstone.server.rpc.routes import rpc_use
@@ -78,7 +79,8 @@ class LocalServer:
         self.sessions = sessions or Sessions(served.reserve, idle_s=idle_s)
         self.address = address
         executor = ThreadPoolExecutor(THREADS_MAX, "siltstone-server")
-        self.pipeline = Pipeline(RpcWire(self.sessions), policy or rpc_policy(), executor)
+        wire, lane = RpcWire(self.sessions), Lane(LanePolicy())
+        self.pipeline = Pipeline(wire, policy or rpc_policy(), executor, lane=lane)
         listener = ListenerPolicy(
             name="siltstone-endpoint",
             graceful_s=2,

@@ -12,6 +12,7 @@ import logging
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from siltstone import errors
 from siltstone.errors import RequestError, SiltstoneError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
-from siltstone.server.http.replies import JSON_TYPE, ByteSink, Pieces, Reply
+from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER, ByteSink, Pieces, Reply
 from siltstone.server.http.request import BodyTooLargeError, HttpRequest
 from siltstone.server.http.route import Route
 from siltstone.server.rpc.calls import Outcome, RpcCall, Turn
@@ -41,9 +42,17 @@ _STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (
     (errors.RequestError, 400),
     (errors.ConflictError, 409),
     (errors.FencedError, 409),
-    (errors.BusyError, 503),
+    (errors.BusyError, 429),
     (errors.UnavailableError, 503),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a gate knows of a client: `client` has a share of its own of what servers run."""
+
+    may_write: bool = True
+    client: str | None = None
 
 
 class RpcWire:
@@ -56,27 +65,31 @@ class RpcWire:
         sessions: Sessions,
         *,
         tells_all: bool = True,
-        gate: Callable[[HttpRequest, Route], bool] = lambda _, __: True,
+        gate: Callable[[HttpRequest, Route], Admitted] = lambda _, __: Admitted(),
     ) -> None:
         """Serve the sessions of connections.
 
         Args:
             tells_all: Whether clients hear of an error that nobody foresaw in its own words, which
                 may hold what only this user may know.
-            gate: Says whether a client may write, or raises AccessError: it may not ask for this.
+            gate: Says who asks, and whether it may write, or raises AccessError.
         """
         self._sessions, self._gate = sessions, gate
         self._tells_all = tells_all
 
     def admit(self, request: HttpRequest, route: Route) -> Session:
         """Return the session of the connection."""
-        may_write = self._gate(request, route)
+        admitted = self._gate(request, route)
         session = request.connection.session()
-        session.may_write = may_write
+        session.may_write, session.client = admitted.may_write, admitted.client
         if session.refusal is not None:
             request.may_go_on = False
             raise session.refusal
         return session
+
+    def client_of(self, caller: Session) -> str | None:
+        """Return whose share of the lane a statement takes."""
+        return caller.client
 
     def run(self, request: HttpRequest, route: Route, caller: Session, body: bytes) -> Reply:
         """Return the reply of the route's handler; rows as a stream, or in one piece if few."""
@@ -137,7 +150,8 @@ def _refusal(error: SiltstoneError, status: int) -> Response:
         "type": type(error).__name__,
         "fields": b64encode(encode(error_fields(error))).decode(),
     }
-    return Response(json.dumps(body), status, None, JSON_TYPE)
+    headers = RETRY_AFTER if status == 429 else None
+    return Response(json.dumps(body), status, headers, JSON_TYPE)
 
 
 def _arguments(body: bytes, kind: str) -> tuple[list[Any], dict[str, Any]]:

@@ -1,0 +1,227 @@
+"""SQL statements wait for their turn: they leave threads to all others, and shares to each client.
+
+Each statement here runs until its client goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.errors import BusyError
+from siltstone.joined.store import JoinedStore
+from siltstone.joined.targets import server_at
+from siltstone.joined.values import encode
+from siltstone.server.http.lane import Lane
+from siltstone.server.http.policy import LanePolicy
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.tokens import tokens_of
+from tests.server.doors import Told, Wire, door_of
+from tests.server.rest import rest_of
+from tests.server.stores import eventually
+
+CROSS = "SELECT count(*) FROM range(10_000_000) a, range(10_000_000) b WHERE a.range * b.range = -7"
+READ, OTHER, ADMIN = (f"{name}-{'x' * 30}" for name in ("read", "other", "admin"))
+TOKENS = tokens_of(f"r read {READ}; o read {OTHER}; a admin {ADMIN}", "test")
+
+
+def send_sql(wire: Wire, path: str, statement: str, token: str = "") -> None:
+    body = encode([[statement], {}])
+    head = f"Authorization: Bearer {token}\r\n" if token else ""
+    wire.send("POST", path, len(body), body, head)
+
+
+@dataclass
+class Crowd:
+    """Clients that each send a statement, and what they are told."""
+
+    wires: list[Wire] = field(default_factory=list[Wire])
+    told: list[Told] = field(default_factory=list[Told])
+
+    def hear(self, wire: Wire) -> None:
+        with contextlib.suppress(ConnectionError, http.client.HTTPException):
+            self.told.append(wire.told())
+
+    @contextlib.contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Hear all of them; they go away at the end."""
+        threads = [threading.Thread(target=self.hear, args=(wire,)) for wire in self.wires]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            for wire in self.wires:
+                with contextlib.suppress(OSError):
+                    wire.sock.shutdown(2)
+            for thread in threads:
+                thread.join()
+
+
+def test_health_and_an_admins_count_answer_while_forty_statements_of_one_token_run(
+    tmp_path: Path,
+) -> None:
+    limits = replace(Limits(), threads=2)
+    with rest_of(tmp_path / "shop", tokens=TOKENS, limits=limits) as (db, service, rest):
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        db["t"].upsert([{"id": n} for n in range(10)])
+        crowd, lane = Crowd(), service.joined.lane
+        assert lane is not None
+        with contextlib.ExitStack() as sockets:
+            for _ in range(40):
+                made = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+                sockets.callback(made.close)
+                made.connect()
+                crowd.wires.append(Wire(made.sock))
+                send_sql(crowd.wires[-1], "/v1/joined/sql", CROSS, READ)
+            with crowd.hearing():
+                eventually(lambda: len(crowd.told) == 40 - 2 - 16)
+                assert (lane.running, lane.waiting) == (2, 16)
+                assert {(told.status, told.headers["retry-after"]) for told in crowd.told} == {
+                    (429, "1")
+                }
+                assert crowd.told[0].error == ("16 statements wait for their turn; try again later")
+                for path in ("/healthz", "/readyz"):
+                    assert rest.get(path).status == 200
+                admin = {"authorization": f"Bearer {ADMIN}"}
+                assert rest.post("/v1/table/t/count_rows", {}, **admin).json == 10
+                with JoinedStore(None, server_at(service.url, token=READ)) as refused:
+                    with pytest.raises(BusyError, match="wait for their turn"):
+                        refused.sql("SELECT 1")
+                    assert refused["t"].count() == 10
+                with JoinedStore(None, server_at(service.url, token=OTHER)) as other:
+                    assert other.sql("SELECT 1 AS n").fetchall() == [(1,)]
+        eventually(lambda: (lane.running, lane.waiting) == (0, 0))
+        assert service.joined.counters.inside == 0
+
+
+@pytest.mark.parametrize("kind", ["socket", "joined"])
+def test_a_count_is_answered_while_forty_statements_run_or_wait(tmp_path: Path, kind: str) -> None:
+    """Without tokens there is one bound for all; the store goes on, and so does a snapshot."""
+    with door_of(kind, tmp_path / "shop") as door:
+        lane = door.pipeline.lane
+        assert lane is not None
+        crowd = Crowd([door.wire() for _ in range(40)])
+        for wire in crowd.wires:
+            send_sql(wire, f"{door.prefix}/sql", CROSS)
+        with crowd.hearing():
+            eventually(lambda: (lane.running, lane.waiting) == (4, 36))
+            assert door.asked().status == 200
+            for wire in crowd.wires[:2]:  # whose turn comes next does not matter
+                wire.sock.shutdown(2)
+            eventually(lambda: lane.waiting < 36)
+        eventually(lambda: (lane.running, lane.waiting) == (0, 0))
+
+
+def test_a_snapshot_answers_while_a_statement_reads_it(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop") as (db, service, _):
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        with JoinedStore(None, server_at(service.url)) as joined, joined.snapshot() as past:
+            key = past._id  # pyright: ignore[reportPrivateUsage]
+            made = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+            made.connect()
+            crowd, lane = Crowd([Wire(made.sock)]), service.joined.lane
+            assert lane is not None
+            send_sql(crowd.wires[0], f"/v1/joined/snapshot/{key}/sql", CROSS)
+            with crowd.hearing():
+                eventually(lambda: lane.running == 1)
+                assert past["t"].count() == 0
+            made.close()
+            eventually(lambda: lane.running == 0)
+
+
+def test_the_rows_of_a_large_result_hold_a_turn_until_they_are_read(tmp_path: Path) -> None:
+    limits = replace(
+        Limits(),
+        statements_max=1,
+        token_statements_max=1,
+        waiting_statements_max=1,
+        token_waiting_statements_max=1,
+    )
+    with rest_of(tmp_path / "shop", limits=limits) as (_, service, _):
+        lane = service.joined.lane
+        assert lane is not None
+        with JoinedStore(None, server_at(service.url)) as joined:
+            reader = joined.sql_reader("SELECT range AS n FROM range(1_000_000_000)")
+            first = reader.read_next_batch()
+            assert first.schema.field("n").type == pa.int64()
+            assert lane.running == 1
+            del reader, first  # its connection ends with it
+            eventually(lambda: lane.running == 0)
+            assert joined.sql("SELECT sum(range)::BIGINT AS s FROM range(100)").fetchall() == [
+                (4_950,)
+            ]
+            eventually(lambda: lane.running == 0)
+
+
+def test_a_statement_that_needs_too_much_is_the_same_error_at_every_door(tmp_path: Path) -> None:
+    small = {"sql_memory_bytes_max": 16 << 20, "sql_temp_bytes_max": 0, "sql_threads_max": 1}
+    large = "SELECT list(range) FROM range(20_000_000)"
+    with st.connect(tmp_path / "shop", background=False, **small) as db:
+        service = db.serve(port=0)
+        address = str(db.serve_local())
+        for joined in (
+            JoinedStore(None, server_at(service.url)),
+            JoinedStore(db.path, address),
+        ):
+            with joined, pytest.raises(st.LimitError, match="sql_memory_bytes_max") as caught:
+                joined.sql(large)
+            assert caught.value.bytes_max == 16 << 20
+        with pytest.raises(st.LimitError, match="sql_memory_bytes_max"):
+            db.sql(large)
+
+
+# turns
+
+
+def lane_of(**bounds: int) -> Lane:
+    lane = Lane(LanePolicy(**bounds))
+    lane.executor.shutdown()
+    return lane
+
+
+def test_turns_come_in_order_but_for_clients_that_have_their_share() -> None:
+    async def work() -> None:
+        lane = lane_of()
+        turns = [lane.ask(client) for client in "aaabbb"]
+        assert [turn.may_run.done() for turn in turns] == [True, True, False, True, True, False]
+        last = lane.ask("c")
+        lane.leave(turns[3])  # the next is of `a`, which has two
+        assert [turn.may_run.done() for turn in (turns[2], turns[5])] == [False, True]
+        lane.leave(turns[0])
+        assert turns[2].may_run.done()
+        assert not last.may_run.done()
+        lane.leave(last)
+        for turn in (turns[1], turns[2], turns[4], turns[5]):
+            lane.leave(turn)
+        assert (lane.running, lane.waiting) == (0, 0)
+
+    asyncio.run(work())
+
+
+def test_what_waits_is_bounded_for_each_client_and_in_all() -> None:
+    async def work() -> None:
+        lane = lane_of()
+        for _ in range(2 + 16):
+            lane.ask("a")
+        with pytest.raises(BusyError, match="16 statements wait"):
+            lane.ask("a")
+        for client in "bcd":
+            for _ in range(16):
+                with contextlib.suppress(BusyError):
+                    lane.ask(client)
+        while lane.waiting < 64:
+            lane.ask(None)
+        with pytest.raises(BusyError, match="64 statements wait"):
+            lane.ask("e")
+
+    asyncio.run(work())
