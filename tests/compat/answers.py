@@ -11,11 +11,13 @@ text that is longer than a number is there once: a row lives at many seqs.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 import siltstone as st
+from siltstone.local.snapshot import LocalSnapshot
 
 Answers = dict[str, Any]
 KEYS_MAX = 12
@@ -41,8 +43,19 @@ def answers(store: st.Store) -> Answers:
 
 
 def rows_of(source: st.Store | st.Snapshot) -> dict[str, list[str]]:
-    """Return the rows of each table."""
-    return {name: _rows(source[name].to_arrow()) for name in sorted(source.tables())}
+    """Return the rows of each table, and the namespaces if there are some, as one of them."""
+    spaces = {name: dict(found) for name, found in spaces_of(source).items()}
+    found = {name: _rows(source[name].to_arrow()) for name in sorted(source.tables())}
+    return found | ({"(namespaces)": [repr(sorted(spaces.items()))]} if spaces else {})
+
+
+def spaces_of(source: st.Store | st.Snapshot) -> Mapping[str, Mapping[str, str]]:
+    """Return the properties of all namespaces, by name."""
+    if isinstance(source, LocalSnapshot):
+        return source.namespaces()
+    assert isinstance(source, st.Store)
+    with source.snapshot() as snapshot:
+        return spaces_of(snapshot)
 
 
 def table_answers(store: st.Store, name: str) -> Answers:

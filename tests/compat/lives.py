@@ -9,7 +9,11 @@ mid-optimize    killed with one task done: the record of a job, files that nobod
 tags-and-past   vacuumed: FLOOR, islands that tags keep, seqs that expired
 index           indexes, and rows that they do not cover yet
 lance-client    plain table versions that another Lance client committed, one hidden
+namespaces      created, dropped and overwritten, in a record and in the log; format 2
 """
+
+# pyright: reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
@@ -328,9 +332,30 @@ def lance_client(diary: Diary) -> None:
     diary.finish()
 
 
+def namespaces(diary: Diary) -> None:
+    db, ns = diary.db, SiltstoneNamespace(diary.db)
+    begin(diary)
+    diary.commit(
+        lambda: ns.create_namespace({"id": ["a"], "properties": {"owner": "Größe"}}),
+        lambda: ns.create_namespace({"id": ["a", "empty"]}),
+        lambda: db.create_table("a.b.t", SMALL, primary_key="id"),
+        lambda: ns.create_namespace({"id": ["gone"]}),
+    )
+    db.checkpoint()
+    diary.commit(
+        lambda: ns.drop_namespace({"id": ["gone"]}),
+        lambda: ns.create_namespace({"id": ["log"]}),
+        lambda: ns.create_namespace(
+            {"id": ["a", "empty"], "mode": "overwrite", "properties": {"k": "v"}}
+        ),
+        lambda: db["a.b.t"].upsert({"id": 1, "v": "in the log"}),
+    )
+    diary.finish()
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
-    lance_client,
+    lance_client, namespaces,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
 

@@ -1,4 +1,4 @@
-"""Format 1 of the manifest record is these bytes, for ever."""
+"""The manifest record is these bytes, for ever, in each of its formats."""
 
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from siltstone.formats.manifest import (
     Incarnation,
     KeyedStorage,
     Named,
+    NamespaceDefinition,
     Pin,
     Record,
     Schema,
@@ -84,3 +85,25 @@ def test_tags_for_a_time_are_written_as_they_always_were():
 
 def test_tags_for_a_time_that_were_ever_written_are_read():
     assert manifest.decode(GOLDEN_TAGS.read_bytes(), "golden") == RECORD_TAGS
+
+
+GOLDEN_NAMESPACES = Path(__file__).with_name("manifest_format_2_namespaces.json")
+SPACES = (
+    NamespaceDefinition("a", 3, (("owner", "Größe"),)),
+    NamespaceDefinition("a.b", 4, dropped=6),
+)
+RECORD_NAMESPACES = msgspec.structs.replace(
+    RECORD, catalog=Catalog().with_namespaces(SPACES), format=2
+)
+
+
+def test_namespaces_are_written_as_they_always_were():
+    assert manifest.encode(RECORD_NAMESPACES) == GOLDEN_NAMESPACES.read_bytes()
+
+
+def test_namespaces_that_were_ever_written_are_read():
+    assert manifest.decode(GOLDEN_NAMESPACES.read_bytes(), "golden") == RECORD_NAMESPACES
+
+
+def test_a_record_without_namespaces_has_no_word_of_them():
+    assert b"namespaces" not in manifest.encode(RECORD)

@@ -19,7 +19,7 @@ from siltstone.units import Seq
 from tests.compat.golden import FORMATS, tree, unpacked
 from tests.compat.lives import OPTIONS
 
-FORM = FORMATS[-1]
+FORM = FORMATS[0]
 options: Any = OPTIONS
 NEWER_RECORD = manifest.MANIFEST_FORMAT + 1
 

@@ -6,6 +6,10 @@ states: not before what was acknowledged, not behind what was begun. That one co
 guarantees 1 to 4: nothing lost, no hole, no half transaction, nothing invented, nothing twice.
 """
 
+# pyright: reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import contextlib
@@ -22,6 +26,7 @@ from siltstone.errors import (
     PoisonedError,
     SiltstoneError,
 )
+from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
@@ -72,6 +77,12 @@ def answer(source: LocalStore | Snapshot) -> Answer:
         rows = source[name].to_arrow()
         assert source[name].count() == rows.num_rows
         found[name] = (rows.schema.names, sorted(repr(row) for row in rows.to_pylist()))
+    with contextlib.ExitStack() as held:
+        at = held.enter_context(source.snapshot()) if isinstance(source, LocalStore) else source
+        assert isinstance(at, LocalSnapshot)
+        spaces = at.namespaces()
+        if spaces:
+            found["namespaces"] = spaces
     if isinstance(source, LocalStore):
         found["(tags)"] = source.tags()
         for name, versions in source.changes().items():

@@ -1,5 +1,9 @@
 """The lives of stores that are crashed and failed at every step: each names what it is about."""
 
+# pyright: reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import itertools
@@ -181,6 +185,26 @@ def _declared(tx: Transaction) -> None:
     tx.lance.definitions.declare_table("b")
 
 
+def namespace(name: str, **properties: str) -> Step:
+    return transaction(lambda tx: tx.lance.create_namespace(name, properties))
+
+
+def drop_namespace(name: str) -> Step:
+    return transaction(lambda tx: tx.lance.drop_namespace(name))
+
+
+def _space_with_table(tx: Transaction) -> None:
+    tx.lance.create_namespace("n", {"owner": "x"})
+    tx.create_table("n.t", KEYED, "id")
+    tx["n.t"].upsert({"id": 1, "v": "n"})
+
+
+def _space_gone(tx: Transaction) -> None:
+    tx.drop_table("n.t")
+    tx.lance.drop_namespace("n")
+    tx.lance.create_namespace("m", {})
+
+
 def versions(*values: int, hides: bool = False) -> Step:
     """Another Lance client stages a version of two tables each, and commits both at once."""
 
@@ -215,6 +239,24 @@ SCENARIOS: dict[str, Scenario] = {
             CLOSE,
             OPEN,
             versions(5),
+        ]
+    ),
+    "namespaces": Scenario(
+        [
+            OPEN,
+            create(),
+            namespace("a", owner="x"),  # publishes the format that it needs
+            namespace("a.b"),
+            CHECKPOINT,
+            transaction(_space_with_table),
+            drop_namespace("a.b"),
+            CLOSE,
+            OPEN,
+            upsert(1),
+            transaction(_space_gone),
+            CHECKPOINT,
+            VACUUM,
+            drop_namespace("a"),
         ]
     ),
     "a new store": Scenario([OPEN, create(), upsert(1)]),

@@ -1,5 +1,7 @@
 """The payload of a frame gives back the commits that went in; its bytes are format 1 for ever."""
 
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -16,6 +18,7 @@ GOLDEN = Path(__file__).parents[1] / "compat" / "group" / "v1.bin"
 GOLDEN_HOLD = GOLDEN.with_name("hold-1.bin")
 GOLDEN_KEEP = GOLDEN.with_name("keep-1.bin")
 GOLDEN_COMPACT = GOLDEN.with_name("compact-1.bin")
+GOLDEN_NAMESPACES = GOLDEN.with_name("namespaces-2.bin")
 PIN = Pin(7, "tables/t-1/base/_siltstone/x/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a")
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
 BATCH = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "Größe": pa.array(["a", None])})
@@ -78,6 +81,14 @@ def test_a_compaction_of_a_plain_table_is_written_and_read_for_ever() -> None:
     member = Member(1, 0, None, [group.Compact(4, 6, PIN)])
     assert joined(group.encode(3, 1_700_000_000_000_000, [member])) == GOLDEN_COMPACT.read_bytes()
     assert group.decode(GOLDEN_COMPACT.read_bytes())[0].members == [member]
+
+
+def test_namespaces_are_written_and_read_for_ever() -> None:
+    entries = [group.CreateNamespace("a.b", {"owner": "Größe"}), group.DropNamespace("a.b")]
+    member = Member(1, 0, None, entries)
+    written = joined(group.encode(3, 1_700_000_000_000_000, [member]))
+    assert written == GOLDEN_NAMESPACES.read_bytes()
+    assert group.decode(GOLDEN_NAMESPACES.read_bytes())[0].members == [member]
 
 
 def test_blobs_lie_at_multiples_of_8_and_a_batch_comes_back_from_one() -> None:

@@ -4,6 +4,8 @@ As it comes it looks for tables of the root as `t.lance`, for those of namespace
 told not to list directories, it looks in `__manifest` alone.
 """
 
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,7 +14,12 @@ from typing import Any
 import lance
 import lance.namespace
 import pytest
-from lance_namespace import DeclareTableRequest, DropTableRequest, ListTablesRequest
+from lance_namespace import (
+    DeclareTableRequest,
+    DropTableRequest,
+    ListNamespacesRequest,
+    ListTablesRequest,
+)
 
 import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
@@ -72,6 +79,26 @@ def test_it_lists_and_opens_tables_as_of_the_last_merge(tmp_path: Path) -> None:
         db.checkpoint()
         assert listed(root) == set()
         assert read(root, "db", "sales") == [0, 1, 2, 3, 4, 5]
+
+
+def test_it_lists_nested_and_empty_namespaces(tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    with st.connect(root, background=False, lance_directory=True) as db:
+        ns = SiltstoneNamespace(db)
+        for path in (["a"], ["a", "empty"]):
+            ns.create_namespace({"id": path})
+        made = {"namespace_client": ns, "table_id": ["a", "b", "t"]}
+        lance.write_dataset(rows(0, 3), mode="create", **made)
+        db.checkpoint()
+        strict = others(root, dir_listing_enabled="false")
+        inside = strict.list_namespaces(ListNamespacesRequest(id=["a"])).namespaces
+        assert sorted(inside) == ["b", "empty"]
+        assert listed(root, "a", "b") == {"t"}
+        assert read(root, "a", "b", "t") == [0, 1, 2]
+        ns.drop_namespace({"id": ["a"], "behavior": "cascade"})
+        db.checkpoint()
+        found = others(root, dir_listing_enabled="false")
+        assert found.list_namespaces(ListNamespacesRequest(id=[])).namespaces == []
 
 
 def test_a_writer_is_fenced(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The versions of a plain table begin with 1, which has the rows that the table began with."""
 
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -21,7 +21,7 @@ from siltstone.formats.manifest import FIRST_FORMAT, Catalog, Schema
 
 _TYPES: dict[str, int] = {}
 """The format that brought a kind of column type, by the first word of its stored form."""
-_ENTRIES: dict[type, int] = {}
+_ENTRIES: dict[type, int] = {group.CreateNamespace: 2, group.DropNamespace: 2}
 """The format that brought a kind of entry of the log."""
 
 
@@ -41,7 +41,8 @@ _SHAPES = (group.Create, group.Alter)
 def format_of_catalog(catalog: Catalog) -> int:
     """Return the format that a store must have for what a catalog defines, now and in its past."""
     shapes = (shaped.schema for table in catalog.tables for shaped in table.schemas)
-    return max(map(format_of_schema, shapes), default=FIRST_FORMAT)
+    spaces = _ENTRIES[group.CreateNamespace] if catalog.namespaces else FIRST_FORMAT
+    return max(spaces, max(map(format_of_schema, shapes), default=FIRST_FORMAT))
 
 
 @lru_cache(4096)

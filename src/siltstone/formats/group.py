@@ -25,6 +25,8 @@ An entry is a list that begins with its kind:
     13 hide     incarnation, first, end               stops listing plain versions [first, end)
     14 compact  incarnation, from version, pin        a plain table moves to other files with
                                                       the same rows
+    15 namespace       name, {property: value}        creates a namespace, without a table
+    16 drop namespace  name
 
 A further kind comes with a higher format of the record (`formats.features`).
 """
@@ -140,12 +142,24 @@ class Compact(msgspec.Struct, frozen=True, array_like=True, tag=14):
     pin: Pin
 
 
+class CreateNamespace(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    name: str
+    properties: dict[str, str]
+
+
+class DropNamespace(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    name: str
+
+
 Entry = (
     RowsEntry | Batch | Attach | Advance
     | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold | Keep
-    | Hide | Compact
+    | Hide | Compact | CreateNamespace | DropNamespace
 )  # fmt: skip
-DDL = (Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Hide, Advance, Compact)
+DDL = (
+    Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Hide, Advance, Compact,
+    CreateNamespace, DropNamespace,
+)  # fmt: skip
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -166,7 +180,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Head)
-_NEWEST = "compact (14)"
+_NEWEST = "drop namespace (16)"
 
 
 def encode(

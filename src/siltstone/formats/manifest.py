@@ -136,13 +136,44 @@ class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
     superseded: tuple[str, ...] = ()
 
 
+class NamespaceDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A namespace that was created at the seq `created`; its levels are separated by dots.
+
+    Other namespaces exist because a table is in them; they have no definition.
+    """
+
+    name: str
+    created: int
+    properties: tuple[tuple[str, str], ...] = ()
+    dropped: int | None = None
+
+    def is_alive(self, seq: int = 1 << 62) -> bool:
+        """Return whether it exists at `seq` (default: now)."""
+        return self.created <= seq and (self.dropped is None or self.dropped > seq)
+
+
 class Catalog(msgspec.Struct, frozen=True):
-    """All definitions from frames, as of one seq, and the next free ids."""
+    """All definitions from frames, as of one seq, and the next free ids.
+
+    A record with `created_namespaces` has format 2: without them an older siltstone would show
+    other results. The field is absent while there are none.
+    """
 
     tables: tuple[TableDefinition, ...] = ()
     tags: tuple[Tag, ...] = ()
     apps: tuple[TokenApp, ...] = ()
     next_id: int = 1
+    created_namespaces: tuple[NamespaceDefinition, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def namespaces(self) -> tuple[NamespaceDefinition, ...]:
+        """The namespaces that were created, with those that were dropped since."""
+        return self.created_namespaces or ()
+
+    def with_namespaces(self, namespaces: tuple[NamespaceDefinition, ...]) -> Catalog:
+        """Return the catalog with other namespaces."""
+        found = namespaces or msgspec.UNSET
+        return msgspec.structs.replace(self, created_namespaces=found)
 
 
 class KeyedStorage(msgspec.Struct, frozen=True):

@@ -115,15 +115,20 @@ def decode_type(stored: object) -> pa.DataType:
 
 def check_table_name(name: object) -> str:
     """Return `name` if it is valid for a table (a path of namespaces like `a/b` is not)."""
+    return check_name(name, "table")
+
+
+def check_name(name: object, what: str) -> str:
+    """Return `name` if it is valid for a table or a namespace, which `what` says."""
     if not isinstance(name, str) or not name:
-        raise RequestError(f"a table name must be a non-empty string; got {name!r}")
+        raise RequestError(f"a {what} name must be a non-empty string; got {name!r}")
     if len(name) > NAME_CHARACTERS_MAX:
         raise RequestError(
-            f"table name of {len(name)} characters; at most {NAME_CHARACTERS_MAX} are allowed"
+            f"{what} name of {len(name)} characters; at most {NAME_CHARACTERS_MAX} are allowed"
         )
     if not _TABLE_NAME.fullmatch(name):
         raise RequestError(
-            f"table name {name!r}: letters, digits, '_', '-' and '.' only, not starting with"
+            f"{what} name {name!r}: letters, digits, '_', '-' and '.' only, not starting with"
             " '.' or '_'"
         )
     return name

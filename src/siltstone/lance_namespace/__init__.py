@@ -2,7 +2,7 @@
 
     client     the classes that pylance and LanceDB take; alone imports `lance_namespace`
     catalog    one entry for all operations, by name, over plain values
-      namespaces, tables, versions, batches    the operations, by what they are about
+      namespaces, tables, versions    the operations, by what they are about
       requests    what a request's members mean
     scopes     where operations go: the newest seq, a transaction, a snapshot
     statements    what such a client does in a transaction: its versions are imported

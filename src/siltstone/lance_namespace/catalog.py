@@ -11,7 +11,7 @@ merge. The operations on many versions or tables, all or none, are here.
 from __future__ import annotations
 
 from siltstone.errors import RequestError
-from siltstone.lance_namespace import requests, tables, versions
+from siltstone.lance_namespace import namespaces, requests, tables, versions
 from siltstone.lance_namespace.errors import UnsupportedOperationError
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by
@@ -71,16 +71,21 @@ _STATEMENTS = {
     "deregister_table": tables.drop,
 }
 _READS = (
-    *(tables.list_namespaces, tables.describe_namespace, tables.namespace_exists),
-    *(tables.create_namespace, tables.drop_namespace),  # they change nothing
+    *(namespaces.list_namespaces, namespaces.describe_namespace, namespaces.namespace_exists),
     *(tables.list_tables, tables.list_all_tables, tables.describe_table, tables.table_exists),
     *(tables.list_table_branches, versions.list_table_versions, versions.describe_table_version),
 )
 _WRITES = (
+    *(namespaces.create_namespace, namespaces.drop_namespace),
     *(tables.declare_table, tables.drop_table, tables.rename_table, versions.create_table_version),
     *(batch_create_table_versions, batch_delete_table_versions, batch_commit_tables),
 )
 OPERATIONS = {each.__name__: each for each in (*_READS, *_WRITES)}
+REFUSED = {
+    "register_table": "a table lies in the store's directory, and none of elsewhere is registered:"
+    " create a table, and write the rows into it"
+}
+"""The operations of the specification that are refused in words of their own."""
 WRITES = frozenset(each.__name__ for each in _WRITES)
 
 
@@ -97,6 +102,8 @@ class LanceCatalog:
             UnsupportedOperationError: There is no such operation.
             SiltstoneError: Any other of `siltstone.errors` or of `errors` here.
         """
+        if operation in REFUSED:
+            raise UnsupportedOperationError(f"{operation} is not offered: {REFUSED[operation]}")
         if operation not in OPERATIONS:
             raise UnsupportedOperationError(f"there is no operation {operation!r:.80}")
         return OPERATIONS[operation](self._scope, request)

@@ -27,7 +27,7 @@ import pyarrow as pa
 from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.lance_namespace import store_scopes as scopes
-from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
+from siltstone.lance_namespace.catalog import OPERATIONS, REFUSED, LanceCatalog
 from siltstone.lance_namespace.errors import code_of
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
@@ -126,7 +126,7 @@ def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]
     return method
 
 
-for _name, _operation in ({name: name for name in OPERATIONS} | _OTHER_NAMES).items():
+for _name, _operation in ({name: name for name in (*OPERATIONS, *REFUSED)} | _OTHER_NAMES).items():
     setattr(_ScopedNamespace, _name, _method(_name, _operation))
 
 

@@ -2,7 +2,7 @@
 
     table `t`       object `t`, at tables/t-1/base (as of the last merge), or tables/t-1 (plain);
                     and `t.lance`, as that namespace looks for tables of the root there
-    table `db.t`    object `db$t` in the namespace `db`
+    table `a.b.t`   object `a$b$t` in the namespace `a$b`
 
 The owner rewrites them when a record lists other tables, and `t.lance` when its table has another
 version. A crash leaves the older list, or unused files. They change no result of the store, and
@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import namespaces as spaces
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Record
 from siltstone.storage.tables.tables import Listed, ShownTable, Tables
@@ -38,11 +39,11 @@ class Directory:
             placed = sorted(_placed(record), key=lambda table: table.name)
             for table in placed:
                 self._tables.names.show(table.pin.folder, [table.pin])
-            listed = tuple(_listed(placed))
+            listed = tuple(_listed(placed, record))
             if listed != self._listed:
                 self._tables.clients.write_directory(listed)
                 self._listed = listed
-            roots = tuple(table for table in placed if not _space(table.name))
+            roots = tuple(table for table in placed if not spaces.above(table.name))
             if roots != self._roots:
                 self._tables.clients.write_root_tables(roots)
                 self._roots = roots
@@ -65,21 +66,15 @@ def _placed(record: Record) -> Iterator[ShownTable]:
             yield ShownTable(name, version.pin)
 
 
-def _listed(placed: Sequence[ShownTable]) -> Iterator[Listed]:
-    spaces: set[str] = set()
+def _listed(placed: Sequence[ShownTable], record: Record) -> Iterator[Listed]:
+    """Yield the tables, each namespace before what is in it."""
+    created = [space.name for space in record.catalog.namespaces if space.is_alive()]
+    implied = spaces.implied((*created, *(table.name for table in placed)))
+    for name in sorted({*created, *implied}):
+        yield Listed(_object(name), "namespace", None)
     for table in placed:
-        name, folder = table.name, table.pin.folder
-        space = _space(name)
-        if not space:
-            yield Listed(name, "table", folder)
-            continue
-        if space not in spaces:
-            spaces.add(space)
-            yield Listed(space, "namespace", None)
-        yield Listed(f"{space}${name[len(space) + 1 :]}", "table", folder)
+        yield Listed(_object(table.name), "table", table.pin.folder)
 
 
-def _space(name: str) -> str:
-    """Return the namespace that a table is in; "" is the root."""
-    space, _, short = name.partition(".")
-    return space if short else ""
+def _object(name: str) -> str:
+    return "$".join(spaces.levels_of(name))

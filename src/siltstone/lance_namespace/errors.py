@@ -12,15 +12,15 @@ class UnsupportedOperationError(errors.RequestError):
 
 
 class NamespaceNotFoundError(errors.RequestError):
-    """There is no such namespace: it would have a table."""
+    """There is no such namespace: it was not created, or was dropped, and no table is in it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"there is no namespace {name!r}; a namespace exists while it has a table")
+        super().__init__(f"there is no namespace {name!r}; create it, or a table in it")
 
 
 class NamespaceExistsError(errors.RequestError):
-    """The namespace has a table, or is the root."""
+    """The namespace was created, or has something in it, or is the root."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -28,11 +28,14 @@ class NamespaceExistsError(errors.RequestError):
 
 
 class NamespaceNotEmptyError(errors.RequestError):
-    """The namespace has a table."""
+    """The namespace has a table or a namespace in it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"the namespace {name!r} is not empty; drop its tables instead")
+        super().__init__(
+            f"the namespace {name!r} is not empty; drop what is in it, or drop it with the behavior"
+            " 'cascade'"
+        )
 
 
 class VersionNotFoundError(errors.RequestError):

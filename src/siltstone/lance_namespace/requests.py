@@ -1,7 +1,7 @@
 """Requests: what the members of a request to the Lance catalog mean, checked.
 
-A table `t` in the namespace `db` is the table `db.t` of the store, and has the id `["db", "t"]`.
-There is the root namespace, and one level below it.
+A table `t` in the namespace `a.b` is the table `a.b.t` of the store, and has the id
+`["a", "b", "t"]`. An id of one word is the whole name of a table, whatever namespace it is in.
 
 All functions raise RequestError for a member that is not allowed. A member of a type that JSON has
 and the specification does not expect may raise TypeError, AttributeError or KeyError.
@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from siltstone.engine.catalog import namespaces as spaces
 from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.lance_namespace.errors import NamespaceNotFoundError, UnsupportedOperationError
+from siltstone.lance_namespace.errors import UnsupportedOperationError
 
 OPERATIONS_MAX = 1_000
 PAGE_MAX = 10_000
@@ -23,15 +24,8 @@ Answer = dict[str, Any]
 
 
 def namespace_of(request: Request) -> str:
-    """Return the namespace that a request is about; "" is the root.
-
-    Raises:
-        NamespaceNotFoundError: Its id has more than one level.
-    """
-    ids = [_word(part) for part in request.get("id") or []]
-    if len(ids) > 1:
-        raise NamespaceNotFoundError("$".join(ids))
-    return ids[0] if ids else ""
+    """Return the name of the namespace that a request is about; "" is the root."""
+    return ".".join(_levels(request.get("id") or []))
 
 
 def table_of(request: Request) -> str:
@@ -47,18 +41,41 @@ def name_of(ids: Sequence[object]) -> str:
     """Return the store's name of the table with an id.
 
     Raises:
-        TableNotFoundError: No table can have such an id.
+        TableNotFoundError: It is the id of the root.
     """
+    if not ids:
+        raise TableNotFoundError("$")
+    return _word(ids[0]) if len(ids) == 1 else ".".join(_levels(ids))
+
+
+def _levels(ids: Sequence[object]) -> list[str]:
+    """Return the levels of an id; one with a dot in it would be two levels of the store."""
     words = [_word(part) for part in ids]
-    if not 0 < len(words) <= 2 or (len(words) == 2 and "." in words[0]):
-        raise TableNotFoundError("$".join(words))
-    return ".".join(words)
+    dotted = next((word for word in words if "." in word), None)
+    if dotted is not None:
+        raise RequestError(
+            f"a level of an id may have no '.', which separates levels; got {dotted!r} in {words}"
+        )
+    return words
 
 
 def ids_of(name: str) -> list[str]:
-    """Return the id of a table: its namespace, if it is not in the root, and its short name."""
-    head, dot, tail = name.partition(".")
-    return [head, tail] if dot and head and tail else [name]
+    """Return the id of a table or a namespace: its levels."""
+    return spaces.levels_of(name)
+
+
+def spaces_of(name: str) -> list[str]:
+    """Return the names of the namespaces that a table or a namespace is in."""
+    return spaces.above(name)
+
+
+def choice_of(request: Request, member: str, choices: Sequence[str]) -> str:
+    """Return which of the choices a member is, in lower case without "_"; by default the first."""
+    found = request.get(member)
+    word = choices[0] if found is None else str(found).replace("_", "").lower()
+    if word not in choices:
+        raise RequestError(f"{member} must be one of {(*choices,)}; got {found!r:.80}")
+    return word
 
 
 def renamed(name: str, request: Request) -> str:

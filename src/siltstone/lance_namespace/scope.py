@@ -6,6 +6,7 @@ server has one of its own, which goes where the headers of a request say.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +22,8 @@ class LanceReads(Protocol):
     """What answers about tables: a snapshot, or a transaction with its own statements."""
 
     def tables(self) -> list[str]: ...
+
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]: ...
 
     def versions(self, name: str, /) -> TableVersions: ...
 

@@ -6,7 +6,7 @@ Lock: one for each transaction, over a statement.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +58,9 @@ class ShownTables:
 
     def tables(self) -> list[str]:
         return self._reads.tables()
+
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        return self._reads.namespaces()
 
     def versions(self, name: str, /) -> TableVersions:
         seen = self._reads.versions(name)

@@ -1,13 +1,10 @@
-"""Tables: the operations of the Lance catalog on tables, and on namespaces.
-
-Each function with a scope and a request answers the operation of its name. The namespaces that
-exist have a table.
-"""
+"""Tables: the operations of the Lance catalog on tables, by their names."""
 
 from __future__ import annotations
 
 from siltstone.errors import RequestError
-from siltstone.lance_namespace import errors, requests
+from siltstone.lance_namespace import requests
+from siltstone.lance_namespace.namespaces import require_namespace
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by, known
 from siltstone.lance_namespace.table_versions import TableVersions
@@ -15,87 +12,24 @@ from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import listed
 
 
-def list_namespaces(scope: Scope, request: Request) -> Answer:
-    """List the namespaces below the root; there are none below those."""
-    if requests.namespace_of(request):
-        describe_namespace(scope, request)
-        return {"namespaces": []}
-    with scope.reading() as db:
-        found = {ids[0] for ids in map(requests.ids_of, db.tables()) if len(ids) > 1}
-    return requests.page(sorted(found), request, "namespaces")
-
-
-def describe_namespace(scope: Scope, request: Request) -> Answer:
-    """Return the properties of a namespace: it has none.
-
-    Raises:
-        NamespaceNotFoundError: It is not the root, and has no table.
-    """
-    name = requests.namespace_of(request)
-    with scope.reading() as db:
-        if name and not any(table.startswith(f"{name}.") for table in db.tables()):
-            raise errors.NamespaceNotFoundError(name)
-    return {"properties": {}}
-
-
-def namespace_exists(scope: Scope, request: Request) -> Answer:
-    """Raise errors.NamespaceNotFoundError unless the namespace exists."""
-    describe_namespace(scope, request)
-    return {}
-
-
-def create_namespace(scope: Scope, request: Request) -> Answer:
-    """Answer for a namespace that exists, in the mode "exist_ok"; refuse to create one.
-
-    Raises:
-        NamespaceExistsError: It exists, and another mode is asked for.
-        UnsupportedOperationError: It does not exist.
-    """
-    name, mode = requests.namespace_of(request), str(request.get("mode") or "create")
-    try:
-        describe_namespace(scope, request)
-    except errors.NamespaceNotFoundError:
-        reason = f"the namespace {name!r} comes with its first table: create the table in it"
-        raise errors.UnsupportedOperationError(reason) from None
-    if mode.replace("_", "").lower() != "existok":
-        raise errors.NamespaceExistsError(name or "$")
-    return {"properties": {}}
-
-
-def drop_namespace(scope: Scope, request: Request) -> Answer:
-    """Refuse to drop a namespace: it exists while it has a table.
-
-    Raises:
-        NamespaceNotFoundError, NamespaceNotEmptyError, RequestError: Always one of them; the last
-            for the root.
-    """
-    describe_namespace(scope, request)
-    name = requests.namespace_of(request)
-    if not name:
-        raise RequestError("the root namespace cannot be dropped")
-    raise errors.NamespaceNotEmptyError(name)
-
-
 def list_tables(scope: Scope, request: Request) -> Answer:
     """List the tables of a namespace, by their short names.
 
     Raises:
-        NamespaceNotFoundError: It is not the root, and has no such table.
+        NamespaceNotFoundError: There is no such namespace.
     """
     path = requests.namespace_of(request)
+    require_namespace(scope, path)
     with scope.reading() as db:
         names = db.tables()
         if not request.get("include_declared", True):
             names = [name for name in names if len(db.versions(name).schema)]
-    if path and not any(name.startswith(f"{path}.") for name in names):
-        raise errors.NamespaceNotFoundError(path)
-    above = [path] if path else []
-    inside = [ids[-1] for ids in map(requests.ids_of, names) if ids[:-1] == above]
+    inside = [ids[-1] for ids in map(requests.ids_of, names) if ".".join(ids[:-1]) == path]
     return requests.page(sorted(inside), request, "tables")
 
 
 def list_all_tables(scope: Scope, request: Request) -> Answer:
-    """List all tables by their full names, `db$t`."""
+    """List all tables by their full names, `a$b$t`."""
     with scope.reading() as db:
         names = sorted("$".join(requests.ids_of(name)) for name in db.tables())
     return requests.page(names, request, "tables")

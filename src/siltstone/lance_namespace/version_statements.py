@@ -7,12 +7,14 @@ They see a plain table with the versions that this transaction made of it, a key
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
+from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.write.definition_statements import DefiningTransaction
@@ -22,6 +24,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import table_versions
+from siltstone.lance_namespace.errors import NamespaceNotEmptyError
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
 from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
@@ -41,6 +44,34 @@ class VersionStatements:
     def definitions(self) -> DefiningTransaction:
         """What creates, renames and drops tables."""
         return self.tx
+
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the properties of all namespaces by name, own changes included."""
+        return spaces.properties_of(self.tx.catalog)
+
+    def has_created(self, name: str) -> bool:
+        """Return whether a namespace was created, and does not only exist by what is in it."""
+        return spaces.created(self.tx.catalog, name) is not None
+
+    def create_namespace(self, name: str, properties: Mapping[str, str]) -> None:
+        """Create a namespace that was not created yet; it may have tables.
+
+        Raises:
+            RequestError: The name or the properties are not allowed.
+        """
+        self.tx.require_open()
+        self.tx.change(spaces.create(name, properties))
+
+    def drop_namespace(self, name: str) -> None:
+        """Drop a namespace.
+
+        Raises:
+            NamespaceNotEmptyError: A table or a namespace is in it.
+        """
+        self.tx.require_open()
+        if spaces.contents(self.tx.catalog, name):
+            raise NamespaceNotEmptyError(name)
+        self.tx.change(group.DropNamespace(name))
 
     def versions(self, name: str) -> TableVersions:
         """Return a table as other Lance clients see it in this transaction.

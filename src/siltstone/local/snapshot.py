@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Columns, Condition, SnapshotTable
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
@@ -92,6 +93,10 @@ class LocalSnapshot(Snapshot):
 
     def __getitem__(self, name: str) -> LocalSnapshotTable:
         return LocalSnapshotTable(self, catalogs.find(self._open().view.catalog, name, self.seq))
+
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the properties of all namespaces at this seq, by name."""
+        return spaces.properties_of(self._open().view.catalog, self.seq)
 
     def versions(self, table: str) -> TableVersions:
         """Return a table as other Lance clients see it at this seq: a keyed one as last merged.

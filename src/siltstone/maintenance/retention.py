@@ -25,6 +25,7 @@ from siltstone.formats.manifest import (
     Catalog,
     Incarnation,
     Named,
+    NamespaceDefinition,
     Record,
     Shaped,
     TableDefinition,
@@ -170,11 +171,12 @@ def _trimmed_catalog(catalog: Catalog, needs: Needs) -> Catalog:
         for table in catalog.tables
         if needs.has(table.created, _end(table))
     )
-    return msgspec.structs.replace(catalog, tables=tables)
+    kept = (space for space in catalog.namespaces if needs.has(space.created, _end(space)))
+    return msgspec.structs.replace(catalog, tables=tables).with_namespaces(tuple(kept))
 
 
-def _end(table: TableDefinition) -> int:
-    return FOREVER if table.dropped is None else table.dropped
+def _end(definition: TableDefinition | NamespaceDefinition) -> int:
+    return FOREVER if definition.dropped is None else definition.dropped
 
 
 def _trimmed_table(table: TableDefinition, needs: Needs) -> TableDefinition:
@@ -220,9 +222,15 @@ def carried(catalog: Catalog, record: Record) -> Catalog:
         for table in catalog.tables
         if table.id in known or table.created > upto
     )
-    if tables == catalog.tables:
+    listed = {(space.name, space.created) for space in record.catalog.namespaces}
+    spaces = tuple(
+        space
+        for space in catalog.namespaces
+        if (space.name, space.created) in listed or space.created > upto
+    )
+    if (tables, spaces) == (catalog.tables, catalog.namespaces):
         return catalog
-    return msgspec.structs.replace(catalog, tables=tables)
+    return msgspec.structs.replace(catalog, tables=tables).with_namespaces(spaces)
 
 
 def _carried_table(table: TableDefinition, known: TableDefinition, upto: int) -> TableDefinition:

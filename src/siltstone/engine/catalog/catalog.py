@@ -1,4 +1,4 @@
-"""Catalog: the definitions of frames (tables, tags, token apps), as an immutable value.
+"""Catalog: the definitions of frames (tables, namespaces, tags, token apps), an immutable value.
 
 Every change is `apply(catalog, entry, seq)`: the leader calls it after the log has the frame, and
 recovery calls it with the same entries in the same order, so both get the same value. A table keeps
@@ -22,6 +22,7 @@ from siltstone.formats.manifest import (
     Catalog,
     Incarnation,
     Named,
+    NamespaceDefinition,
     Schema,
     Shaped,
     TableDefinition,
@@ -360,6 +361,25 @@ def _claim(catalog: Catalog, entry: group.Claim | group.Hold, _seq: int, _time: 
     return _with_app(catalog, changed)
 
 
+def _create_namespace(
+    catalog: Catalog, entry: group.CreateNamespace, seq: int, _time: int
+) -> Catalog:
+    added = NamespaceDefinition(entry.name, seq, tuple(sorted(entry.properties.items())))
+    return catalog.with_namespaces((*catalog.namespaces, added))
+
+
+def _drop_namespace(catalog: Catalog, entry: group.DropNamespace, seq: int, _time: int) -> Catalog:
+    changed = (
+        msgspec.structs.replace(space, dropped=seq)
+        if space.name == entry.name and space.is_alive()
+        else space
+        for space in catalog.namespaces
+    )
+    # One that was created and dropped by the same commit never existed.
+    kept = (space for space in changed if space.dropped != space.created)
+    return catalog.with_namespaces(tuple(kept))
+
+
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Create: _create,
     group.Drop: _drop,
@@ -373,4 +393,6 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Keep: _tag,
     group.Hide: _hide,
     group.Compact: _advance,
+    group.CreateNamespace: _create_namespace,
+    group.DropNamespace: _drop_namespace,
 }  # type: ignore[dict-item]

@@ -2,7 +2,7 @@
 
     token      seen before: the old receipt; lower than the last: refused; claimed by others: fenced
     catalog    tables still exist, the same incarnation, a schema that still fits; names free;
-               expired tags unchanged
+               expired tags unchanged; namespaces as they were, if tables come or they go
     versions   a plain table is still at the version on which the new one was staged
     rows       first committer wins (`recent_writes`), against earlier members of the group too
     reads      serializable only: no commit since wrote rows that were read
@@ -13,6 +13,7 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import namespaces
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
 from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, WriteSet
@@ -79,6 +80,7 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
             _check_version(part, catalog)
             catalog = catalogs.apply(catalog, part.entry, seq, 0)
     if write_set.read_seq is not None:
+        _check_namespaces(write_set, write_set.read_seq, before)
         _check_rows(write_set, write_set.read_seq, recent, catalog)
         _check_anew(write_set, write_set.read_seq, before)
     if write_set.reads is not None:
@@ -183,6 +185,17 @@ def _check_room(app: TokenApp, catalog: Catalog) -> None:
 def _check_free(name: str, catalog: Catalog) -> None:
     if name in catalogs.names(catalog):
         raise TableExistsError(name)
+
+
+def _check_namespaces(write_set: WriteSet, read_seq: int, before: Catalog) -> None:
+    """First committer wins between what creates or drops a namespace, and what comes into it."""
+    for entry in write_set.changes:
+        found = namespaces.collision(entry, before, read_seq)
+        if found is not None:
+            written_seq = max(namespaces.changed_at(before, found), read_seq + 1)
+            raise ConflictError(found, "*", read_seq, written_seq)
+        if isinstance(entry, group.CreateNamespace):
+            namespaces.refuse_many(before, entry.name)
 
 
 def _check_version(part: AdvancePart, catalog: Catalog) -> None:

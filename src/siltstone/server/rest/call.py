@@ -4,8 +4,8 @@
     x-siltstone-snapshot: seq:42 | record:7 | at:... | tag:...     reads as of then
     x-siltstone-token: <app>/<batch>                    a statement is applied once, however often
 
-An id is a list of names, joined by a delimiter. A table `t` in the namespace `db` is the table
-`db.t`: there is the root, and one level below it.
+An id is a list of names, joined by a delimiter. A table `t` in the namespace `a.b` is the table
+`a.b.t` of the store; an id of one name is the whole name of a table, whatever namespace it is in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from siltstone.server.rest.refusals import Code, Refused, invalid
+from siltstone.server.rest.refusals import invalid
 from siltstone.server.rest.tokens import Principal
 
 DATABASE_HEADER = "x-lancedb-database"
@@ -139,13 +139,14 @@ class RestCall(Generic[Asked]):
         """The name of the table that the call is about; `id` in the body says the same.
 
         Raises:
-            Refused: It lies in a namespace that is not there, or the body names another one.
+            Refused: No table can have the id, or the body names another one.
         """
         parts = self.named(getattr(self.asked, "id", None))
         if not parts:
             raise invalid("the id names the root, which is no table")
-        if len(parts) > 2 or (len(parts) == 2 and "." in parts[0]):
-            raise Refused(Code.TABLE_NOT_FOUND, DELIMITER.join(parts)[:200])
+        if len(parts) > 1 and any("." in part for part in parts):
+            text = self.path["id"]
+            raise invalid(f"a level of an id may have no '.', which separates levels: {text[:200]}")
         return ".".join(parts)
 
     def named(self, given: object = None) -> Sequence[str]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args, get_type_hints
 
+from siltstone.lance_namespace.catalog import REFUSED
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import ARROW, NOTHING, Handler, Role, Route
@@ -144,10 +145,10 @@ def _of_catalog(spaces: NamespaceRoutes) -> Iterable[Route]:
     yield managed(f"{space}/table/list", _READ, "list_tables", None, bodies.TablesAnswer, **pages)
     found = bodies.NamespaceRequest, bodies.NamespaceAnswer
     yield managed(f"{space}/describe", _READ, "describe_namespace", *found)
-    found = bodies.NamespaceRequest, bodies.NoMembers
-    yield managed(f"{space}/drop", _ADMIN, "drop_namespace", *found)
+    found = bodies.DropNamespaceRequest, bodies.NamespaceAnswer
+    yield managed(f"{space}/drop", _WRITE, "drop_namespace", *found)
     found = bodies.CreateNamespaceRequest, bodies.NamespaceAnswer
-    yield managed(f"{space}/create", _ADMIN, "create_namespace", *found)
+    yield managed(f"{space}/create", _WRITE, "create_namespace", *found)
     named = bodies.TableRequest
     yield managed("table/{id}/declare", _WRITE, "declare_table", named, bodies.DeclareAnswer)
     yield managed("table/{id}/deregister", _WRITE, "drop_table", named, bodies.DropTableAnswer)
@@ -177,7 +178,7 @@ _VIEWS = (
     "functions and views of LanceDB's own engine are not offered: run the query, write its rows"
 )
 NOT_OFFERED = {
-    "/v1/table/{id}/register": "a table lies in the store's directory: write the rows into one",
+    "/v1/table/{id}/register": REFUSED["register_table"],
     "/v1/table/{id}/schema_metadata/update": _METADATA,
     "/v1/table/{id}/update_field_metadata": _METADATA,
     "/v1/table/{id}/backfill_column": _VIEWS,

@@ -114,8 +114,14 @@ class CreateNamespaceRequest(NamespaceRequest):
     properties: dict[str, str] | None = None
 
 
+class DropNamespaceRequest(NamespaceRequest):
+    mode: str | None = None
+    behavior: str | None = None
+
+
 class NamespaceAnswer(AnswerBody):
     properties: dict[str, str]
+    transaction_id: str | list[str] | None = None
 
 
 class NamespacesAnswer(PageAnswer):

@@ -140,7 +140,7 @@ class TableRoutes:
         name = call.table
         location = self.location(name)
         _, seq = self._scope.write(call, lambda tx: tx.drop_table(name), None)
-        return Reply(bodies.DropTableAnswer([name], location), seq)
+        return Reply(bodies.DropTableAnswer(list(call.named()), location), seq)
 
     def rename(self, call: RestCall[bodies.RenameTableRequest]) -> Reply[bodies.NoMembers]:
         """Rename a table."""
