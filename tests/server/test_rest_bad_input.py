@@ -9,6 +9,7 @@ import pytest
 
 import siltstone as st
 from siltstone.server.rest.server import RestServer
+from siltstone.server.rest.wire import VERSIONS
 from tests.server.rest import Rest, rest_of, stream_of
 
 Served = tuple[st.Store, RestServer, Rest]
@@ -126,7 +127,7 @@ def test_a_body_that_is_no_object_of_json_is_refused(served: Served, body: bytes
 
 def test_a_body_that_is_null_is_refused_by_every_route_that_takes_json(served: Served) -> None:
     _, service, rest = served
-    asked = [route for route in service.routes if route.takes == "json"]
+    asked = [r for r in service.routes if r.takes == "json" and r.path != VERSIONS]
     assert len(asked) > 50
     for route in asked:
         path = route.path.replace("{id}", "t").replace("{name}", "i")

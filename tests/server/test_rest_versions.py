@@ -43,6 +43,14 @@ def test_a_table_created_with_rows_has_them_in_version_1(served: Served) -> None
     assert (counted(rest, "filled", 1), counted(rest, "filled", 2)) == (3, 6)
 
 
+def test_a_list_of_versions_takes_the_null_that_lance_sends(served: Served) -> None:
+    _, _, rest = served
+    assert rest.post("/v1/table/nulled/create", ROWS).status == 200
+    found = rest.post("/v1/table/nulled/version/list?descending=true", "null").json["versions"]
+    assert [version["version"] for version in found] == [1]
+    assert rest.post("/v1/table/nulled/version/describe", "null").code == (400, 13)
+
+
 def test_a_table_created_without_rows_has_an_empty_version_1(served: Served) -> None:
     _, _, rest = served
     assert rest.post("/v1/table/empty/create", ROWS.slice(0, 0)).json["version"] == 1
