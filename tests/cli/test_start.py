@@ -78,14 +78,16 @@ def test_a_wrong_command_line_exits_with_2(
     assert "Usage:" in err
 
 
-def test_a_merge_does_without_pandas(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["merge"], ["optimize"], ["get", "t", "1"], ["log"]], ids=" ".join
+)
+def test_a_command_does_without_pandas(tmp_path: Path, arguments: list[str]) -> None:
     """Arrow imports it with its first array wherever it is installed: more than a second."""
     with siltstone.connect(tmp_path / "db") as db:
         db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
-    for arguments in (["merge"], ["optimize"]):
-        command = [sys.executable, "-X", "importtime", "-m", "siltstone", *arguments]
-        command += ["--db", tmp_path / "db"]
-        done = subprocess.run(command, capture_output=True, check=True, env=with_pandas())
-        imported = [line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()]
-        assert b"pyarrow" in imported
-        assert b"pandas.core" not in imported  # "pandas" alone is the try
+    command = [sys.executable, "-X", "importtime", "-m", "siltstone", *arguments]
+    command += ["--db", str(tmp_path / "db")]
+    done = subprocess.run(command, capture_output=True, check=True, env=with_pandas())
+    imported = [line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()]
+    assert b"pyarrow" in imported
+    assert b"pandas.core" not in imported  # "pandas" alone is the try
