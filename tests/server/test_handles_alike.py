@@ -143,3 +143,56 @@ def test_polars_and_pandas_make_frames_of_a_result(db: st.Store) -> None:
     assert isinstance(frame, pl.DataFrame)
     assert frame.equals(found.pl())
     assert isinstance(found.df(), pd.DataFrame)
+
+
+FRAMES = {
+    "pandas": lambda: pd.DataFrame({"id": [1, 2, 99]}),
+    "polars": lambda: pl.DataFrame({"id": [1, 2, 99], "name": ["a", "b", "c"]}),
+    "arrow": lambda: pa.table({"id": [1, 2, 99]}),
+    "a reader": lambda: pa.table({"id": [1, 2, 99]}).to_reader(),
+}
+JOIN = "select count(*) from orders join df using (id)"
+
+
+@pytest.mark.parametrize("made", FRAMES)
+def test_a_statement_sees_the_frames_of_its_caller_or_says_why_not(db: st.Store, made: str) -> None:
+    df = FRAMES[made]()
+    with db.snapshot() as past:
+        for each in (db, past):
+            if isinstance(db, JoinedStore):
+                with pytest.raises(st.RequestError, match="'df' is a variable of this process"):
+                    each.sql(JOIN)
+            else:
+                assert each.sql(JOIN).fetchone() == (2,)
+                df = FRAMES[made]()  # a reader is read once
+    del df
+
+
+def test_a_table_comes_before_a_variable_of_its_name(db: st.Store) -> None:
+    orders = pa.table({"id": [1]})
+    assert db.sql("select count(*) from Orders").fetchone() == (12,)
+    assert orders.num_rows == 1
+
+
+def test_a_variable_that_has_no_rows_is_no_table(db: st.Store) -> None:
+    names = ["a"]
+    with pytest.raises(st.RequestError, match="names"):
+        db.sql("select * from names")
+    assert names
+
+
+def test_a_statement_does_not_see_the_frames_of_who_called_its_caller(db: st.Store) -> None:
+    df = pa.table({"id": [1]})
+
+    def inner() -> None:
+        db.sql("select * from df")
+
+    with pytest.raises(st.TableNotFoundError, match="there is no table 'df'"):
+        inner()
+    assert df.num_rows == 1
+
+
+def test_a_statement_names_no_file_and_no_variable_of_the_server(db: st.Store) -> None:
+    for name in ("'orders.parquet'", "self", "request", "'/etc/passwd'"):
+        with pytest.raises(st.RequestError):
+            db.sql(f"select * from {name}")

@@ -73,8 +73,11 @@ class Snapshot(NamedTables):
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query with DuckDB over the tables of this snapshot; it ends with the snapshot.
 
+        It sees the variables of its caller, as `Store.sql` does.
+
         Raises:
-            RequestError, LimitError, BusyError, UnavailableError: As `Store.sql`.
+            TableNotFoundError, RequestError, LimitError, BusyError, UnavailableError: As
+                `Store.sql`.
         """
 
     @abstractmethod

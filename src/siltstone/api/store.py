@@ -161,8 +161,13 @@ class Store(TableDefinitions[Table, results.Receipt]):
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         """Run a query with DuckDB over one fresh snapshot; the result is held in memory.
 
+        In the owner's process, and in a reader's, it also sees the caller's variables that have
+        rows (frames of pandas and Polars, Arrow data); a table of the same name comes first.
+
         Raises:
-            RequestError: DuckDB refuses it, it is not one query, or it took too long.
+            TableNotFoundError: Neither a table nor such a variable has a name.
+            RequestError: DuckDB refuses it, it is not one query, or it took too long. Or it names a
+                variable, and another process runs it.
             LimitError: It needs more than `sql_memory_bytes_max` and `sql_temp_bytes_max`.
             BusyError: A server runs as many queries as it may, and as many wait.
             UnavailableError: DuckDB is not installed.

@@ -400,17 +400,31 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
 
     @abstractmethod
     def create_table(
-        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+        self,
+        name: str,
+        schema: object = None,
+        primary_key: str | Sequence[str] = (),
+        *,
+        data: object = None,
+        exist_ok: bool = False,
     ) -> Handle:
-        """Create a table; without `primary_key` a plain one.
+        """Create a table, and fill it, in one step; without `primary_key` a plain one.
 
         Args:
             name: 1-128 letters, digits, `_`, `-`, `.`; not starting with `.` or `_`.
-            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...).
+            schema: A pyarrow schema, or a dict of name to type ("int64", "string", ...). By default
+                that of `data`.
             primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
+            data: The first rows, as for `insert`. Those of a table with a key are held in memory
+                until the commit.
+            exist_ok: Return a table that has the name already, and change nothing: not a row of
+                `data` is written. A schema and a key that are given must be the table's.
 
         Raises:
             TableExistsError, RequestError: The name is taken or not allowed; a bad schema or key.
+            SchemaMismatchError: The rows do not fit, or `data` has no schema. With `exist_ok`: the
+                table lacks a column, or has it with another type, or has another key.
+            DuplicateKeyError: A key appears twice in `data`.
         """
 
     @abstractmethod

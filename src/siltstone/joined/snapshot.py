@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.engine.read.moment import as_utc
-from siltstone.errors import ClosedError
+from siltstone.errors import ClosedError, RequestError
 from siltstone.joined import protocol
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.tables import JoinedSnapshotTable
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Face, Operation, operation
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
 
 
 @remote(Face.SNAPSHOT)
@@ -43,6 +48,22 @@ class JoinedSnapshot(Snapshot):
         if not self._is_open:
             raise ClosedError(f"the snapshot at seq {self.seq} is closed")
 
+    @property
+    def root(self) -> Path:
+        """The store's directory, for what is done with its files.
+
+        Raises:
+            RequestError: It is not on this machine, under its own name.
+        """
+        self._require_open()
+        root = Path(self._pool.hello["path"])
+        if not self._pool.is_near(root):
+            raise RequestError(
+                f"to be pickled the store's files must be on this machine, at {root}; it is reached"
+                f" by {self._pool.root}"
+            )
+        return root
+
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         self._require_open()
         return self._pool.call(operation, f"snapshot/{self._id}", arguments, named)
@@ -57,6 +78,14 @@ class JoinedSnapshot(Snapshot):
 
     def __getitem__(self, name: str) -> JoinedSnapshotTable:
         return JoinedSnapshotTable(self, ask(self, operation(Face.SNAPSHOT, "id_of"), name))
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        given = () if parameters is None else (parameters,)
+        with refused_elsewhere(caller):
+            return ask(self, operation(Face.SNAPSHOT, "sql"), statement, *given)
 
     def lance_catalog(self, operation_name: str, request: Request, keyed: str) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec at this seq."""

@@ -7,6 +7,7 @@ way InDoubtError), and the next process that connects with `join=True` may becom
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,8 @@ from siltstone.paths import root_of
 
 if TYPE_CHECKING:
     from siltstone.open.environment import Storage
+    from siltstone.query.sql import sql as queries
+
 
 _OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
     "transaction": JoinedTransaction,
@@ -90,6 +93,14 @@ class JoinedStore(Store):
 
     def __getitem__(self, name: str) -> JoinedTable:
         return self._table(ask(self, operation(Face.STORE, "id_of"), name))
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        given = () if parameters is None else (parameters,)
+        with refused_elsewhere(caller):
+            return ask(self, operation(Face.STORE, "sql"), statement, *given)
 
     def lance_catalog(self, operation_name: str, request: Request, keyed: str) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec; see `LanceCatalog`.

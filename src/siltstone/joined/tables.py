@@ -6,6 +6,7 @@ table's id, not its name: a rename does not disturb them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from siltstone.api.tables import SnapshotTable, Table, TransactionTable
@@ -74,9 +75,19 @@ class JoinedSnapshotTable(SnapshotTable):
     def __repr__(self) -> str:
         return f"<table {self._name!r} at seq {self._snapshot.seq}>"
 
+    def __reduce__(self) -> tuple[Callable[..., SnapshotTable], tuple[object, ...]]:
+        """Pickle as path, name and seq: another process reads the files, at the same seq."""
+        return _table_at, (str(self._snapshot.root), self._name, self._snapshot.seq)
+
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         return self._snapshot.ask_table(operation, f"table/{self._name}", arguments, named)
 
     @property
     def name(self) -> str:
         return self._name
+
+
+def _table_at(root: str, table: str, seq: int) -> SnapshotTable:
+    from siltstone.local.snapshot import table_at  # noqa: PLC0415 - it brings an owner's parts
+
+    return table_at(root, "", "first_use", table, seq)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -15,9 +17,11 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
-from siltstone.errors import ClosedError, TableNotFoundError
+from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
+from siltstone.options import resolve
+from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX, plan
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.storage.manifest.manifest_store import Lease
@@ -36,6 +40,10 @@ class LocalSnapshotTable(Readable, SnapshotTable):
 
     def __repr__(self) -> str:
         return f"<table {self.name!r} at seq {self._snapshot.seq}>"
+
+    def __reduce__(self) -> tuple[Callable[..., SnapshotTable], tuple[object, ...]]:
+        """Pickle as path, store, name and seq: another process reads the files, at the same seq."""
+        return table_at, self._snapshot.place_of(self.name)
 
     @property
     def id(self) -> int:
@@ -87,6 +95,19 @@ class LocalSnapshot(Snapshot):
     def reader_of(self, table: str) -> Reader:
         """Return the reader of the table that was called so at this seq."""
         return self.reader(catalogs.find(self._open().view.catalog, table, self.seq))
+
+    def place_of(self, table: str) -> tuple[str, str, str, str, int]:
+        """Return where another process finds a table at this seq: the arguments of `table_at`.
+
+        What is not yet durable is made so: only such rows leave the process.
+
+        Raises:
+            PoisonedError: An earlier commit is in doubt, so they cannot be made durable.
+        """
+        record, core = self._open().view.record, self._core
+        if core.committer is not None:
+            core.committer.sync()
+        return str(core.root), record.store_id, core.verify, table, self.seq
 
     def tables(self) -> list[str]:
         return catalogs.names(self._open().view.catalog, self.seq)
@@ -140,21 +161,29 @@ class LocalSnapshot(Snapshot):
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - brings pandas
 
-        return queries.collected(self.sql_reader(statement, parameters))
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        return queries.collected(self.read_sql(statement, parameters, caller=caller))
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
     ) -> pa.RecordBatchReader:
-        return self.read_sql(statement, parameters)
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        return self.read_sql(statement, parameters, caller=caller)
 
     def read_sql(
         self,
         statement: str,
         parameters: queries.Parameters,
         at_end: Callable[[], object] = lambda: None,
+        *,
+        caller: FrameType,
     ) -> pa.RecordBatchReader:
-        """Do as `sql_reader`; call `at_end` when the rows were read, or dropped."""
+        """Do as `sql_reader`, with the data frames of the frame that called.
+
+        `at_end` is called when the rows were read, or dropped.
+        """
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `dataset`
+        from siltstone.query.sql.frames import variables_of  # noqa: PLC0415
 
         def table(name: str) -> LocalSnapshotTable | None:
             try:
@@ -170,4 +199,33 @@ class LocalSnapshot(Snapshot):
             check=self._open,
             bounds=self._core.sql,
             at_end=at_end,
+            variables=variables_of(caller),
         )
+
+
+def table_at(root: str, store_id: str, verify: str, table: str, seq: int) -> SnapshotTable:
+    """Return a table as another process pickled it: read-only, at exactly that seq.
+
+    Args:
+        root: The path of the store, which this process sees under the same name.
+        store_id: The store that was there; empty if that is not known.
+        verify: As for `connect`; all other options are those of this process.
+        table: The name that the table had.
+        seq: The sequence number.
+
+    Raises:
+        SnapshotExpiredError: The store does not keep that seq any more.
+        RequestError: There is another store now, or none.
+    """
+    from siltstone.local.store import reopen  # noqa: PLC0415 - it is above
+
+    store = reopen(root, resolve(root_of(root), {"verify": verify}))
+    try:
+        if store_id not in {"", store.store_id}:
+            raise RequestError(
+                f"{root} has store {store.store_id}; the table was pickled of {store_id}"
+            )
+        return store.snapshot(seq=seq)[table]
+    except BaseException:
+        store.close()
+        raise

@@ -7,6 +7,7 @@ arguments and errors.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,13 @@ from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
-from siltstone.errors import RequestError, SnapshotExpiredError, UnavailableError, no_such
+from siltstone.errors import (
+    RequestError,
+    SnapshotExpiredError,
+    TableExistsError,
+    UnavailableError,
+    no_such,
+)
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.local.snapshot import LocalSnapshot
@@ -112,10 +119,23 @@ class LocalStore(Store):
         return LocalTable(self._core, table_id, lambda: self._owner().indexes)
 
     def create_table(
-        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+        self,
+        name: str,
+        schema: object = None,
+        primary_key: str | Sequence[str] = (),
+        *,
+        data: object = None,
+        exist_ok: bool = False,
     ) -> LocalTable:
-        with self.transaction() as tx:
-            tx.create_table(name, schema, primary_key)
+        try:
+            with self.transaction() as tx:
+                tx.create_table(name, schema, primary_key, data=data, exist_ok=exist_ok)
+        except TableExistsError:
+            if not exist_ok:
+                raise
+            with self.transaction() as tx:  # another commit made it meanwhile
+                if not tx.has_table(name, schema, primary_key):
+                    raise
         return self[name]
 
     def drop_table(self, name: str) -> results.Receipt:
@@ -216,15 +236,19 @@ class LocalStore(Store):
             return self._parts.fresh
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         with self.snapshot() as snapshot:
-            return snapshot.sql(statement, parameters)
+            return collected(snapshot.read_sql(statement, parameters, caller=caller))
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
     ) -> pa.RecordBatchReader:
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         snapshot = self.snapshot()
         try:
-            return snapshot.read_sql(statement, parameters, snapshot.close)
+            return snapshot.read_sql(statement, parameters, snapshot.close, caller=caller)
         except BaseException:
             snapshot.close()
             raise

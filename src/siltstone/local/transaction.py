@@ -9,6 +9,7 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.new_table import schema_and_rows
 from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefiningTransaction
@@ -52,10 +53,27 @@ class LocalTransaction(DefiningTransaction, Transaction):
         return LocalTransactionTable(self, table_id)
 
     def create_table(
-        self, name: str, schema: object, primary_key: str | Sequence[str] = ()
+        self,
+        name: str,
+        schema: object = None,
+        primary_key: str | Sequence[str] = (),
+        *,
+        data: object = None,
+        exist_ok: bool = False,
     ) -> LocalTransactionTable:
-        self.define_table(name, schema, primary_key)
-        return self[name]
+        self._require_open()
+        if exist_ok and self.has_table(name, schema, primary_key):
+            return self[name]
+        columns, rows = schema_and_rows(schema, data)
+        self.define_table(name, columns, primary_key)
+        made = self[name]
+        if rows is not None:
+            try:
+                (made.insert if made.primary_key else made.append)(rows)
+            except BaseException:  # of a statement that is refused nothing is left
+                self.drop_table(name)
+                raise
+        return made
 
     def changed_since(
         self, table_id: int, since: int, own: Sequence[tuple[int, int]] = ()

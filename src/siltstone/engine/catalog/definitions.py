@@ -8,7 +8,13 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.errors import FencedError, RequestError, SchemaMismatchError, TableExistsError
+from siltstone.errors import (
+    FencedError,
+    RequestError,
+    SchemaMismatchError,
+    TableExistsError,
+    no_such,
+)
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, Column, Schema, TableDefinition
 from siltstone.formats.schema import (
@@ -17,7 +23,9 @@ from siltstone.formats.schema import (
     check_column_name,
     check_table_name,
     column_named,
+    decode_type,
     encode_type,
+    key_names,
     new_schema,
     parse_type,
 )
@@ -31,11 +39,42 @@ def create(
 ) -> group.Create:
     """Return the entry that creates a table."""
     _free(catalog, name)
+    key = _key_of(primary_key)
+    return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
+
+
+def _key_of(primary_key: str | Sequence[str]) -> list[str]:
     key = [primary_key] if isinstance(primary_key, str) else primary_key or ()
     if not isinstance(key, Iterable):
         raise RequestError(f"a primary key must be a column's name or a list of names; got {key!r}")
-    key = list(key)
-    return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
+    return list(key)
+
+
+def named(catalog: Catalog, name: str) -> TableDefinition | None:
+    """Return the table with a name that a table can have; None: no table has it."""
+    check_table_name(name)
+    return catalogs.find(catalog, name) if name in catalogs.names(catalog) else None
+
+
+def refuse_other(table: TableDefinition, schema: object, primary_key: str | Sequence[str]) -> None:
+    """Check that a table has the columns and the key that a caller gives; it may have more columns.
+
+    Raises:
+        SchemaMismatchError: It lacks a column, has it with another type, or has another key.
+    """
+    has, exists = catalogs.schema_of(table), f"table {catalogs.name_of(table)!r} exists already"
+    key, wanted = key_names(has), tuple(_key_of(primary_key))
+    if wanted and wanted != key:
+        raise SchemaMismatchError(f"{exists}, with the key {list(key)}, not {list(wanted)}")
+    if schema is None:
+        return
+    kinds = {column.name: column.type for column in has.columns}
+    for column in new_schema(arrow_schema_of(schema), key=(), schema_id=1).columns:
+        if column.name not in kinds:
+            raise SchemaMismatchError(f"{exists}, with {no_such('column', column.name, kinds)}")
+        if kinds[column.name] != column.type:
+            has_type, type_ = decode_type(kinds[column.name]), decode_type(column.type)
+            raise SchemaMismatchError(f"{exists}, its {column.name!r} is {has_type}, not {type_}")
 
 
 def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:

@@ -28,6 +28,17 @@ class DefiningTransaction(EngineTransaction):
             definitions.create(self.catalog, next(self.core.ids), name, schema, primary_key)
         )
 
+    def has_table(self, name: str, schema: object, primary_key: str | Sequence[str]) -> bool:
+        """Say whether a table has the name, and the columns and key that are given.
+
+        Raises:
+            SchemaMismatchError: It lacks a column, has it with another type, or has another key.
+        """
+        found = definitions.named(self.catalog, name)
+        if found is not None:
+            definitions.refuse_other(found, schema, primary_key)
+        return found is not None
+
     def declare_table(self, name: str) -> None:
         """Create a plain table without columns, which its first version brings.
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.options import Options, SqlBounds
 from siltstone.query.sql.dataset import Scannable
+from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
 
@@ -40,9 +41,12 @@ def run(
     *,
     check: Callable[[], object] = lambda: None,
     bounds: SqlBounds | None = None,
+    variables: Variables = lambda _: None,
 ) -> Result:
     """Run one query; stop it when the deadline of this thread is over. See `read`."""
-    return collected(read(sql, tables, names, parameters, check=check, bounds=bounds))
+    return collected(
+        read(sql, tables, names, parameters, check=check, bounds=bounds, variables=variables)
+    )
 
 
 def collected(rows: pa.RecordBatchReader) -> Result:
@@ -59,6 +63,7 @@ def read(
     check: Callable[[], object] = lambda: None,
     bounds: SqlBounds | None = None,
     at_end: Callable[[], object] = lambda: None,
+    variables: Variables = lambda _: None,
 ) -> pa.RecordBatchReader:
     """Run one query, and return its rows as they are read.
 
@@ -72,8 +77,10 @@ def read(
         check: Raises if the query must stop; another thread calls it now and then.
         bounds: What the query may use; by default that of a store without options.
         at_end: Called when the rows were read, or dropped; not if this raises.
+        variables: The data frames of the caller; a table of the same name wins.
 
     Raises:
+        TableNotFoundError: Neither a table nor a data frame has a name.
         RequestError: DuckDB refuses the statement, it is not one query, or it took too long.
         LimitError: It needs more than `bounds`; also while rows are read.
         UnavailableError: DuckDB is not installed.
@@ -91,6 +98,10 @@ def read(
                 if source is None:
                     raise TableNotFoundError(name, names)
                 statement.register(name, source)
+            for name in _others(sql, names):
+                frame = rows_of(variables, name)
+                if frame is not None:
+                    statement.connection.register(name, frame)
             rows = statement.rows(sql, parameters)
     except BaseException:
         statement.close()
@@ -138,6 +149,14 @@ def _mentioned(sql: str, names: Sequence[str]) -> list[str]:
     exact = [name for name in names if name in written]
     folded = {text.lower() for text in written} - {name.lower() for name in exact}
     return _distinct([*exact, *(name for name in names if name.lower() in folded)])
+
+
+def _others(sql: str, names: Sequence[str]) -> list[str]:
+    """Return the other names that the statement reads from; none if it cannot be told."""
+    explained = _EXPLAIN.match(sql)
+    written = _tables_of(sql[explained.end() :] if explained else sql) or set()
+    folded = {name.lower() for name in names}
+    return sorted(text for text in written if text.lower() not in folded)
 
 
 def _tables_of(sql: str) -> set[str] | None:

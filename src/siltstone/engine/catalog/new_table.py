@@ -1,0 +1,77 @@
+"""New table: what a table is created from: a schema, rows, or rows of which it takes the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+
+from siltstone.engine.catalog.row_input import dicts_of, stream_of
+from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.formats.schema import arrow_schema_of
+
+
+def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
+    """Return the columns of a new table, and its rows: None, or what an insert takes, once.
+
+    Raises:
+        RequestError: Neither a schema nor rows that have one.
+        SchemaMismatchError: The values of a column have no type, or several.
+    """
+    if schema is not None:
+        return arrow_schema_of(schema), data
+    if data is None:
+        raise RequestError("a table needs a schema, or data to take the schema of")
+    stream = stream_of(data)
+    if stream is None:
+        table = _table_of(dicts_of(data))
+        return _columns_of(table.schema), table
+    return _columns_of(stream.schema), stream
+
+
+def _table_of(rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    """Return rows of Python as Arrow data, with the columns that any of them has."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not names:
+        raise RequestError("data without rows has no schema: give a schema")
+    columns: dict[str, Any] = {}
+    for name in names:
+        if not isinstance(name, str):
+            raise RequestError(f"the name of a column must be a string; got {name!r}")
+        try:
+            columns[name] = pa.array(cast("Any", [row.get(name) for row in rows]))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise SchemaMismatchError(
+                f"the values of {name!r} have no one type; give a schema: {error}"
+            ) from error
+    return pa.table(columns)
+
+
+def _columns_of(schema: pa.Schema) -> pa.Schema:
+    """Return the columns that a table can have for those of the data."""
+    for field in schema:
+        if pa.types.is_null(field.type):
+            raise SchemaMismatchError(
+                f"column {field.name!r} of the data has no type, only nulls; give a schema"
+            )
+    return pa.schema([field.with_type(_stored(field.type)) for field in schema])
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """Return a type without views (of Polars), which are another layout of the same values."""
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind):
+        return pa.list_(_field(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_field(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_field(field) for field in kind])
+    return kind
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return field.with_type(_stored(field.type))

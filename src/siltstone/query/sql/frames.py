@@ -1,0 +1,69 @@
+"""Frames: the data frames of the caller of `sql`, by the names of its variables.
+
+Only the frame of the call itself is looked at, and only if it is a user's: a server that runs what
+its client sent is of this package, and has no variables to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from siltstone.engine.catalog.row_input import stream_of
+from siltstone.errors import RequestError, TableNotFoundError
+
+Variables: TypeAlias = Callable[[str], object]
+"""Returns the value of a variable; None if the caller has none of that name."""
+_PACKAGE = str(Path(__file__).parents[2])
+
+
+def variables_of(frame: FrameType) -> Variables:
+    """Return the variables that a calling frame sees: its own, then those of its module."""
+    if frame.f_code.co_filename.startswith(_PACKAGE):
+        return lambda _: None
+    return lambda name: frame.f_locals.get(name, frame.f_globals.get(name))
+
+
+def rows_of(variables: Variables, name: str) -> pa.Table | None:
+    """Return the rows of a data frame of the caller; None: it has no variable of that name.
+
+    Raises:
+        TableNotFoundError: The variable has something else.
+        RequestError: Its rows cannot be read.
+    """
+    found = variables(name) if name.isidentifier() else None
+    if found is None or isinstance(found, type):
+        return None
+    try:
+        stream = stream_of(found)
+        if stream is not None:
+            return stream.read_all()
+    except pa.ArrowException as error:
+        raise RequestError(f"the rows of {name!r} cannot be read: {error}") from error
+    kind = type(found).__name__
+    why = f"no table has the name, and the variable {name!r} is of type {kind}, which has no rows"
+    raise TableNotFoundError(name, why=f"{why} (pandas, Polars and Arrow have)")
+
+
+@contextmanager
+def refused_elsewhere(frame: FrameType) -> Generator[None]:
+    """Say of a statement that another process runs that it does not see the caller's frames.
+
+    Raises:
+        RequestError: A table is missing, and a variable of the caller has the name.
+    """
+    try:
+        yield
+    except TableNotFoundError as error:
+        found = variables_of(frame)(error.table)
+        if found is None or isinstance(found, type):
+            raise
+        raise RequestError(
+            f"{error.table!r} is a variable of this process, and the statement runs in another one:"
+            " create a table with its rows, or query it here beside `dataset()` of the store's"
+        ) from error
