@@ -18,6 +18,7 @@ from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
 from tests.engine.seams import Threads
 from tests.namespace.clients import make, rows
+from tests.server.stores import joined_to
 
 TEAM = {"owner": "a team"}
 
@@ -296,6 +297,22 @@ def test_readers_and_joined_processes_see_namespaces(db: Store, ns: SiltstoneNam
             assert described(past, "a") == TEAM
             with pytest.raises(errors.PermissionDeniedError):
                 past.drop_namespace({"id": ["a"]})
+
+
+def test_a_joined_process_creates_and_drops_namespaces(db: Store) -> None:
+    with joined_to(db) as joined:
+        ns = SiltstoneNamespace(joined)
+        assert ns.create_namespace({"id": ["a"], "properties": TEAM}).properties == TEAM
+        with pytest.raises(errors.NamespaceAlreadyExistsError, match="'a' exists already"):
+            ns.create_namespace({"id": ["a"]})
+        with ns.transaction() as tx:
+            tx.create_namespace({"id": ["a", "b"]})
+            assert (spaces(tx, "a"), spaces(ns, "a")) == (["b"], [])
+        with pytest.raises(errors.NamespaceNotEmptyError):
+            ns.drop_namespace({"id": ["a"]})
+        assert (described(ns, "a"), spaces(ns, "a")) == (TEAM, ["b"])
+        ns.drop_namespace({"id": ["a"], "behavior": "cascade"})
+        assert spaces(SiltstoneNamespace(db)) == []
 
 
 def test_a_store_without_a_namespace_keeps_its_old_format(tmp_path: Path) -> None:
