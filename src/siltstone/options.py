@@ -53,6 +53,7 @@ class Options:
     room_timeout_s: float = 300.0
     join_timeout_s: float = 300.0
     lance_directory: bool = False
+    group_access: bool = False
     sql_memory_bytes_max: int = 1 << 30
     sql_temp_bytes_max: int = 4 << 30
     sql_threads_max: int = _CORES

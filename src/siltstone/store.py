@@ -47,7 +47,8 @@ def connect(
             "scrub"), `background` (False: checkpoints run in the writer's thread, merges only
             when asked for), `force` (own a store on a network file system), `room_timeout_s`,
             `join_timeout_s`, `lance_directory` (list the tables to Lance's directory namespace,
-            after each checkpoint and merge), `sql_memory_bytes_max`, `sql_temp_bytes_max` and
+            after each checkpoint and merge), `group_access` (a new store is open to the
+            group of its directory, to read), `sql_memory_bytes_max`, `sql_temp_bytes_max` and
             `sql_threads_max` (of one SQL statement).
 
     Raises:

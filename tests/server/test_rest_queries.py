@@ -163,6 +163,7 @@ def test_the_nearest_rows_are_no_more_bytes_than_a_statement_may_hold(tmp_path: 
         answer = rest.post("/v1/table/t/query", query)
         assert answer.code == (400, 13)
         assert "2000 bytes" in answer.json["error"]
+        assert "k = 40 rows like these take about 4" in answer.json["error"]  # 4,640 or so
         assert len(rows_of(rest, "t", **{**query, "k": 5})) == 5
 
 

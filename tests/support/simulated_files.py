@@ -294,6 +294,9 @@ class SimFiles:
     def make_level(self, path: Path) -> None:
         self._do("mkdir", path, lambda: self._disk.make(path, Node(names={})))
 
+    def restrict(self, path: Path, mode: int) -> None:
+        """Do nothing: there are no other users."""
+
     def sync_dir(self, path: Path) -> None:
         self._do("sync_dir", path, lambda: self._disk.sync(self._disk.directory(path)))
 

@@ -48,6 +48,7 @@ from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
+from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise
 from siltstone.storage.manifest.ownership import Ownership, own
@@ -68,7 +69,8 @@ def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = Fals
         env: The seam to the outside.
         will_serve: Note in LOCK that others will be able to join.
     """
-    initialise(env.files, root, now_us=env.now_us, new_token=env.new_token)
+    mode = GROUP_MODE if options.group_access else PRIVATE_MODE
+    initialise(env.files, root, now_us=env.now_us, new_token=env.new_token, mode=mode)
     refuse_newer(env.files, root)
     ownership = own(env.files, root, force=options.force, will_serve=will_serve)
     reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)

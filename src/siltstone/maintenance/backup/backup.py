@@ -34,7 +34,7 @@ from siltstone.formats.manifest import Pin, Record
 from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.storage.files.copying import copy_file, hash_of, is_there, link_file
-from siltstone.storage.files.files import Files, is_temporary, refusals
+from siltstone.storage.files.files import Files, is_temporary, make_private, refusals
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore, existing
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe
@@ -187,7 +187,7 @@ class Backuper:
         files = self._files
         if directory == self._root or directory.is_relative_to(self._root):
             raise RequestError(f"{directory} is in the store; choose another directory")
-        files.mkdir(directory)
+        make_private(files, directory)
         marker, text = directory / MARKER, b"siltstone-backups 1 %s\n" % store_id.encode()
         names = set(files.list(directory))
         foreign = {n for n in names - {MARKER} if not is_temporary(n)}

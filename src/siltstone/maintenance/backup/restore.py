@@ -38,7 +38,7 @@ from siltstone.maintenance.backup.backup import (
     read_backup,
 )
 from siltstone.storage.files.copying import is_there
-from siltstone.storage.files.files import Files, refusals
+from siltstone.storage.files.files import Files, make_private, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
 from siltstone.storage.wal.log_copy import begin_log, read_segment
 
@@ -139,7 +139,7 @@ class Restorer:
     def _entered(self, target: Path, name: str) -> Generator[None]:
         """Take `target` for one restore; on success the sign that it is half made goes."""
         files, sign, text = self._files, target / RESTORING, name.encode()
-        files.mkdir(target)
+        make_private(files, target)
         inside = [n for n in files.list(target) if not n.startswith(f".{RESTORING}.")]
         if inside and RESTORING not in inside:
             raise RequestError(f"{target} is not empty: it holds {inside[0]!r}")

@@ -162,8 +162,12 @@ class _Search:
             order = np.argsort(both.column(DISTANCE).to_numpy(), kind="stable")[: self.most]
             best = both.take(pa.array(order, pa.int64()))
             if best.nbytes > self.limits.collected_bytes_max:
-                text = f"the nearest rows are more than {self.limits.collected_bytes_max} bytes"
-                raise invalid(f"{text}; ask for fewer rows, or fewer columns")
+                most, bound = self.most, self.limits.collected_bytes_max
+                estimate = best.nbytes * most // best.num_rows
+                text = (
+                    f"k = {most} rows like these take about {estimate} bytes; at most {bound} bytes"
+                )
+                raise invalid(f"{text} are held; ask for fewer rows, or fewer columns")
         return best
 
     def _measured(self, batch: pa.RecordBatch) -> pa.Table:

@@ -153,7 +153,14 @@ class Files(Protocol):
         ...
 
     def make_level(self, path: Path) -> None:
-        """Make one directory (mkdir(2)), not durable; a step of `mkdir`."""
+        """Make one directory (mkdir(2)), not durable; a step of `mkdir`.
+
+        It is open to no more users than its parent, whatever the umask.
+        """
+        ...
+
+    def restrict(self, path: Path, mode: int) -> None:
+        """Set the mode of a directory that was just made (chmod)."""
         ...
 
     def rmdir(self, path: Path) -> None: ...
@@ -192,6 +199,8 @@ class Files(Protocol):
         ...
 
 
+PRIVATE_MODE, GROUP_MODE = 0o700, 0o750
+"""Of the directory of a new store or backup: for its user alone, or for the group to read."""
 ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
@@ -266,6 +275,14 @@ def make_directories(files: Files, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             files.make_level(level)
         files.sync_dir(level.parent)
+
+
+def make_private(files: Files, path: Path, mode: int = PRIVATE_MODE) -> None:
+    """Make a directory for data, durable; one that is there already keeps its mode."""
+    is_new = not files.exists(path)
+    files.mkdir(path)
+    if is_new:
+        files.restrict(path, mode)
 
 
 def fill_with_zeros(files: Files, path: Path, size: int) -> None:
@@ -462,7 +479,10 @@ class RealFiles:
         make_directories(self, path)
 
     def make_level(self, path: Path) -> None:
-        path.mkdir()
+        path.mkdir(_mode_below(path.parent))
+
+    def restrict(self, path: Path, mode: int) -> None:
+        path.chmod(mode)
 
     def rmdir(self, path: Path) -> None:
         path.rmdir()
@@ -489,7 +509,8 @@ class RealFiles:
 
     def lock(self, path: Path, *, shared: bool = False, create: bool = False) -> Lock | None:
         flags = os.O_CLOEXEC | (os.O_RDONLY if shared else os.O_RDWR)
-        fd = os.open(path, flags | os.O_CREAT if create else flags, 0o666)
+        mode = _mode_below(path.parent) & 0o666 if create else 0
+        fd = os.open(path, flags | os.O_CREAT if create else flags, mode)
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -508,6 +529,11 @@ class RealFiles:
 
     def filesystem(self, path: Path) -> str:
         return mount_type(path.resolve(), Path("/proc/self/mountinfo").read_text())
+
+
+def _mode_below(parent: Path) -> int:
+    """Return the mode of what is made in a directory: open to nobody else than that."""
+    return parent.stat().st_mode & 0o777 | 0o700
 
 
 def _fsync(path: Path, flags: int) -> None:

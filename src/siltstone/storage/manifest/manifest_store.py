@@ -41,7 +41,7 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import ABSENT, Files, Lock, refusals
+from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, Lock, make_private, refusals
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
@@ -430,8 +430,11 @@ def initialise(
     *,
     now_us: Callable[[], int] = system_time_us,
     new_token: Callable[[], str] = random_token,
+    mode: int = PRIVATE_MODE,
 ) -> Record:
     """Return the newest record of the store at `root`; create the store if there is none.
+
+    A directory that it makes has `mode`; one that is there keeps its own.
 
     It completes a half-created store. Two processes may call it at the same time: one record 1
     wins.
@@ -443,7 +446,7 @@ def initialise(
     store = ManifestStore(files, root, now_us=now_us, new_token=new_token)
     try:
         if _is_new(files, root):
-            files.mkdir(root)
+            make_private(files, root, mode)
             files.mkdir(store.folder)
             first = Record(
                 store_id=new_token(), number=1, epoch=0, writer=new_token(), time_us=now_us()
