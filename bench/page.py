@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import curves, history, plots, svg
+from bench import curves, history, plots, summary, svg
 from bench.history import Run
 from bench.report import TARGET_HEADER, grid, judged, number
 from bench.results import Results
@@ -26,8 +26,6 @@ _RUNS_COMPARED = 6
 _SYNCS = "fdatasync/s, preallocated file"
 
 _HEAD = """\
-# Benchmarks
-
 `make bench` measures everything on this page again (in 52 minutes on this machine), and
 writes the page anew: `python -m bench` (siltstone beside its peers), `python -m bench curves` (more
 and more of one thing), `python -m bench profile` (where the time of a commit goes),
@@ -85,9 +83,10 @@ def write(page: Path = PAGE, folder: Path = history.FOLDER) -> list[str]:
 
 def render(runs: list[Run]) -> Drawn:
     """Return the page of these runs."""
-    drawn = Drawn([_HEAD])
+    drawn = Drawn(["# Benchmarks\n"])
     results, sources = together(runs)
     found = asked(runs)
+    drawn.say("\n".join(summary.sentences(results, *_met(found))) + "\n", _HEAD)
     _targets(drawn, found)
     _machine(drawn, runs)
     _curves(drawn, runs)
@@ -141,15 +140,20 @@ def _notes() -> dict[str, str]:
     }
 
 
+def _met(found: list[Asked]) -> tuple[int, int]:
+    """Return how many targets are met, and of how many."""
+    answers = [one.is_met for one in found if one.value is not None]
+    return sum(answer is True for answer in answers), len(answers)
+
+
 def _targets(drawn: Drawn, found: list[Asked]) -> None:
-    measured = [one for one in found if one.value is not None]
-    met = sum(one.is_met is True for one in measured)
-    drawn.say("## Targets\n", f"{met} of {len(measured)} are met.\n")
+    met, measured = _met(found)
+    drawn.say("## Targets\n", f"{met} of {measured} are met.\n")
     given = [(one.name, one.bound, one.value, one.is_ceiling) for one in found]
     drawn.plot("targets", "each target, and how far it is reached", plots.targets(given))
     rows = [judged(o.name, o.bound, o.value, o.is_met, o.is_ceiling) for o in found]
     drawn.say(_table(TARGET_HEADER, rows))
-    if len(measured) > met:
+    if measured > met:
         drawn.say("### The misses, and what is known of them\n", "\n".join(_misses(found)) + "\n")
 
 

@@ -118,18 +118,6 @@ def test_the_tests_of_make_quick_exist() -> None:
     assert [path for path in paths if path and not (ROOT / path).exists()] == []
 
 
-def test_the_ten_lines_of_the_readme_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (lines,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(lines, "README.md", "exec"), {})
-    assert capsys.readouterr().out.splitlines() == [
-        "[('Ada', 99.0)]",
-        "{'id': 7, 'name': 'Ada', 'spent': 0.0}",
-    ]
-
-
 def test_every_error_is_public_and_in_the_tree_of_its_module() -> None:
     found = {
         name
