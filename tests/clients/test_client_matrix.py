@@ -13,12 +13,12 @@ import pytest
 from lance_namespace.errors import LanceNamespaceError
 
 from siltstone.server.http.pipeline import Counters
+from tests.clients import matrix_page
 from tests.clients.clients import CLIENTS, Client, Refused
 from tests.clients.operations import OPERATIONS, Operation, Tables
 from tests.server.rest import rest_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
-PAGE = Path(__file__).parents[2] / "docs" / "client-matrix.md"
 # What LanceDB's remote client takes for the host of its database.
 HOST = "dev.us-east-1.api.lancedb.com"
 HEAD = """# Which client supports which operation
@@ -56,7 +56,7 @@ def cell(client: Client, operation: Operation, tables: Tables) -> str:
         if not is_own_refusal(error):
             raise
         return "no"
-    assert operation.is_done(client.db), (client.name, operation.title)
+    assert operation.is_done(client.db), (type(client).__name__, operation.title)
     return f"yes, {remark}" if remark else "yes"
 
 
@@ -89,5 +89,5 @@ def test_the_page_is_what_the_clients_do(tmp_path: Path) -> None:
             lines.append(f"| {operation.title} | " + " | ".join(cells) + " |")
     page = HEAD + "\n".join(lines) + "\n"
     if os.environ.get("SILTSTONE_WRITE_MATRIX"):
-        PAGE.write_text(page)
-    assert PAGE.read_text() == page
+        matrix_page.write(matrix_page.OPERATIONS, page)
+    assert matrix_page.read(matrix_page.OPERATIONS) == page

@@ -1,0 +1,62 @@
+"""In process: a dataset goes to other processes, and results are what other libraries take."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tests.clients.operations import ROWS
+from tests.conformance.cases import FILES, case
+from tests.conformance.guests import Guest, Path, Pylance, PylanceInProcess
+from tests.conformance.lancedb_guests import LanceDBRemote
+from tests.conformance.operation_guests import Generated
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
+KIND = "pickles and results"
+
+
+def counted(pickled: bytes) -> int:
+    return pickle.loads(pickled).count_rows()
+
+
+@case(KIND, Pylance, PylanceInProcess, LanceDBRemote)
+def test_a_handle_of_a_table_is_pickled(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    assert counted(pickle.dumps(guest.open(table))) == 3
+
+
+@case(KIND, PylanceInProcess)
+def test_results_of_sql_have_the_usual_methods(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    sql = f"select id, v from {table[0]} order by id"
+    result = guest.db.sql(sql)
+    assert [each[0] for each in result.description] == ["id", "v"]
+    assert result.fetchone() == (1, "a")
+    assert result.fetchmany(2) == [(2, "b"), (3, "c")]
+
+
+@case(KIND, PylanceInProcess)
+def test_results_of_sql_are_frames(guest: Guest, table: Path) -> None:
+    import polars as pl
+
+    guest.create(table, ROWS)
+    frame = pl.from_arrow(guest.db.sql(f"select id from {table[0]}"))
+    assert isinstance(frame, pl.DataFrame)
+    assert frame.height == 3
+
+
+@case(KIND, Generated)
+def test_the_rows_of_a_table_are_counted_in_its_statistics(guest: Guest, table: Path) -> None:
+    guest.db.create_table(table[0], ROWS.schema).append(ROWS)
+    assert guest.stats(table) == 3
+
+
+@case(KIND, *FILES)
+def test_rows_are_read_in_batches(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    handle = guest.open(table)
+    if hasattr(handle, "to_batches"):
+        assert sum(batch.num_rows for batch in handle.to_batches(batch_size=1)) == 3
+    else:
+        assert sum(batch.num_rows for batch in handle.search().to_batches(1)) == 3

@@ -1,0 +1,92 @@
+"""Schema changes: columns are added, renamed, given another type and dropped, rows stay."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tests.clients.operations import NEW, ROWS
+from tests.conformance.cases import CLIENTS, FILES, case, not_offered, refused_with
+from tests.conformance.guests import Guest, Path
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
+KIND = "schema changes"
+
+
+@case(KIND, *CLIENTS)
+def test_a_column_of_nulls_is_added(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.add_column(table, "n", "cast(NULL as bigint)")
+    assert guest.schema(table).names == ["id", "v", "e", "n"]
+    assert guest.schema(table).field("n").type == pa.int64()
+    assert guest.rows(table, ["n"])["n"].to_pylist() == [None, None, None]
+
+
+@case(KIND, *CLIENTS)
+def test_a_column_is_added_by_an_expression(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.add_column(table, "twice", "id * 2")
+    assert sorted(guest.rows(table, ["twice"])["twice"].to_pylist()) == [2, 4, 6]
+
+
+@case(KIND, *FILES)
+def test_a_column_is_added_by_its_type(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.add_typed_column(table, pa.field("day", pa.date32()))
+    assert guest.schema(table).field("day").type == pa.date32()
+    assert guest.rows(table, ["day"])["day"].null_count == 3
+
+
+@case(KIND, *CLIENTS)
+def test_rows_follow_an_added_column(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.add_column(table, "n", "cast(NULL as bigint)")
+    guest.append(table, NEW.append_column("n", pa.array([5])))
+    assert guest.rows(table, ["id", "n"], "n is not null").to_pylist() == [{"id": 9, "n": 5}]
+
+
+@case(KIND, *CLIENTS)
+def test_a_column_is_renamed(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.rename_column(table, "v", "word")
+    assert guest.schema(table).names == ["id", "word", "e"]
+    assert sorted(guest.rows(table, ["word"])["word"].to_pylist()) == ["a", "b", "c"]
+
+
+@case(KIND, *CLIENTS)
+def test_a_column_is_dropped(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.drop_column(table, "v")
+    assert guest.schema(table).names == ["id", "e"]
+    assert guest.count(table) == 3
+
+
+@case(
+    KIND,
+    *CLIENTS,
+    refused=not_offered(
+        "the type of a column does not change; add another column",
+        "a statement does not rewrite rows: add another column, or change the type through"
+        " the files",
+    ),
+)
+def test_a_column_gets_a_wider_type(guest: Guest, table: Path) -> None:
+    guest.create(table, pa.table({"id": pa.array([1, 2], pa.int32())}))
+    guest.cast_column(table, "id", pa.int64())
+    assert guest.schema(table).field("id").type == pa.int64()
+    assert sorted(guest.rows(table)["id"].to_pylist()) == [1, 2]
+
+
+@case(KIND, *CLIENTS)
+def test_a_column_is_not_added_twice(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    with refused_with("v"):
+        guest.add_column(table, "v", "'x'")
+    assert guest.schema(table).names == ["id", "v", "e"]
+
+
+@case(KIND, *CLIENTS)
+def test_rows_with_fewer_columns_replace_a_table(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.create(table, ROWS.select(["id"]), mode="overwrite")
+    assert guest.schema(table).names == ["id"]
