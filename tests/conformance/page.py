@@ -21,6 +21,7 @@ class Cause:
 
 
 CAUSES: dict[int, Cause] = {
+    1: Cause("Namespaces could not be made, nested or left empty"),
     2: Cause("LanceDB's remote reads without a limit were refused"),
     8: Cause("Vectors in updates, ranges of distances, ids of rows and vectors in structs failed"),
     9: Cause(
