@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone import errors, extras
+from siltstone.options import ConnectOptions, Options
 
 EXAMPLES = [
     errors.RequestError("what"),
@@ -90,3 +92,8 @@ def test_a_mistyped_name_is_refused_with_a_suggestion(shop: st.Store, name: str)
 def test_a_missing_package_is_told_with_the_extra_that_has_it() -> None:
     with pytest.raises(st.UnavailableError, match=r"to_cudf\(\) needs cuDF: pip install 'siltston"):
         extras.imported("no_module_is_called_so", "to_cudf()", "cuDF", "cudf")
+
+
+def test_every_option_of_a_store_has_a_type_for_editors() -> None:
+    names = {field.name for field in dataclasses.fields(Options)}
+    assert ConnectOptions.__annotations__.keys() == names | {"retention", "token", "cafile"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import os
 import re
@@ -9,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Literal, TypedDict
 
 from siltstone.errors import RequestError, no_such
 
@@ -91,6 +93,29 @@ class Options:
     def sql(self) -> SqlBounds:
         """What one SQL statement may use."""
         return SqlBounds(self.sql_memory_bytes_max, self.sql_temp_bytes_max, self.sql_threads_max)
+
+
+class ConnectOptions(TypedDict, total=False):
+    """The keyword options of `connect`, for type checkers and editors; `connect` explains each."""
+
+    memory_bytes_max: int
+    memtable_bytes_max: int
+    sealed_generations_max: int
+    segment_bytes: int
+    sync_interval_ms: int
+    retention: str | float | dt.timedelta
+    retention_s: float
+    verify: Literal["first_use", "scrub"]
+    background: bool
+    force: bool
+    room_timeout_s: float
+    join_timeout_s: float
+    lance_directory: bool
+    sql_memory_bytes_max: int
+    sql_temp_bytes_max: int
+    sql_threads_max: int
+    token: str | None
+    cafile: str | os.PathLike[str] | None
 
 
 def resolve(root: Path, given: Mapping[str, object]) -> Options:

@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Unpack
 
 from siltstone.api.store import Store
 from siltstone.engine.commit.interrupts import DeferredSignals
@@ -20,14 +21,18 @@ from siltstone.joined.targets import is_url
 from siltstone.local.store import LocalStore
 from siltstone.local.store import reopen as _reopen
 from siltstone.open.shared import Opened, share
-from siltstone.options import Options, resolve
+from siltstone.options import ConnectOptions, Options, resolve
 from siltstone.paths import MEMORY, root_of
 
 __all__ = ["Store", "_reopen", "connect"]  # pickled handles of 0.1 name `_reopen` here
 
 
 def connect(
-    path: str | os.PathLike[str], *, read_only: bool = False, join: bool = False, **options: object
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    join: bool = False,
+    **options: Unpack[ConnectOptions],
 ) -> Store:
     """Open the store at `path`, or create it; a context manager.
 
@@ -59,12 +64,13 @@ def connect(
         UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
         CorruptionError: A file is damaged; the error names it.
     """
+    given: dict[str, object] = {**options}
     if is_url(path):
-        return _remote(str(path), options, read_only=read_only)
+        return _remote(str(path), given, read_only=read_only)
     if path == MEMORY:
-        return _in_memory(options, read_only=read_only, join=join)
+        return _in_memory(given, read_only=read_only, join=join)
     root = root_of(path)
-    found = resolve(root, options)
+    found = resolve(root, given)
     if not join:
         return LocalStore.open(root, found, read_only=read_only)
     if read_only:
