@@ -1,3 +1,4 @@
+# pyright: basic
 """A backup holds one seq of all tables, whole or not at all; a restore makes a store of it."""
 
 from __future__ import annotations
@@ -302,6 +303,18 @@ def test_an_owner_that_goes_on_while_the_log_is_read_does_not_disturb_a_backup(d
     assert len(set(moves)) == 3
     with restored(tmp_path / "b", tmp_path / "r") as again:
         assert content(again) == content(db)
+
+
+def test_tags_of_a_table_go_with_it_also_if_only_the_log_says_so(db, tmp_path):
+    with db.transaction() as tx:
+        tx.lance.tag_table("t", "kept", 4)
+        tx.lance.tag_table("p", "gone", 4)
+    db.checkpoint()
+    db.drop_table("p")
+    assert beside(db, tmp_path / "b").lost_tags == ()
+    with restored(tmp_path / "b", tmp_path / "r") as again:
+        assert again.transaction().lance.table_tags("t") == {"kept": 4}
+        assert [tag.name[-5:] for tag in again._core.state().view.catalog.tags] == ["/kept"]
 
 
 def test_the_past_of_a_restored_store_ends_where_it_says_and_tags_keep_theirs(db, tmp_path):

@@ -17,6 +17,7 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
+from siltstone.engine.read.view import storage_folder
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import RequestError, UnavailableError
@@ -92,6 +93,34 @@ class VersionStatements:
         writes = tx.rows.plain_writes.get(table.id)
         steps = () if writes is None else writes.versions.steps
         return table_versions.of_plain(table, tx.read_seq + 1, steps)
+
+    def folder(self, name: str) -> str:
+        """Return the folder of a table's versions; of a keyed one also before it has any.
+
+        Raises:
+            TableNotFoundError: No table has that name.
+        """
+        table = self.tx.named(name)
+        if not catalogs.schema_of(table).key:
+            return self._versions(name).folder
+        made = catalogs.incarnation_of(table)
+        return f"{storage_folder(catalogs.name_of(table, made.seq), made.id)}/base"
+
+    def tag_table(self, table: str, name: str, seq: int | None) -> None:
+        """Tag a sequence number for one table, which keeps it; None removes the tag.
+
+        The tag follows the table when it is renamed, and goes when it is dropped.
+
+        Raises:
+            TableNotFoundError: There is no such table.
+        """
+        self.tx.require_open()
+        found = catalogs.find(self.tx.catalog, table)
+        self.tx.change(group.Tagged(catalogs.table_tag(found.id, name), seq))
+
+    def table_tags(self, table: str) -> dict[str, int]:
+        """Return the tags of one table and their seqs, with those of this transaction."""
+        return catalogs.tags_of_table(self.tx.catalog, catalogs.find(self.tx.catalog, table).id)
 
     def begin_versions(self, name: str) -> None:
         """Give a plain table that has columns its first version, empty, if it has none."""

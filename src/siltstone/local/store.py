@@ -205,10 +205,10 @@ class LocalStore(Store):
         if at is not None:
             wanted = self._seq_at(state, at)
         if tag is not None:
-            found = catalogs.tag_of(state.view.catalog, tag)
-            if found is None:
-                raise RequestError(no_such("tag", tag, sorted(self.tags())))
-            wanted = found.seq
+            tags = catalogs.store_tags(state.view.catalog)
+            if tag not in tags:
+                raise RequestError(no_such("tag", tag, sorted(tags)))
+            wanted = tags[tag]
         if not isinstance(wanted, int) or isinstance(wanted, bool):
             raise RequestError(f"a seq is an integer, not {wanted!r}")
         return LocalSnapshot(self._core, state, readable(state, wanted))
@@ -319,7 +319,7 @@ class LocalStore(Store):
             return self._commit(lambda tx: tx.tag(name, wanted, lasts_s))
 
     def tags(self) -> dict[str, int]:
-        return {tag.name: tag.seq for tag in self._state().view.catalog.tags}
+        return catalogs.store_tags(self._state().view.catalog)
 
     def untag(self, name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.tag(name, None))

@@ -233,6 +233,30 @@ def app_of(catalog: Catalog, name: str) -> TokenApp:
     return next((app for app in catalog.apps if app.name == name), TokenApp(name))
 
 
+def table_tag(table: int, name: str) -> str:
+    """Return the name under which the catalog has a tag of one table: `#<table id>/<name>`."""
+    return f"#{table}/{name}"
+
+
+def table_of_tag(name: str) -> int | None:
+    """Return the id of the table whose tag has that name in the catalog; None: the store's."""
+    number, slash, _ = name.partition("/")
+    is_one = slash and number[:1] == "#" and number[1:].isascii() and number[1:].isdecimal()
+    return int(number[1:]) if is_one else None
+
+
+def store_tags(catalog: Catalog) -> dict[str, int]:
+    """Return the store's own tags and their seqs; those of tables are not among them."""
+    return {tag.name: tag.seq for tag in catalog.tags if table_of_tag(tag.name) is None}
+
+
+def tags_of_table(catalog: Catalog, table: int) -> dict[str, int]:
+    """Return the tags of one table, as it calls them, and their seqs."""
+    above = table_tag(table, "")
+    found = (tag for tag in catalog.tags if tag.name.startswith(above))
+    return {tag.name.removeprefix(above): tag.seq for tag in found}
+
+
 def tag_of(catalog: Catalog, name: str) -> Tag | None:
     """Return the tag with a name, if there is one."""
     return next((tag for tag in catalog.tags if tag.name == name), None)
@@ -289,6 +313,9 @@ def _create(catalog: Catalog, entry: group.Create, seq: int, _time: int) -> Cata
 
 
 def _drop(catalog: Catalog, entry: group.Drop, seq: int, _time: int) -> Catalog:
+    above = table_tag(entry.table, "")  # its own tags go with it: nobody could remove them later
+    tags = tuple(tag for tag in catalog.tags if not tag.name.startswith(above))
+    catalog = msgspec.structs.replace(catalog, tags=tags)
     return _changed(catalog, _table(catalog, entry.table), dropped=seq)
 
 

@@ -152,11 +152,18 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
         catalogs.living(catalog, entry.table)
     elif isinstance(entry, group.Alter):
         _check_next_schema(entry, catalog, read_seq)
-    elif isinstance(entry, group.Tagged) and entry.seq is None:
-        if catalogs.tag_of(catalog, entry.name) is None:
-            raise RequestError(f"there is no tag {entry.name!r}")
+    elif isinstance(entry, group.Tagged):
+        _check_tag(entry, catalog)
     elif isinstance(entry, group.Claim | group.Hold):
         _check_claim(entry, catalog)
+
+
+def _check_tag(entry: group.Tagged, catalog: Catalog) -> None:
+    table = catalogs.table_of_tag(entry.name)
+    if table is not None:  # of a dropped one nobody could remove it
+        catalogs.living(catalog, table)
+    if entry.seq is None and catalogs.tag_of(catalog, entry.name) is None:
+        raise RequestError(f"there is no tag {entry.name!r}")
 
 
 def _check_next_schema(entry: group.Alter, catalog: Catalog, read_seq: int | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.errors import FencedError
+from siltstone.errors import FencedError, RequestError
 from siltstone.formats import group
 
 
@@ -67,7 +67,15 @@ class DefiningTransaction(EngineTransaction):
         self.change(definitions.rename(self.catalog, name, new_name))
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
-        """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag."""
+        """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag.
+
+        Raises:
+            RequestError: The catalog has tags of a table under such a name.
+        """
+        if catalogs.table_of_tag(name) is not None:
+            raise RequestError(
+                f"a tag named #<number>/... is of one table; choose another: {name!r}"
+            )
         if seq is None or not lasts_s:
             self.change(group.Tagged(name, seq))
         else:

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.failpoints import Failpoint, cross
@@ -366,6 +367,9 @@ def _tags(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
     """Return the tags and their seqs after `frames`."""
     found = {tag.name: tag.seq for tag in record.catalog.tags}
     for entry in _entries(frames):
+        if isinstance(entry, group.Drop):
+            above = catalogs.table_tag(entry.table, "")
+            found = {name: seq for name, seq in found.items() if not name.startswith(above)}
         if isinstance(entry, group.Tagged | group.Keep):
             found.pop(entry.name, None)
             if entry.seq is not None:

@@ -182,7 +182,7 @@ def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int
         jobs=tuple(_seen(site.jobs)),
         memory=memory_of(view, counts.recent_bytes, memory_bytes_max),
         open_transactions=counts.open_transactions,
-        tags={tag.name: tag.seq for tag in view.catalog.tags},
+        tags=catalogs.store_tags(view.catalog),
         leases=len(_leases(view)),
         commits_since_open=state.visible - counts.first_seq,
         is_read_only=counts.is_read_only,

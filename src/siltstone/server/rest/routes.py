@@ -27,8 +27,8 @@ from siltstone.server.rest.refusals import unsupported
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.system import SystemRoutes
 from siltstone.server.rest.tables import TableRoutes
+from siltstone.server.rest.tags import TagRoutes
 from siltstone.server.rest.transactions import TransactionRoutes
-from siltstone.server.rest.versions import TagRoutes
 
 FILE, STREAM, TEXT = "file", "stream", "text"
 _PAGE = ("page_token", "limit")
@@ -77,7 +77,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         _post(f"{table}/alter_columns", _WRITE, tables.alter_columns),
         _post(f"{table}/drop_columns", _WRITE, tables.drop_columns),
         # tags
-        _post(f"{table}/tags/list", _READ, tags.list_all),
+        _post(f"{table}/tags/list", _READ, tags.list_all, query=_PAGE),
         _post(f"{table}/tags/version", _READ, tags.version),
         _post(f"{table}/tags/create", _WRITE, tags.create),
         _post(f"{table}/tags/update", _WRITE, tags.update),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from siltstone.api.results import Status
 
@@ -258,13 +258,14 @@ class SetTagRequest(TagRequest):
 
 
 class TaggedVersion(VersionAnswer):
-    manifest_size: int
+    manifest_size: int = field(name="manifestSize")
 
 
 class TagsAnswer(AnswerBody):
-    """LanceDB's remote client gets the object in it, with `manifestSize`."""
+    """LanceDB's remote client gets the object in it."""
 
     tags: dict[str, TaggedVersion]
+    page_token: str | None = None
 
 
 # rows

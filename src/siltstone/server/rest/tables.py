@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import methodcaller
 from typing import Any
 
@@ -10,20 +11,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.filter.filters import compile_value
-from siltstone.engine.read.view import storage_folder
-from siltstone.errors import TableNotFoundError
+from siltstone.errors import TableNotFoundError, UnavailableError
+from siltstone.lance_namespace import requests
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.namespaces import NamespaceRoutes
-from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.refusals import invalid, unsupported
 from siltstone.server.rest.row_input import arrow_rows
 from siltstone.server.rest.rows import assign
-from siltstone.server.rest.scope import RequestScope, seq_shown
+from siltstone.server.rest.scope import Face, RequestScope, seq_shown
 from siltstone.server.rest.versions import seq_of, version_now
 
 PRIMARY_KEY = "primary_key"
@@ -60,9 +60,9 @@ class TableRoutes:
                 with self._served.db.snapshot(seq=seq) as past:
                     schema = past[name].schema
             found = bodies.TableAnswer(
-                table=name,
-                namespace=[],
-                location=self.location(name),
+                table=requests.ids_of(name)[-1],
+                namespace=requests.ids_of(name)[:-1],
+                location=self._shown(face, name),
                 properties={PRIMARY_KEY: ",".join(table.primary_key)},
                 is_only_declared=False,
                 version=version_now(self._served, name, seq),
@@ -70,16 +70,26 @@ class TableRoutes:
             )
             return Reply(found, seq)
 
-    def location(self, name: str) -> str:
-        """Return the URL of the folder that holds a table's files, of one that lives."""
-        root = self._served.db.path
-        try:
-            table = catalogs.find(self._served.parts.core.state().view.catalog, name)
-        except TableNotFoundError:
-            return root.as_uri()
-        incarnation = catalogs.incarnation_of(table)
-        folder = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
-        return (root / folder / "base").as_uri()
+    def _location(self, tx: LocalTransaction, name: str) -> str:
+        """Return the URL of the folder that a Lance client opens."""
+        return (self._served.db.path / tx.lance.folder(name)).as_uri()
+
+    def _shown(self, face: Face, name: str) -> str:
+        """Return the same, for a client that opens the folder by its path.
+
+        There a version of a plain table has a name from the next checkpoint on, or from now.
+        """
+        seen = face.lance.versions(name)
+        if not seen.is_keyed and seen.committed:
+            with suppress(UnavailableError):  # it opens an older one, as every reader of a path
+                newest = seen.committed[-1].pin
+                self._served.parts.core.tables.names.show(seen.folder, [newest])
+        return (self._served.db.path / seen.folder).as_uri()
+
+    @property
+    def _root(self) -> str:
+        """The URL of the store: what a token that was applied before did, it does not say."""
+        return self._served.db.path.as_uri()
 
     def exists(self, call: RestCall[bodies.TableRequest]) -> Reply[bytes]:
         """Answer nothing, or that there is no such table."""
@@ -119,10 +129,10 @@ class TableRoutes:
         rows = arrow_rows(call.body, self._scope.limits)
         key = _key(call, rows.schema)
 
-        def work(tx: LocalTransaction) -> None:
+        def work(tx: LocalTransaction) -> str:
             if name in tx.tables():
                 if mode == "existok":
-                    return
+                    return self._location(tx, name)
                 if mode == "overwrite":
                     tx.drop_table(name)
             made = tx.create_table(name, _plain(rows.schema), key)
@@ -130,24 +140,32 @@ class TableRoutes:
                 (made.insert if key else made.append)(rows)
             elif not key:
                 tx.lance.begin_versions(name)
+            return self._location(tx, name)
 
-        _, seq = self._scope.write(call, work, None)
+        location, seq = self._scope.write(call, work, self._root)
         version = version_now(self._served, name, seq)
-        return Reply(bodies.CreateTableAnswer(version, self.location(name)), seq)
+        return Reply(bodies.CreateTableAnswer(version, location), seq)
 
     def drop(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.DropTableAnswer]:
         """Drop a table with its rows; older snapshots still see it."""
         name = call.table
-        location = self.location(name)
-        _, seq = self._scope.write(call, lambda tx: tx.drop_table(name), None)
+
+        def work(tx: LocalTransaction) -> str:
+            location = self._location(tx, name)
+            tx.drop_table(name)
+            return location
+
+        location, seq = self._scope.write(call, work, self._root)
         return Reply(bodies.DropTableAnswer(list(call.named()), location), seq)
 
     def rename(self, call: RestCall[bodies.RenameTableRequest]) -> Reply[bodies.NoMembers]:
-        """Rename a table."""
+        """Rename a table, in its namespace or into the one that is named."""
         name, asked = call.table, call.asked
-        if asked.new_namespace_id:
-            raise Refused(Code.NAMESPACE_NOT_FOUND, str(asked.new_namespace_id)[:200])
-        rename = methodcaller("rename_table", name, asked.new_table_name)
+        members = {
+            "new_table_name": asked.new_table_name,
+            "new_namespace_id": asked.new_namespace_id,
+        }
+        rename = methodcaller("rename_table", name, requests.renamed(name, members))
         return Reply(bodies.NoMembers(), self._scope.write(call, rename, None)[1])
 
     def add_columns(self, call: RestCall[bodies.AddColumnsRequest]) -> Reply[bodies.VersionAnswer]:
