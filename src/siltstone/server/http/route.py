@@ -46,5 +46,7 @@ class Route:
     no other request, and no thread, holds its answer up. It has no body."""
     is_read: bool = False
     """Whether it reads rows: `siltstone_read_seconds` has how long it takes."""
+    is_checked: bool = False
+    """Whether the members of its JSON body may be such as it does not offer."""
     is_commit_of_version: bool = False
     """Its clients take every refusal for a commit that was perhaps lost, and show no reason."""

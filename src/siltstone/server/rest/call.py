@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from siltstone.server.rest.refusals import invalid
+from siltstone.server.rest.members import RequestPart, not_offered
+from siltstone.server.rest.refusals import invalid, unsupported
 from siltstone.server.rest.tokens import Principal
 
 DATABASE_HEADER = "x-lancedb-database"
@@ -52,27 +53,28 @@ class RestCall(Generic[Asked]):
         """
         if self.request is None:
             return cast("Asked", None)
+        body = self.body or b"{}"
         try:
-            return msgspec.convert(self.json(), self.request)
+            found = msgspec.json.decode(body, type=self.request)
         except msgspec.ValidationError as error:
             raise invalid(f"the body is not as /openapi.json describes it: {error}") from None
-
-    def json(self) -> dict[str, Any]:
-        """Return the object of a JSON body; without a body an empty one.
-
-        Raises:
-            Refused: It is no JSON, or no object.
-        """
-        if not self.body:
-            return {}
-        try:
-            found = msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise invalid(f"the body is not JSON: {error}") from None
-        if not isinstance(found, dict):
-            what = "null" if found is None else f"a {type(found).__name__}"
-            raise invalid(f"the body is a JSON object, not {what}")
         return found
+
+    def check(self) -> None:
+        """Refuse a body, or a query, that asks for what the route does not do.
+
+        Raises:
+            Refused: It names the member, or the parameter.
+        """
+        if isinstance(self.asked, RequestPart):
+            name = not_offered(self.asked)
+            if name is not None:
+                raise unsupported(f"{name} is not offered here")
+        branch = getattr(self.asked, "branch", None) or self.query.get("branch") or "main"
+        if branch != "main":
+            raise unsupported(f"there is no branch {branch[:128]!r}, only main")
 
     # headers
 
@@ -131,6 +133,17 @@ class RestCall(Generic[Asked]):
         if found is None:
             raise invalid(f"{name} is true or false")
         return found
+
+    def paging(self) -> dict[str, Any]:
+        """Return which page a list is asked for: in the query, or in the body.
+
+        Raises:
+            Refused: The limit is no number.
+        """
+        token = self.query.get("page_token") or getattr(self.asked, "page_token", None)
+        limit = self.number("limit")
+        limit = getattr(self.asked, "limit", None) if limit is None else limit
+        return {"page_token": token or None, "limit": limit}
 
     # ids
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 from siltstone import deadline
 from siltstone.api.results import IndexStatus
 from siltstone.api.tables import Table
+from siltstone.lance_namespace import requests
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
@@ -26,6 +27,8 @@ _WORDS = (
     *("language", "base_tokenizer", "stem", "lower_case"),
     *("remove_stop_words", "ascii_folding", "with_position"),
 )
+
+_VECTOR_WORDS = ("distance_type", "metric_type", "num_partitions", "num_sub_vectors")
 
 
 class IndexRoutes:
@@ -48,14 +51,15 @@ class IndexRoutes:
             table.create_index(column, kind, name=name, **options)
         return Reply(bodies.NoMembers())
 
-    def list_all(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.IndexesAnswer]:
+    def list_all(self, call: RestCall[bodies.IndexesRequest]) -> Reply[bodies.IndexesAnswer]:
         """Return the indexes of a table, and how far they are behind."""
         table = self._keyed(call)
         rows = table.count()
         found = [_shown(index, rows) for index in table.indexes()]
-        return Reply(bodies.IndexesAnswer(found))
+        page = requests.page(found, call.paging(), "indexes")
+        return Reply(bodies.IndexesAnswer(page["indexes"], page.get("page_token")))
 
-    def stats(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.IndexStatsAnswer]:
+    def stats(self, call: RestCall[bodies.IndexRequest]) -> Reply[bodies.IndexStatsAnswer]:
         """Return how many rows an index has, and how many it lacks."""
         table = self._keyed(call)
         found = _shown(self._named(table, call), table.count())
@@ -63,7 +67,7 @@ class IndexRoutes:
         kind, distance = found.index_type, found.distance_type
         return Reply(bodies.IndexStatsAnswer(kind, distance, *rows, found.num_segments))
 
-    def drop(self, call: RestCall[bodies.RequestBody]) -> Reply[bodies.NoMembers]:
+    def drop(self, call: RestCall[bodies.IndexRequest]) -> Reply[bodies.NoMembers]:
         """Give an index up."""
         _refuse_scope(call)
         table = self._keyed(call)
@@ -72,8 +76,10 @@ class IndexRoutes:
             table.drop_index(index.name)
         return Reply(bodies.NoMembers())
 
-    def _named(self, table: Table, call: RestCall[Any]) -> IndexStatus:
+    def _named(self, table: Table, call: RestCall[bodies.IndexRequest]) -> IndexStatus:
         name = call.path["name"]
+        if call.asked.index_name not in {None, name}:
+            raise invalid(f"index_name is {call.asked.index_name!r:.80}, not that of the path")
         for index in table.indexes():
             if index.name == name:
                 return index
@@ -97,6 +103,10 @@ def _refuse_scope(call: RestCall[Any]) -> None:
 def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[str, dict[str, Any]]:
     text = asked.index_type
     kind = text.upper() if isinstance(text, str) else ""
+    for words, is_of in ((_VECTOR_WORDS, kind in _VECTOR), (_WORDS, _KINDS.get(kind) == "fts")):
+        given = [word for word in words if getattr(asked, word) is not None]
+        if given and not is_of and (kind in _VECTOR or kind in _KINDS):
+            raise invalid(f"an index {kind} has no {', '.join(given)}")
     if kind in _VECTOR:
         metric = asked.distance_type or asked.metric_type
         options = {

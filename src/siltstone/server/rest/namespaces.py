@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
 from siltstone.lance_namespace.fresh import KEYED
@@ -77,7 +79,8 @@ class NamespaceRoutes:
 
 def _request(call: RestCall[Any]) -> dict[str, Any]:
     """Return the members of the body with those of the address."""
-    found = call.json()
+    asked = call.asked
+    found: dict[str, Any] = {} if asked is None else msgspec.to_builtins(asked)
     if "id" in call.path:
         found["id"] = list(call.named(found.get("id")))
     found |= {name: call.query[name] for name in _WORDS if call.query.get(name)}

@@ -16,7 +16,8 @@ from siltstone.server.rest import rows as statements
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid, no_column, unsupported
+from siltstone.server.rest.members import kinds
+from siltstone.server.rest.refusals import invalid, no_column, unsupported
 from siltstone.server.rest.row_input import arrow_rows
 from siltstone.server.rest.row_query import RowQuery
 from siltstone.server.rest.scope import Face, RequestScope, seq_shown
@@ -78,7 +79,7 @@ class QueryRoutes:
         return self._explained(call, is_run=True)
 
     def _explained(self, call: RestCall[bodies.ExplainRequest], *, is_run: bool) -> Reply[str]:
-        name, wanted = call.table, RowQuery.of(call.asked.query or call.asked)
+        name, wanted = call.table, RowQuery.of(_explained(call))
         with ExitStack() as held:
             face = self._face(call, name, wanted.asked.version, held)
             table = face[name]
@@ -106,7 +107,6 @@ class QueryRoutes:
         mode = (call.query.get("mode") or "append").lower()
         if mode not in {"append", "overwrite"}:
             raise invalid(f"mode is append or overwrite, not {mode[:80]!r}")
-        _refuse_branch(call.query.get("branch"))
 
         def work(tx: LocalTransaction) -> None:
             statements.insert(tx, name, rows, overwrites=mode == "overwrite")
@@ -146,7 +146,6 @@ class QueryRoutes:
     def restore(self, call: RestCall[bodies.RestoreRequest]) -> Reply[bodies.VersionAnswer]:
         """Write the rows of an older version anew, as the newest one."""
         name, asked = call.table, call.asked
-        _refuse_branch(asked.branch)
 
         def work(tx: LocalTransaction) -> None:
             seq = seq_of(self._served, name, asked.version)
@@ -168,10 +167,10 @@ class QueryRoutes:
 
 def _merge_of(call: RestCall[None], limits: Limits) -> Merge:
     query = call.query
-    for name in ("when_matched_update_all_filt", "when_matched_delete"):
+    for name in ("when_matched_update_all_filt", "when_matched_delete", "timeout"):
         if query.get(name):
             raise unsupported(f"{name} is not offered")
-    _refuse_branch(query.get("branch"))
+    call.truth("use_index")  # no index changes what is merged
     on = tuple(name for name in (query.get("on") or "").split(",") if name)
     if not on:
         raise invalid("on names the columns that say which rows are the same")
@@ -185,6 +184,20 @@ def _merge_of(call: RestCall[None], limits: Limits) -> Merge:
     )
 
 
-def _refuse_branch(name: str | None) -> None:
-    if name and name != "main":
-        raise Refused(Code.UNSUPPORTED, "branches are not offered")
+def _explained(call: RestCall[bodies.ExplainRequest]) -> bodies.QueryRequest:
+    """Return the query to explain: `query`, or the request itself.
+
+    Raises:
+        Refused: It is in both, or another table's.
+    """
+    asked = call.asked
+    if asked.query is None:
+        return asked
+    call.named(asked.query.id)
+    own = [name for name in _OF_QUERIES if getattr(asked, name) is not None]
+    if own:
+        raise invalid(f"the query is in `query`: put {', '.join(own)} there")
+    return asked.query
+
+
+_OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())

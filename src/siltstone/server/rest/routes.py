@@ -16,11 +16,13 @@ from siltstone.lance_namespace.catalog import REFUSED
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import ARROW, NOTHING, Handler, Role, Route
+from siltstone.server.rest import row_operations
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.changes import ChangeRoutes
 from siltstone.server.rest.indexes import IndexRoutes
 from siltstone.server.rest.jobs import JobRoutes
+from siltstone.server.rest.members import AnyMembers
 from siltstone.server.rest.namespaces import NamespaceRoutes
 from siltstone.server.rest.queries import QueryRoutes
 from siltstone.server.rest.refusals import unsupported
@@ -33,10 +35,12 @@ from siltstone.server.rest.transactions import TransactionRoutes
 FILE, STREAM, TEXT = "file", "stream", "text"
 _PAGE = ("page_token", "limit")
 _RANGE = ("since", "until", "tables", "format")
-_MADE = ("mode", "primary_key", "properties")
+_MADE = ("mode", "primary_key", "properties", "storage_options")
+_SHOWN = ("with_table_uri", "load_detailed_metadata", "check_declared")
 _MERGED = (
-    *("on", "when_matched_update_all", "when_not_matched_insert_all"),
-    *("when_not_matched_by_source_delete", "when_not_matched_by_source_delete_filt"),
+    *("on", "branch", "when_matched_update_all", "when_matched_update_all_filt"),
+    *("when_matched_delete", "when_not_matched_insert_all", "when_not_matched_by_source_delete"),
+    *("when_not_matched_by_source_delete_filt", "timeout", "use_index"),
 )
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN
 
@@ -66,8 +70,8 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         # namespaces
         _post("/v1/namespace/{id}/exists", _READ, spaces.exists),
         # tables
-        _get("/v1/table", _READ, tables.list_all, query=_PAGE),
-        _post(f"{table}/describe", _READ, tables.describe),
+        _get("/v1/table", _READ, tables.list_all, query=(*_PAGE, "include_declared")),
+        _post(f"{table}/describe", _READ, tables.describe, query=_SHOWN),
         _post(f"{table}/exists", _READ, tables.exists),
         _post(f"{table}/stats", _READ, tables.stats),
         _post(f"{table}/create", _WRITE, tables.create, takes=ARROW, query=_MADE),
@@ -117,13 +121,20 @@ def _route(method: str, path: str, role: Role, handler: Handler, **more: Any) ->
     hints = get_type_hints(handler)
     (answer,), (request,) = map(get_args, (hints.pop("return"), *hints.values()))
     no_json = {type(None), bytes, Pieces}
+    asked = None if request in no_json else request
     return Route(
         *(method, path, role, handler),
         (handler.__doc__ or "").partition("\n")[0].rstrip("."),
-        request=None if request in no_json else request,
+        request=asked,
         answer=None if answer in no_json else answer,
+        is_checked=_may_be_refused(asked),
         **more,
     )
+
+
+def _may_be_refused(request: Any) -> bool:
+    """Say whether a body may have members that are not offered; `apply` is spared the look."""
+    return request is not None and request is not row_operations.ApplyRequest
 
 
 _post, _get = partial(_route, "POST"), partial(_route, "GET", takes=NOTHING)
@@ -136,23 +147,26 @@ def _of_catalog(spaces: NamespaceRoutes) -> Iterable[Route]:
         path: str, role: Role, name: str, request: Any, answer: Any, make: Any = _post, **more: Any
     ) -> Route:
         route = make(f"/v1/{path}", role, spaces.managed(name), **more)
-        return replace(route, request=request, answer=answer)
+        return replace(route, request=request, answer=answer, is_checked=request is not None)
 
     space = "namespace/{id}"
     pages: Any = {"make": _get, "query": _PAGE}
     found: tuple[Any, Any] = None, bodies.NamespacesAnswer
     yield managed(f"{space}/list", _READ, "list_namespaces", *found, **pages)
-    yield managed(f"{space}/table/list", _READ, "list_tables", None, bodies.TablesAnswer, **pages)
+    found = None, bodies.TablesAnswer
+    listed = (*_PAGE, "include_declared")
+    yield managed(f"{space}/table/list", _READ, "list_tables", *found, make=_get, query=listed)
     found = bodies.NamespaceRequest, bodies.NamespaceAnswer
     yield managed(f"{space}/describe", _READ, "describe_namespace", *found)
     found = bodies.DropNamespaceRequest, bodies.NamespaceAnswer
     yield managed(f"{space}/drop", _WRITE, "drop_namespace", *found)
     found = bodies.CreateNamespaceRequest, bodies.NamespaceAnswer
     yield managed(f"{space}/create", _WRITE, "create_namespace", *found)
-    named = bodies.TableRequest
-    yield managed("table/{id}/declare", _WRITE, "declare_table", named, bodies.DeclareAnswer)
-    yield managed("table/{id}/deregister", _WRITE, "drop_table", named, bodies.DropTableAnswer)
-    found = bodies.TableRequest, bodies.BranchesAnswer
+    found = bodies.DeclareRequest, bodies.DeclareAnswer
+    yield managed("table/{id}/declare", _WRITE, "declare_table", *found)
+    found = bodies.TableRequest, bodies.DropTableAnswer
+    yield managed("table/{id}/deregister", _WRITE, "drop_table", *found)
+    found = bodies.TablePageRequest, bodies.BranchesAnswer
     yield managed("table/{id}/branches/list", _READ, "list_table_branches", *found, query=_PAGE)
     found = bodies.ListVersionsRequest, bodies.VersionsAnswer
     listed = ("branch", "limit", "descending", "page_token")
@@ -191,7 +205,7 @@ NOT_OFFERED = {
 
 
 def _unsupported() -> Iterable[Route]:
-    refused = partial(Route, "POST", request=bodies.RequestBody, answer=bodies.NoMembers)
+    refused = partial(Route, "POST", request=AnyMembers, answer=bodies.NoMembers, is_checked=True)
     for path, reason in NOT_OFFERED.items():
         yield refused(path, _READ, partial(_refuse, reason), f"Not offered: {path}")
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from siltstone.engine.filter.filters import filter_of
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
+from siltstone.server.rest.refusals import Code, Refused, invalid
 from siltstone.server.rest.scope import ReadTable
 from siltstone.server.rest.selection import DISTANCE, Columns, Selection
 
@@ -28,7 +28,6 @@ K_ALL = 1 << 62
 """From here on a client that must send a number means all rows: LanceDB sends 2**63 - 1."""
 F32 = pa.float32()
 _DISTANCE_FIELD = pa.field(DISTANCE, F32)
-_NOT_OFFERED = ("full_text_query", "with_row_id", "order_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,10 @@ class RowQuery:
         """Return the query of a body.
 
         Raises:
-            Refused: A member that is not offered.
+            Refused: Bounds of a distance, and no vector.
         """
-        refused = [name for name in _NOT_OFFERED if getattr(asked, name)]
-        if refused:
-            raise unsupported(f"a query with {', '.join(refused)} is not offered")
         vector = asked.vector
         if isinstance(vector, bodies.QueryVector):
-            if vector.multi_vector:
-                raise unsupported("a query with several vectors is not offered")
             vector = vector.single_vector
         if not vector and not (asked.lower_bound is None and asked.upper_bound is None):
             raise invalid("lower_bound and upper_bound are of a distance: give a vector")

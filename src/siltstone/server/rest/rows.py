@@ -15,6 +15,7 @@ import pyarrow as pa
 from siltstone.api.tables import SnapshotTable, TransactionTable
 from siltstone.engine.filter.filters import compile_value
 from siltstone.local.transaction import LocalTransaction
+from siltstone.server.rest import row_operations
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.refusals import invalid, no_column
 from siltstone.server.rest.row_input import json_key, json_rows, json_values
@@ -105,65 +106,52 @@ def collected(reader: pa.RecordBatchReader, limits: Limits) -> pa.Table:
 # operations of `transaction/apply`
 
 
-def is_upsert(body: dict[str, Any]) -> bool:
+def is_upsert(asked: row_operations.ApplyRequest) -> bool:
     """Say whether `apply` asks for one upsert alone: a table does that without a transaction."""
-    first = body["ops"][0]
+    first = asked.ops[0]
     return (
-        len(body["ops"]) == 1
-        and first.get("op") == "upsert"
-        and isinstance(first.get("table"), str)
-        and bool(first.get("rows"))
-        and body.get("isolation", "snapshot") == "snapshot"
+        len(asked.ops) == 1
+        and type(first) is row_operations.UpsertRows
+        and bool(first.rows)
+        and asked.isolation != "serializable"
     )
 
 
-def apply(tx: LocalTransaction, operation: dict[str, Any]) -> int:
-    """Do one operation: `{"table", "op", ...}`; return how many rows it was about."""
-    name, op = operation.get("table"), operation.get("op")
-    if not isinstance(name, str):
-        raise invalid("an operation names its table: {'table': ..., 'op': ...}")
-    run = _OPERATIONS.get(op) if isinstance(op, str) else None
-    if run is None:
-        raise invalid(f"op is one of {sorted(_OPERATIONS)}, not {op!r:.80}")
-    return run(tx[name], operation)
+def apply(tx: LocalTransaction, operation: row_operations.RowOperation) -> int:
+    """Do one operation; return how many rows it was about."""
+    return _OPERATIONS[type(operation)](tx[operation.table], operation)
 
 
-def _add(verb: str, table: TransactionTable, operation: dict[str, Any]) -> int:
-    return getattr(table, verb)(json_rows(operation.get("rows"), table.schema))
+def _add(verb: str, table: TransactionTable, operation: row_operations.UpsertRows) -> int:
+    return getattr(table, verb)(json_rows(operation.rows, table.schema))
 
 
-def _update(table: TransactionTable, operation: dict[str, Any]) -> int:
-    values = operation.get("set")
-    if not isinstance(values, dict) or not values:
-        raise invalid("update has `set`: an object of column and value")
-    key = json_key(operation.get("key"), table.schema, table.primary_key)
-    return table.update(key, **json_values(values, table.schema))
+def _update(table: TransactionTable, operation: row_operations.UpdateRow) -> int:
+    key = json_key(operation.key, table.schema, table.primary_key)
+    return table.update(key, **json_values(operation.set, table.schema))
 
 
-def _delete(table: TransactionTable, operation: dict[str, Any]) -> int:
-    keys = operation.get("keys")
-    if not isinstance(keys, list):
-        raise invalid("delete has `keys`: a list")
-    return table.delete([json_key(key, table.schema, table.primary_key) for key in keys])
+def _delete(table: TransactionTable, operation: row_operations.DeleteRows) -> int:
+    return table.delete([json_key(k, table.schema, table.primary_key) for k in operation.keys])
 
 
-def _delete_where(table: TransactionTable, operation: dict[str, Any]) -> int:
-    wanted = operation.get("filter")
-    if not isinstance(wanted, str):
-        raise invalid("delete_where has `filter`: a SQL boolean expression")
-    return table.delete_where(wanted)
+def _delete_where(table: TransactionTable, operation: row_operations.DeleteWhere) -> int:
+    return table.delete_where(operation.filter)
 
 
-def _truncate(table: TransactionTable, _: dict[str, Any]) -> int:
+def _truncate(table: TransactionTable, _: row_operations.TruncateTable) -> int:
     rows = table.count()
     table.truncate()
     return rows
 
 
-_OPERATIONS: dict[str, Callable[[TransactionTable, dict[str, Any]], int]] = {
-    **{verb: partial(_add, verb) for verb in ("upsert", "insert", "append", "overwrite")},
-    "update": _update,
-    "delete": _delete,
-    "delete_where": _delete_where,
-    "truncate": _truncate,
+_OPERATIONS: dict[type, Callable[[TransactionTable, Any], int]] = {
+    row_operations.UpsertRows: partial(_add, "upsert"),
+    row_operations.InsertRows: partial(_add, "insert"),
+    row_operations.AppendRows: partial(_add, "append"),
+    row_operations.OverwriteRows: partial(_add, "overwrite"),
+    row_operations.UpdateRow: _update,
+    row_operations.DeleteRows: _delete,
+    row_operations.DeleteWhere: _delete_where,
+    row_operations.TruncateTable: _truncate,
 }

@@ -1,9 +1,9 @@
 """Schemas: the JSON bodies of requests and answers, as `/openapi.json` describes them.
 
 Names and meanings are those of the Lance Namespace specification where it has the operation.
-Members that are not here are passed over. A request with no member that counts is a `TableRequest`
-(or a `RequestBody`): its `id`, if there is one, is that of the path. Over 400 lines, as every body
-is here.
+A member that is not here is refused (`members`). A request with no member that counts is a
+`TableRequest` (or a `RequestBody`): its `id`, if there is one, is that of the path. Over 400 lines,
+as every body is here.
 """
 
 from __future__ import annotations
@@ -14,21 +14,27 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from siltstone.api.results import Status
+from siltstone.server.rest.members import (
+    FIXED,
+    Count,
+    HintFlag,
+    HintNumber,
+    HintText,
+    Limit,
+    Name,
+    Names,
+    NotOffered,
+    OnlyFalse,
+    RequestBody,
+    RequestPart,
+)
 
-Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
-Limit = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Name = Annotated[str, Meta(min_length=1)]
 IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 """Of another kind or type it is "not offered", which clients tell from a wrong request."""
-Names = Annotated[list[str], Meta(min_length=1)]
 
 
 TransactionStatus = Literal["Running", "Succeeded", "Failed", "Canceled"]
 JobKind = Literal["checkpoint", "merge", "optimize", "vacuum"]
-
-
-class RequestBody(Struct):
-    """The body of a request."""
 
 
 class AnswerBody(Struct, omit_defaults=True):
@@ -92,13 +98,17 @@ class JobsAnswer(AnswerBody):
     jobs: list[JobAnswer]
 
 
-class TableJobRequest(RequestBody):
+class NothingAsked(RequestPart):
+    """A request that its address says already."""
+
+
+class TableJobRequest(RequestPart):
     """All tables without `table`."""
 
     table: str | None = None
 
 
-class VacuumRequest(RequestBody):
+class VacuumRequest(RequestPart):
     dry_run: bool = True
 
 
@@ -136,13 +146,34 @@ class TablesAnswer(PageAnswer):
 
 
 class TableRequest(RequestBody, kw_only=True):
+    """`branch` is main."""
+
     id: list[str] | None = None
+    branch: str | None = None
 
 
-class DescribeTableRequest(TableRequest):
+class DescribeTableRequest(TableRequest, kw_only=True):
     version: Count | None = None
     with_table_uri: bool | None = None
     load_detailed_metadata: bool | None = None
+    check_declared: HintFlag = None
+    tag: NotOffered = None
+    vend_credentials: OnlyFalse = None
+
+
+class TableExistsRequest(TableRequest):
+    version: Count | None = None
+
+
+class DeclareRequest(TableRequest):
+    location: str | None = None
+    vend_credentials: OnlyFalse = None
+    properties: NotOffered = None
+
+
+class TablePageRequest(TableRequest, kw_only=True):
+    page_token: str | None = None
+    limit: Count | None = None
 
 
 class JsonType(AnswerBody):
@@ -209,25 +240,25 @@ class RenameTableRequest(TableRequest):
     new_namespace_id: list[str] | None = None
 
 
-class NewColumn(RequestBody):
+class NewColumn(RequestPart):
     name: Name
     expression: Name | None = None
-    computed: Any = None
-    virtual_column: Any = None
+    computed: NotOffered = None
+    virtual_column: NotOffered = None
 
 
 class AddColumnsRequest(TableRequest):
     new_columns: Annotated[list[NewColumn], Meta(min_length=1)]
 
 
-class ColumnAlteration(RequestBody):
-    """Only `rename` is offered."""
+class ColumnAlteration(RequestPart):
+    """Only `rename` is offered; `nullable` may say neither true nor false."""
 
     path: Name
     rename: Name | None = None
-    data_type: Any = None
-    nullable: Any = None
-    virtual_column: Any = None
+    data_type: NotOffered = None
+    nullable: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
+    virtual_column: NotOffered = None
 
 
 class AlterColumnsRequest(TableRequest):
@@ -271,13 +302,13 @@ class TagsAnswer(AnswerBody):
 # rows
 
 
-class QueryVector(RequestBody):
+class QueryVector(RequestPart):
     single_vector: list[float] | None = None
-    multi_vector: Any = None
+    multi_vector: NotOffered = None
 
 
 class QueryRequest(TableRequest):
-    """`columns`: see `selection`. `full_text_query`, `with_row_id`, `order_by`: not offered."""
+    """`columns`: see `selection`. No index is asked: what is said of one is a hint."""
 
     columns: list[str] | dict[str, str | list[str] | dict[str, str] | None] | None = None
     filter: str | None = None
@@ -288,9 +319,16 @@ class QueryRequest(TableRequest):
     vector_column: str | None = None
     distance_type: str | None = None
     version: Count | None = None
-    full_text_query: Any = None
-    with_row_id: Any = None
-    order_by: Any = None
+    nprobes: HintNumber = None
+    minimum_nprobes: HintNumber = None
+    maximum_nprobes: HintNumber = None
+    ef: HintNumber = None
+    refine_factor: HintNumber = None
+    bypass_vector_index: HintFlag = None
+    fast_search: HintFlag = None
+    full_text_query: NotOffered = None
+    with_row_id: OnlyFalse = None
+    order_by: NotOffered = None
     lower_bound: float | None = None
     upper_bound: float | None = None
 
@@ -299,6 +337,7 @@ class ExplainRequest(QueryRequest):
     """The query is in `query`, or the request itself."""
 
     query: QueryRequest | None = None
+    verbose: HintFlag = None
 
 
 class CountRequest(TableRequest):
@@ -322,6 +361,7 @@ class UpdateRequest(TableRequest):
     updates: Annotated[list[tuple[str, str]], Meta(min_length=1)]
     predicate: str | None = None
     only_if: str | None = None
+    properties: NotOffered = None
 
 
 class UpdateAnswer(VersionAnswer):
@@ -339,13 +379,7 @@ class DeleteAnswer(VersionAnswer):
     num_deleted_rows: int
 
 
-class BranchRequest(TableRequest, kw_only=True):
-    """A table has one branch, `main`."""
-
-    branch: str | None = None
-
-
-class RestoreRequest(BranchRequest):
+class RestoreRequest(TableRequest):
     version: Count
 
 
@@ -356,10 +390,19 @@ class CreateIndexRequest(TableRequest):
     column: Name
     index_type: IndexType = None
     name: str | None = None
+    replace: OnlyFalse = None
+    # of vectors; numbers that are fixed are those of our indexes
     distance_type: str | None = None
     metric_type: str | None = None
     num_partitions: int | None = None
     num_sub_vectors: int | None = None
+    num_bits: Annotated[Literal[8] | None, FIXED] = None
+    sample_rate: Annotated[Literal[256] | None, FIXED] = None
+    max_iterations: Annotated[Literal[50] | None, FIXED] = None
+    target_partition_size: NotOffered = None
+    m: NotOffered = None
+    ef_construction: NotOffered = None
+    # of texts
     language: str | None = None
     base_tokenizer: str | None = None
     stem: bool | None = None
@@ -367,6 +410,28 @@ class CreateIndexRequest(TableRequest):
     remove_stop_words: bool | None = None
     ascii_folding: bool | None = None
     with_position: bool | None = None
+    max_token_length: Annotated[Literal[40] | None, FIXED] = None
+    min_ngram_length: Annotated[Literal[3] | None, FIXED] = None
+    max_ngram_length: Annotated[Literal[3] | None, FIXED] = None
+    block_size: Annotated[Literal[128] | None, FIXED] = None
+    prefix_only: OnlyFalse = None
+    custom_stop_words: NotOffered = None
+    lance_tokenizer: NotOffered = None
+    index_operators: OnlyFalse = None
+    preserve_original: OnlyFalse = None
+    split_identifiers: OnlyFalse = None
+    split_on_numerics: OnlyFalse = None
+
+
+class IndexesRequest(TablePageRequest):
+    version: NotOffered = None
+
+
+class IndexRequest(TableRequest):
+    """`index_name` is that of the path."""
+
+    index_name: str | None = None
+    version: NotOffered = None
 
 
 class IndexRows(AnswerBody):
@@ -389,6 +454,7 @@ class IndexAnswer(IndexRows, kw_only=True):
 
 class IndexesAnswer(AnswerBody):
     indexes: list[IndexAnswer]
+    page_token: str | None = None
 
 
 class IndexStatsAnswer(IndexRows):
@@ -398,7 +464,7 @@ class IndexStatsAnswer(IndexRows):
 # transactions
 
 
-class BeginRequest(RequestBody):
+class BeginRequest(RequestPart):
     isolation: Literal["snapshot", "serializable"] | None = None
     durability: Literal["sync", "async"] | None = None
 
@@ -416,25 +482,6 @@ class RollbackAnswer(AnswerBody):
     id: str
 
 
-class RowOperation(RequestBody):
-    """One operation of `apply`: `rows` of those that add, `key` and `set` of update, ..."""
-
-    table: str
-    op: Literal[
-        "upsert", "insert", "append", "overwrite", "update", "delete", "delete_where", "truncate"
-    ]
-    rows: Any = None
-    key: Any = None
-    set: dict[str, Any] | None = None
-    keys: list[Any] | None = None
-    filter: str | None = None
-
-
-class ApplyRequest(RequestBody):
-    ops: Annotated[list[RowOperation], Meta(min_length=1)]
-    isolation: Literal["snapshot", "serializable"] | None = None
-
-
 class RowsWritten(AnswerBody):
     rows: int
 
@@ -445,20 +492,31 @@ class ApplyAnswer(AnswerBody):
     results: list[RowsWritten]
 
 
+class TransactionRequest(RequestBody, kw_only=True):
+    id: list[str] | None = None
+
+
 class TransactionAnswer(AnswerBody):
     status: TransactionStatus
     properties: dict[str, str]
 
 
-class StatusWanted(RequestBody):
-    status: Literal["Succeeded", "Canceled", "Failed"]
+class StatusWanted(RequestPart):
+    """`Succeeded` commits; `Canceled` and `Failed` roll back."""
+
+    status: str
 
 
-class TransactionAction(RequestBody):
-    set_status_action: StatusWanted
+class TransactionAction(RequestPart):
+    """Only the status is set; its member has two names."""
+
+    set_status_action: StatusWanted | None = None
+    status_action: StatusWanted | None = field(name="setStatusAction", default=None)
+    set_property: NotOffered = field(name="setPropertyAction", default=None)
+    unset_property: NotOffered = field(name="unsetPropertyAction", default=None)
 
 
-class AlterTransactionRequest(RequestBody):
+class AlterTransactionRequest(TransactionRequest):
     actions: Annotated[list[TransactionAction], Meta(min_length=1, max_length=1)]
 
 
@@ -474,13 +532,11 @@ class BranchesAnswer(AnswerBody):
     branches: dict[str, Any]
 
 
-class ListVersionsRequest(BranchRequest):
+class ListVersionsRequest(TablePageRequest):
     descending: bool | None = None
-    limit: Count | None = None
-    page_token: str | None = None
 
 
-class DescribeVersionRequest(BranchRequest):
+class DescribeVersionRequest(TableRequest):
     version: Count | None = None
 
 
@@ -501,18 +557,21 @@ class OneVersionAnswer(CommittedAnswer):
     version: TableVersionAnswer
 
 
-class CreateVersionRequest(BranchRequest):
+class CreateVersionRequest(TableRequest):
     version: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
     manifest_path: str
     manifest_size: int | None = None
+    e_tag: HintText = None
+    naming_scheme: HintText = None
+    metadata: NotOffered = None
 
 
-class VersionRange(RequestBody):
+class VersionRange(RequestPart):
     start_version: int | None = None
     end_version: int | None = None
 
 
-class DeleteVersionsRequest(BranchRequest):
+class DeleteVersionsRequest(TableRequest):
     ranges: Annotated[list[VersionRange], Meta(min_length=1)]
 
 
@@ -524,10 +583,10 @@ class CreateVersionsRequest(RequestBody):
     entries: Annotated[list[CreateVersionRequest], Meta(min_length=1)]
 
 
-class TableOperation(RequestBody):
+class TableOperation(RequestPart):
     """One of the four."""
 
-    declare_table: TableRequest | None = None
+    declare_table: DeclareRequest | None = None
     create_table_version: CreateVersionRequest | None = None
     delete_table_versions: DeleteVersionsRequest | None = None
     deregister_table: TableRequest | None = None

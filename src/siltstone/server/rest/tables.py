@@ -45,7 +45,10 @@ class TableRoutes:
     def list_all(self, call: RestCall[None]) -> Reply[bodies.TablesAnswer]:
         """Return the names of all tables, a page at a time."""
         with self._scope.reading(call) as face:
-            return Reply(_page(face.tables(), call), seq_shown(face))
+            names = face.tables()
+            if call.query.get("include_declared") and not call.truth("include_declared"):
+                names = [name for name in names if len(face[name].schema)]
+            return Reply(_page(names, call), seq_shown(face))
 
     def describe(self, call: RestCall[bodies.DescribeTableRequest]) -> Reply[bodies.TableAnswer]:
         """Return where a table is, its version and its columns."""
@@ -91,10 +94,12 @@ class TableRoutes:
         """The URL of the store: what a token that was applied before did, it does not say."""
         return self._served.db.path.as_uri()
 
-    def exists(self, call: RestCall[bodies.TableRequest]) -> Reply[bytes]:
-        """Answer nothing, or that there is no such table."""
+    def exists(self, call: RestCall[bodies.TableExistsRequest]) -> Reply[bytes]:
+        """Answer nothing, or that there is no such table, or not in that version."""
         with self._scope.reading(call) as face:
             _ = face[call.table].name
+            if call.asked.version is not None:
+                seq_of(self._served, call.table, call.asked.version)
             return Reply(b"", seq_shown(face))
 
     def stats(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.TableStatsAnswer]:
@@ -179,8 +184,6 @@ class TableRoutes:
         return self._altered(call, work)
 
     def _add(self, tx: LocalTransaction, name: str, entry: bodies.NewColumn) -> None:
-        if entry.computed or entry.virtual_column:
-            raise unsupported("computed and virtual columns are not offered")
         column, text = entry.name, entry.expression
         if text is None:
             raise invalid(f"column {column[:128]!r} has an expression: its value over the old ones")
@@ -196,8 +199,8 @@ class TableRoutes:
         """Rename columns."""
         name, names = call.table, list[tuple[str, str]]()
         for entry in call.asked.alterations:
-            if (entry.data_type, entry.nullable, entry.virtual_column) != (None, None, None):
-                raise unsupported("the type of a column does not change; add another column")
+            if entry.nullable is not None:
+                raise unsupported("nullable: the type of a column stays; add another column")
             if entry.rename is None:
                 raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
             names.append((entry.path, entry.rename))
@@ -256,7 +259,13 @@ def _mode(call: RestCall[None]) -> str:
 
 def _key(call: RestCall[None], schema: pa.Schema) -> list[str]:
     """Return the primary key: of the query, the properties, or the schema's own words for it."""
-    text = call.query.get(PRIMARY_KEY) or _properties(call).get(PRIMARY_KEY)
+    properties = _properties(call)
+    others = sorted(properties.keys() - {PRIMARY_KEY})
+    if others:
+        raise unsupported(f"of the properties of a table only {PRIMARY_KEY}, not {others!r:.200}")
+    if call.query.get("storage_options"):
+        raise unsupported("storage_options is not offered: the server knows its storage")
+    text = call.query.get(PRIMARY_KEY) or properties.get(PRIMARY_KEY)
     if text is not None:
         return [name.strip() for name in str(text).split(",") if name.strip()]
     return [field.name for field in schema if (field.metadata or {}).get(LANCE_KEY) == b"true"]

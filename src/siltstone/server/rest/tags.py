@@ -30,10 +30,9 @@ class TagRoutes:
     def __init__(self, scope: RequestScope) -> None:
         self._scope, self._served, self._turns = scope, scope.served, Turns()
 
-    def list_all(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.TagsAnswer]:
+    def list_all(self, call: RestCall[bodies.TablePageRequest]) -> Reply[bodies.TagsAnswer]:
         """Return the tags of a table, and the version that each names."""
-        paging = {"page_token": call.query.get("page_token") or None, "limit": call.number("limit")}
-        page = requests.page(sorted(self._tags(call).items()), paging, "tags")
+        page = requests.page(sorted(self._tags(call).items()), call.paging(), "tags")
         found = {tag: self._shown(call, seq) for tag, seq in page["tags"]}
         if not call.is_remote:
             return Reply(bodies.TagsAnswer(found, page.get("page_token")))

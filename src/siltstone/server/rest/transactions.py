@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from siltstone.errors import RequestError
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Role
+from siltstone.server.rest import row_operations
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import DELIMITER, RestCall
 from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
@@ -36,45 +37,42 @@ class TransactionRoutes:
         key, seq = self._scope.begin(call, isolation or "snapshot", durability or "sync")
         return Reply(bodies.BeginAnswer(key, seq), seq)
 
-    def commit(self, call: RestCall[bodies.RequestBody]) -> Reply[bodies.CommitAnswer]:
+    def commit(self, call: RestCall[bodies.TransactionRequest]) -> Reply[bodies.CommitAnswer]:
         """Commit all of it, durably; again, answer the same."""
         key = _id_of(call)
         receipt = self._scope.end(call, key, commits=True)
         assert receipt is not None
         return Reply(bodies.CommitAnswer(key, receipt.seq, receipt.transaction_id), receipt.seq)
 
-    def rollback(self, call: RestCall[bodies.RequestBody]) -> Reply[bodies.RollbackAnswer]:
+    def rollback(self, call: RestCall[bodies.TransactionRequest]) -> Reply[bodies.RollbackAnswer]:
         """Forget all of it."""
         key = _id_of(call)
         self._scope.end(call, key, commits=False)
         return Reply(bodies.RollbackAnswer(key))
 
-    def apply(self, call: RestCall[bodies.ApplyRequest]) -> Reply[bodies.ApplyAnswer]:
+    def apply(self, call: RestCall[row_operations.ApplyRequest]) -> Reply[bodies.ApplyAnswer]:
         """Do several operations on several tables in one transaction, in one request."""
         if call.transaction:
             raise invalid("apply is a transaction of its own; it does not run in another one")
-        body, most = call.json(), self._scope.limits.operations_max
-        operations, isolation = body.get("ops"), body.get("isolation")
-        if not isinstance(operations, list) or not {*map(type, operations)} <= {dict}:
-            raise invalid("ops is a list of objects: {'table': ..., 'op': ..., ...}")
-        if not isinstance(isolation, str | None):
-            raise invalid(f"isolation is a string, not {isolation!r:.80}")
-        if not 0 < len(operations) <= most:
+        asked, most = call.asked, self._scope.limits.operations_max
+        operations = asked.ops
+        if len(operations) > most:
             raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
 
         def work(tx: LocalTransaction) -> list[int]:
             return [apply(tx, one) for one in operations]
 
-        if is_upsert(body) and not call.token:
-            receipt = self._scope.upsert(operations[0]["table"], operations[0].get("rows"))
+        if is_upsert(asked) and not call.token:
+            first = cast("row_operations.UpsertRows", operations[0])
+            receipt = self._scope.upsert(first.table, first.rows)
             done = [receipt.rows]
         else:
             unknown = [0] * len(operations)
-            done, receipt = self._scope.commit(call, work, unknown, isolation or "snapshot")
+            done, receipt = self._scope.commit(call, work, unknown, asked.isolation or "snapshot")
         results = [bodies.RowsWritten(rows) for rows in done]
         return Reply(bodies.ApplyAnswer(receipt.seq, receipt.transaction_id, results), receipt.seq)
 
-    def describe(self, call: RestCall[bodies.RequestBody]) -> Reply[TransactionAnswer]:
+    def describe(self, call: RestCall[bodies.TransactionRequest]) -> Reply[TransactionAnswer]:
         """Return how a transaction is: Running, Succeeded, Failed or Canceled."""
         key, principal = _id_of(call), call.principal
         if self._scope.is_open(key, principal):
@@ -97,14 +95,12 @@ class TransactionRoutes:
 
     def alter(self, call: RestCall[bodies.AlterTransactionRequest]) -> Reply[TransactionAnswer]:
         """Set the status: Succeeded commits, Canceled rolls back."""
-        body = call.json()
-        actions = body.get("actions")
-        if not isinstance(actions, list) or len(actions) != 1 or not isinstance(actions[0], dict):
-            raise invalid("actions is a list of one action")
-        action = actions[0].get("set_status_action", actions[0].get("setStatusAction"))
-        if not isinstance(action, dict):
+        actions = call.asked.actions
+        wanted = [actions[0].set_status_action, actions[0].status_action]
+        given = [each for each in wanted if each is not None]
+        if len(given) != 1:
             raise unsupported("of a transaction only the status is set")
-        commits = _ENDS.get(str(action.get("status")).lower())
+        commits = _ENDS.get(given[0].status.lower())
         if commits is None:
             raise invalid("a status is set to Succeeded or to Canceled")
         receipt = self._scope.end(call, _id_of(call), commits=commits)
@@ -114,4 +110,5 @@ class TransactionRoutes:
 
 def _id_of(call: RestCall[Any]) -> str:
     """Return the id; the specification's may begin with the table's: then the last part counts."""
+    call.named(getattr(call.asked, "id", None))
     return call.path["id"].rpartition(call.query.get("delimiter") or DELIMITER)[2]

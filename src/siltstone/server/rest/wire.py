@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +12,11 @@ from starlette.responses import Response
 
 from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
-from siltstone.server.http.route import JSON, Route
+from siltstone.server.http.route import Route
 from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate
 from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.refusals import invalid
 from siltstone.server.rest.tokens import Principal
 
 FILE_TYPE = "application/vnd.apache.arrow.file"
@@ -73,6 +74,13 @@ VERSIONS = "/v1/table/{id}/version/list"
 """Lance's own client sends null as the body of a list of versions."""
 
 
+def _check_query(query: Mapping[str, str], route: Route) -> None:
+    known = {*route.query, *(("delimiter",) if "{id}" in route.path else ())}
+    unknown = sorted(query.keys() - known)
+    if unknown:
+        raise invalid(f"{route.path} reads {sorted(known)} of a query, not {unknown!r:.200}")
+
+
 class RestWire:
     """See the module; a `WireFormat`."""
 
@@ -91,8 +99,10 @@ class RestWire:
         if body == b"null" and route.path == VERSIONS:
             body = b""
         call = RestCall(request.params, query, request.headers, body, caller, route.request)
-        if route.takes == JSON and body and not body.startswith(b"{"):
-            call.json()  # also where the handler asks for nothing of it: null is no object
+        if query:
+            _check_query(query, route)
+        if route.is_checked:
+            call.check()
         return route.handler(call)
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:

@@ -1,0 +1,73 @@
+"""Members: what a member of a JSON request is to the handler of its route.
+
+    read          the handler reads it
+    Hint          it may change how fast the answer comes, never the answer: passed over
+    FIXED         it has one value, which is what is done anyway
+    NotOffered    refused by its name, with code 0, if it says something
+
+A member that the type of the request has not is refused by its name, too: no request is half done.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any, get_type_hints
+
+from msgspec import Meta, Struct
+from msgspec.structs import fields
+
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Limit = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Name = Annotated[str, Meta(min_length=1)]
+Names = Annotated[list[str], Meta(min_length=1)]
+HINT, NOT_OFFERED = "hint", "not offered"
+_HINT = Meta(description="It changes no result.", extra={"is": HINT})
+_REFUSED = Meta(
+    description="Not offered.", extra={"is": NOT_OFFERED}, extra_json_schema={"type": "null"}
+)
+_ONLY_FALSE = Meta(description="Only false is offered.", extra={"is": NOT_OFFERED})
+FIXED = Meta(description="The one value that is offered.", extra={"is": HINT})
+HintNumber = Annotated[Count | None, _HINT]
+HintFlag = Annotated[bool | None, _HINT]
+HintText = Annotated[str | None, _HINT]
+NotOffered = Annotated[Any, _REFUSED]
+OnlyFalse = Annotated[bool | None, _ONLY_FALSE]
+
+
+class RequestPart(Struct, kw_only=True, forbid_unknown_fields=True):
+    """An object in the body of a request."""
+
+
+class RequestBody(RequestPart, kw_only=True):
+    """The body of a request of the specification; a `context` is the caller's own words."""
+
+    identity: NotOffered = None
+    context: Annotated[dict[str, Any] | None, _HINT] = None
+
+
+class AnyMembers(Struct):
+    """The body of a request that is refused whatever it says."""
+
+
+@cache
+def kinds(request: type[Struct]) -> dict[str, str | None]:
+    """Return the members of a request: "hint", "not offered", or None: its handler reads it."""
+    hints = get_type_hints(request, include_extras=True)
+    found: dict[str, str | None] = {}
+    for field in fields(request):
+        marks = (mark.extra for mark in getattr(hints[field.name], "__metadata__", ()))
+        found[field.name] = next((mark["is"] for mark in marks if mark), None)
+    return found
+
+
+def not_offered(asked: Struct) -> str | None:
+    """Return the name of a member that says something and is not offered; None: there is none."""
+    for name, kind in kinds(type(asked)).items():
+        value = getattr(asked, name)
+        if kind == NOT_OFFERED and value:
+            return next(f.encode_name for f in fields(asked) if f.name == name)
+        for part in value if isinstance(value, list) else (value,):
+            found = not_offered(part) if isinstance(part, RequestPart) else None
+            if found is not None:
+                return found
+    return None
