@@ -56,6 +56,9 @@ def describe_table(scope: Scope, request: Request) -> Answer:
         "is_only_declared": not len(seen.schema),
         "properties": {"siltstone.kind": "keyed" if seen.is_keyed else "plain"},
     }
+    refusal = scope.turns.refusal_of(name)
+    if refusal is not None:
+        answer["properties"]["siltstone.refused"] = refusal
     if request.get("with_table_uri"):
         answer["table_uri"] = location
     wanted = request.get("version")

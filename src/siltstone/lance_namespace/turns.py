@@ -16,6 +16,7 @@ from siltstone.errors import BusyError
 WAIT_S_MAX = 60.0
 """A request that waits holds a thread of the server, and there are few."""
 _REFUSED_MAX = 256
+_REASON_CHARACTERS_MAX = 1_000
 
 
 class Turns:
@@ -25,6 +26,7 @@ class Turns:
         self._wait_s_max, self._within = wait_s_max, ""
         self._lock = threading.Lock()
         self._refused: dict[tuple[str, str, int], None] = {}
+        self._reasons: dict[tuple[str, str], str] = {}
         # Each lives for as long as a request holds it or waits.
         self._turns = weakref.WeakValueDictionary[tuple[str, str], threading.Lock]()
 
@@ -68,6 +70,23 @@ class Turns:
             self._refused[self._within, name, number] = None
             if len(self._refused) > _REFUSED_MAX:
                 del self._refused[next(iter(self._refused))]
+
+    def note_outcome(self, name: str, refusal: str | None) -> None:
+        """Note why the last commit to a table was refused; None: it was not.
+
+        The newest reasons are kept, of `_REFUSED_MAX` tables.
+        """
+        with self._lock:
+            self._reasons.pop((self._within, name), None)
+            if refusal is not None:
+                self._reasons[self._within, name] = refusal[:_REASON_CHARACTERS_MAX]
+            if len(self._reasons) > _REFUSED_MAX:
+                del self._reasons[next(iter(self._reasons))]
+
+    def refusal_of(self, name: str) -> str | None:
+        """Return why the last commit to a table was refused, as far as is known."""
+        with self._lock:
+            return self._reasons.get((self._within, name))
 
     def was_refused(self, name: str, number: int) -> bool:
         """Return whether a version of that number was refused, as far as is known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.errors import ConflictError
+from siltstone.errors import ConflictError, SiltstoneError
 from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import InvalidTableStateError, VersionNotFoundError
@@ -58,6 +58,17 @@ def create_table_version(scope: Scope, request: Request) -> Answer:
         InvalidTableStateError: The version was not built on the newest one.
     """
     name = requests.table_of(request)
+    try:
+        found = _create(scope, name, request)
+    except SiltstoneError as error:
+        # Lance passes no reason of a refusal to its client: `describe_table` tells it.
+        scope.turns.note_outcome(name, str(error))
+        raise
+    scope.turns.note_outcome(name, None)
+    return found
+
+
+def _create(scope: Scope, name: str, request: Request) -> Answer:
     try:
         with scope.turns.of(name), scope.writing() as tx:
             made = import_staged(tx, request)
