@@ -118,10 +118,6 @@ class VersionStatements:
         found = catalogs.find(self.tx.catalog, table)
         self.tx.change(group.Tagged(catalogs.table_tag(found.id, name), seq))
 
-    def table_tags(self, table: str) -> dict[str, int]:
-        """Return the tags of one table and their seqs, with those of this transaction."""
-        return catalogs.tags_of_table(self.tx.catalog, catalogs.find(self.tx.catalog, table).id)
-
     def begin_versions(self, name: str) -> None:
         """Give a plain table that has columns its first version, empty, if it has none."""
         self.tx.require_open()

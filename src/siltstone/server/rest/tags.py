@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.formats.manifest import Catalog
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.turns import Turns
 from siltstone.local.transaction import LocalTransaction
@@ -56,7 +57,7 @@ class TagRoutes:
         name, tag = call.table, call.asked.tag
 
         def work(tx: LocalTransaction) -> None:
-            _seq_at(tx.lance.table_tags(name), tag)
+            _seq_at(_tags_of(tx.catalog, name), tag)
             tx.lance.tag_table(name, tag, None)
 
         with self._turns.of(name):
@@ -70,7 +71,7 @@ class TagRoutes:
             raise invalid(f"a tag is 1 to {_NAME_MAX} characters; this one is {len(tag)}")
 
         def work(tx: LocalTransaction) -> None:
-            known = tx.lance.table_tags(name)
+            known = _tags_of(tx.catalog, name)
             if not is_new:
                 _seq_at(known, tag)
             elif tag in known:
@@ -91,9 +92,9 @@ class TagRoutes:
         with self._scope.reading(call) as face:
             table = face[name].name
             if isinstance(face, LocalTransaction):
-                return face.lance.table_tags(table)
+                return _tags_of(face.catalog, table)
         catalog = self._served.parts.core.state().view.catalog
-        return catalogs.tags_of_table(catalog, catalogs.find(catalog, name).id)
+        return _tags_of(catalog, name)
 
     def _shown(self, call: RestCall[Any], seq: int) -> bodies.TaggedVersion:
         """Return a version as the specification has it; of a keyed table no manifest is one."""
@@ -108,3 +109,7 @@ def _seq_at(tags: dict[str, int], tag: str) -> int:
     if tag not in tags:
         raise Refused(Code.TAG_NOT_FOUND, f"this table has no tag {tag[:_NAME_MAX]!r}")
     return tags[tag]
+
+
+def _tags_of(catalog: Catalog, table: str) -> dict[str, int]:
+    return catalogs.tags_of_table(catalog, catalogs.find(catalog, table).id)
