@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -25,6 +26,15 @@ SIMPLE = [
     *(pa.timestamp(unit, tz) for unit in UNITS for tz in ("UTC", "Europe/Berlin", "+02:00")),
     pa.decimal128(1, 0), pa.decimal128(38, 10), pa.decimal128(5, -2),
 ]  # fmt: skip
+NEW = [
+    pa.date64(), *(pa.duration(unit) for unit in UNITS), pa.binary(1), pa.binary(16),
+    pa.decimal256(1, 0), pa.decimal256(76, 10), pa.decimal256(5, -2),
+]  # fmt: skip
+WHOLE = [
+    pa.uuid(), pa.json_(pa.string()), pa.fixed_shape_tensor(pa.float32(), [2, 3]),
+    pa.fixed_shape_tensor(pa.int8(), [2, 3], dim_names=["a", "b"], permutation=[1, 0]),
+]  # fmt: skip
+SORTED_MAP = cast("Any", pa.map_)(pa.string(), pa.int8(), keys_sorted=True)
 EVERY = [
     *SIMPLE,
     pa.list_(pa.int64()),
@@ -40,11 +50,18 @@ SCHEMA = Schema(
     (2, 1),
 )
 
+ONE_SIZE = [kind for kind in (*SIMPLE, *NEW) if "string" not in str(kind)]
+vectors = some.recursive(
+    some.sampled_from([kind for kind in ONE_SIZE if kind not in (pa.binary(), pa.large_binary())]),
+    lambda inner: some.tuples(inner, some.integers(1, 8)).map(lambda pair: pa.list_(*pair)),
+    max_leaves=3,
+)
 types = some.recursive(
-    some.sampled_from(SIMPLE),
+    some.sampled_from([*SIMPLE, *NEW]) | vectors,
     lambda inner: some.one_of(
         inner.map(pa.list_),
-        some.tuples(inner, some.integers(1, 8)).map(lambda pair: pa.list_(*pair)),
+        inner.map(pa.large_list),
+        some.tuples(inner, inner).map(lambda pair: pa.map_(*pair)),
         some.lists(some.tuples(inner, some.booleans()), min_size=1, max_size=3).map(
             lambda fields: pa.struct(
                 [pa.field(f"f{n}", k, nullable=b) for n, (k, b) in enumerate(fields)]
@@ -55,7 +72,7 @@ types = some.recursive(
 )
 
 
-@given(types)
+@given(types | some.sampled_from(WHOLE))
 def test_a_type_survives_its_json(kind: pa.DataType) -> None:
     stored = msgspec.json.decode(msgspec.json.encode(schemas.encode_type(kind)))
     assert schemas.decode_type(stored) == kind
@@ -83,6 +100,9 @@ def test_a_user_may_call_a_type_by_its_usual_names() -> None:
         "text": pa.string(), "bytes": pa.binary(), "date": pa.date32(), "time": pa.time64("us"),
         "timestamp": pa.timestamp("us"), "boolean": pa.bool_(), "float32": pa.float32(),
         "decimal(10, 2)": pa.decimal128(10, 2), "vector(float32, 3)": pa.list_(pa.float32(), 3),
+        "uuid": pa.uuid(), "arrow.json": pa.json_(), "binary(4)": pa.binary(4),
+        "fixed_size_binary[4]": pa.binary(4), "duration": pa.duration("us"),
+        "decimal256(50, 2)": pa.decimal256(50, 2),
     }.items():  # fmt: skip
         assert schemas.parse_type(text) == kind
 
@@ -94,18 +114,50 @@ def test_an_unknown_type_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "why"),
     [
-        pa.null(), pa.duration("s"), pa.date64(), pa.binary(4), pa.string_view(), pa.struct([]),
-        pa.large_list(pa.int8()), pa.decimal256(50, 2), pa.map_(pa.string(), pa.int8()),
-        pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.null()), pa.list_(pa.int8(), 0),
-        pa.timestamp("us", "No/Where"), pa.struct([("x", pa.int8()), ("x", pa.int8())]),
+        (pa.null(), "it holds nothing"),
+        (pa.string_view(), "use string"),
+        (pa.list_view(pa.int8()), "use a list"),
+        (pa.run_end_encoded(pa.int32(), pa.int8()), "use the type of its values"),
+        (pa.month_day_nano_interval(), "use duration"),
+        (pa.dense_union([pa.field("a", pa.int8())]), "use a struct"),
+        (pa.decimal32(5, 2), "use decimal128"),
+        (pa.decimal64(10, 2), "use decimal128"),
+        (pa.struct([]), "different names"),
+        (pa.struct([("x", pa.int8()), ("x", pa.int8())]), "different names"),
+        (pa.dictionary(pa.int32(), pa.string()), "use the type of its values"),
+        (pa.list_(pa.null()), "it holds nothing"),
+        (pa.list_(pa.int8(), 0), "at least one value"),
+        (pa.list_(pa.string(), 2), "must have one size each"),
+        (pa.list_(pa.list_(pa.int8()), 2), "must have one size each"),
+        (pa.list_(pa.list_(pa.binary(), 2), 2), "must have one size each"),
+        (pa.list_(pa.struct([("x", pa.int8())]), 2), "must have one size each"),
+        (pa.binary(0), "at least one byte"),
+        (SORTED_MAP, "keys_sorted"),
+        (pa.list_(pa.uuid()), "an extension type is that of a whole column"),
+        (pa.struct([("x", pa.json_())]), "an extension type is that of a whole column"),
+        (pa.fixed_shape_tensor(pa.int8(), []), "at least one dimension"),
+        (pa.bool8(), "'arrow.bool8' is unknown here; use the type it lies in"),
+        (pa.timestamp("us", "No/Where"), "unknown time zone"),
     ],
     ids=str,
 )  # fmt: skip
-def test_a_type_that_no_column_may_have_is_refused(kind: pa.DataType) -> None:
-    with pytest.raises(RequestError):
-        schemas.encode_type(kind)
+def test_a_type_that_no_column_may_have_is_refused_with_its_column_and_why(
+    kind: pa.DataType, why: str
+) -> None:
+    table_schema = pa.schema([("id", pa.int64()), ("the column", kind)])
+    with pytest.raises(RequestError) as refused:
+        schemas.new_schema(table_schema, [], schema_id=1)
+    assert "'the column'" in str(refused.value)
+    assert why in str(refused.value)
+
+
+def test_json_is_for_plain_tables() -> None:
+    table_schema = pa.schema([("id", pa.int64()), ("x", pa.json_())])
+    schemas.new_schema(table_schema, [], schema_id=1)
+    with pytest.raises(RequestError, match="'x' of a table with a primary key cannot have type"):
+        schemas.new_schema(table_schema, ["id"], schema_id=1)
 
 
 def test_key_columns_are_never_null_and_ids_count_from_1() -> None:

@@ -20,6 +20,7 @@ from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.api.results import IndexStatus, Receipt
 from siltstone.errors import SiltstoneError
+from siltstone.formats.unfit_types import refuse_decimal256
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -147,7 +148,9 @@ class ReadableTable(Declared):
             UnavailableError: Polars is not installed.
         """
         polars = extras.imported("polars", "to_polars()", "Polars", "polars")
-        return polars.from_arrow(self.to_arrow(columns, filter, limit))
+        rows = self.to_arrow(columns, filter, limit)
+        refuse_decimal256(rows.schema, "Polars")  # it would end the process
+        return polars.from_arrow(rows)
 
     def head(
         self,

@@ -15,7 +15,8 @@ import zlib
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +25,7 @@ import pyarrow.compute as pc
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
+from siltstone.formats.extensions import is_extension, is_tensor, is_uuid, storage_type, wrapped
 
 _BLOCK_BYTES_MAX = 1 << 30
 Rows = pa.Table | pa.RecordBatchReader
@@ -167,9 +169,11 @@ def _objects(data: bytes, schema: pa.Schema) -> pa.Table:
     return table
 
 
-def _raw_type(kind: pa.DataType) -> pa.DataType:
+def _raw_type(kind: Any) -> pa.DataType:
     types = pa.types
-    if types.is_date(kind) or types.is_time(kind) or _is_binary(kind):
+    if is_tensor(kind):
+        return _raw_type(storage_type(kind))
+    if types.is_date(kind) or types.is_time(kind) or _is_binary(kind) or is_extension(kind):
         return pa.string()
     if types.is_float16(kind):
         return pa.float32()
@@ -177,7 +181,8 @@ def _raw_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    types = pa.types
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -187,6 +192,11 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         join: Any = pc.binary_join_element_wise
         moments = join("1970-01-01T", column, "")
         return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+    if is_uuid(kind):
+        return pa.chunked_array([_uuids(column)])
+    if is_tensor(kind):
+        values = column.cast(storage_type(kind)).combine_chunks()
+        return pa.chunked_array([wrapped(cast("Any", values), kind)])
     if not _is_binary(kind):
         return column.cast(kind)
     try:
@@ -197,6 +207,13 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     except binascii.Error as error:
         raise SchemaMismatchError(f"binary values must be base64 in JSON: {error}") from None
     return pa.chunked_array([pa.array(values, kind)])
+
+
+def _uuids(column: pa.ChunkedArray) -> pa.Array:
+    try:
+        return pa.array([None if t is None else UUID(t) for t in column.to_pylist()], pa.uuid())
+    except ValueError as error:
+        raise SchemaMismatchError(f"a uuid in JSON: {error}") from None
 
 
 def _parquet(path: Path) -> Rows:

@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError, no_such
+from siltstone.formats.extensions import is_json, storage_type, unwrapped, wrapped
 from siltstone.formats.manifest import Schema
+from siltstone.formats.rows import is_json as is_json_text
 from siltstone.formats.schema import key_names
 
 
@@ -39,6 +41,8 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
             raise SchemaMismatchError(f"column {field.name!r} may not be null or missing")
         if pa.types.is_nested(field.type):
             _refuse_hidden_null(field.name, array)
+        if is_json(field.type):
+            _refuse_no_json(field.name, array)
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
@@ -59,8 +63,26 @@ def _refuse_hidden_null(name: str, column: Any) -> None:
             if not field.nullable and child.filter(column.is_valid()).null_count:
                 raise SchemaMismatchError(f"field {field.name!r} of {name!r} may not be null")
             _refuse_hidden_null(f"{name}.{field.name}", child)
-    elif pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif _is_one_of(kind, _LISTS):
         _refuse_hidden_null(name, column.flatten())
+    elif pa.types.is_map(kind):
+        _refuse_hidden_null(name, as_lists(column).flatten())
+
+
+def as_lists(column: Any) -> Any:
+    """Return maps as lists of their pairs; Arrow's own cast and flatten do not take a map."""
+    pairs = pa.StructArray.from_arrays(
+        [column.keys, column.items], fields=list(column.type.field(0).type)
+    )
+    mask = column.is_null() if column.null_count else None
+    return pa.ListArray.from_arrays(column.offsets, pairs, mask=mask)
+
+
+def _refuse_no_json(name: str, column: Any) -> None:
+    """Refuse text that is not JSON: Lance would refuse it after the rows were acknowledged."""
+    for text in column.storage:
+        if text.is_valid and not is_json_text(text.as_py()):
+            raise SchemaMismatchError(f"column {name!r} is json, not {text.as_py()[:60]!r}")
 
 
 def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
@@ -70,17 +92,18 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     column = batch.column(index)
     if column.type == field.type:
         return column
-    if not _may_cast(column.type, field.type):
+    given, wanted = unwrapped(column), storage_type(field.type)
+    if given.type != wanted and not _may_cast(given.type, wanted):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}, not {column.type}")
     try:
-        converted = _without_views(column).cast(field.type)
+        converted = _without_views(given).cast(wanted)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"column {field.name!r} is {field.type}, not {column.type}: {error}"
         ) from None
-    if _became_infinite(column, converted):
+    if _became_infinite(given, converted):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}: a number is too large")
-    return converted
+    return wrapped(converted, field.type)
 
 
 def _without_views(column: Any) -> Any:
@@ -100,8 +123,15 @@ def _became_infinite(given: Any, converted: Any) -> bool:
         whole = dict(zip(converted.type.names, converted.flatten(), strict=True))
         parts = zip(given.type.names, given.flatten(), strict=True)
         return any(_became_infinite(part, whole[name]) for name, part in parts)
+    if pa.types.is_map(converted.type) and pa.types.is_map(given.type):
+        pairs = ((given.keys, converted.keys), (given.items, converted.items))
+        return any(_became_infinite(one, other) for one, other in pairs)
     if _is_one_of(converted.type, _LISTS) and pa.types.is_nested(given.type):
         return _became_infinite(given.flatten(), converted.flatten())
+    return _is_number_infinite(given, converted)
+
+
+def _is_number_infinite(given: Any, converted: Any) -> bool:
     if not pa.types.is_floating(converted.type) or pa.types.is_null(given.type):
         return False
     after = np.isinf(converted.to_numpy(zero_copy_only=False))
@@ -123,6 +153,7 @@ _FAMILIES = (
     (pa.types.is_timestamp,),
     (pa.types.is_date,),
     (pa.types.is_time,),
+    (pa.types.is_duration,),
 )  # fmt: skip
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
@@ -146,6 +177,9 @@ def _may_cast(given: Any, wanted: Any) -> bool:
 
 def _may_cast_nested(given: Any, wanted: Any) -> bool:
     """Lists to lists and structs to structs, no field dropped, each part by its own rule."""
+    if pa.types.is_map(given) and pa.types.is_map(wanted):
+        pairs = ((given.key_type, wanted.key_type), (given.item_type, wanted.item_type))
+        return all(one == other or _may_cast(one, other) for one, other in pairs)
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
         names = {field.name: field.type for field in wanted}
         return all(

@@ -19,7 +19,17 @@ from functools import lru_cache
 from siltstone.formats import group
 from siltstone.formats.manifest import FIRST_FORMAT, Catalog, Schema
 
-_TYPES: dict[str, int] = {}
+_TYPES: dict[str, int] = {
+    "fixed_size_binary": 2,
+    "uuid": 2,
+    "json": 2,
+    "duration": 2,
+    "date64": 2,
+    "decimal256": 2,
+    "large_list": 2,
+    "map": 2,
+    "tensor": 2,
+}
 """The format that brought a kind of column type, by the first word of its stored form."""
 _ENTRIES: dict[type, int] = {group.CreateNamespace: 2, group.DropNamespace: 2}
 """The format that brought a kind of entry of the log."""
@@ -55,7 +65,7 @@ def _format_of_type(stored: object) -> int:
     """Return the highest format of all words in a stored type, nested ones too."""
     if isinstance(stored, str):
         return _TYPES.get(stored.partition("(")[0].partition("[")[0], FIRST_FORMAT)
-    if not isinstance(stored, list | tuple):
+    if not isinstance(stored, list | tuple) or not stored:
         return FIRST_FORMAT  # the size of a vector
     word, *inner = stored
     if word == "struct":  # a field may have the name of a type

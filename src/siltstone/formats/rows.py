@@ -6,7 +6,8 @@
     Arrow           the column's type
 
 A row is a tuple of storage values in the schema's column order. Rows of schemas with nested columns
-(or decimals of more than 18 digits) have no such form: they travel as Arrow batches.
+(or decimals of more than 18 digits) have no such form: they travel as Arrow batches. A uuid is its
+16 bytes, a duration an integer in its unit, a date64 its milliseconds.
 
 `conform` says what an Arrow column may hold: one rule in two forms.
 """
@@ -14,16 +15,20 @@ A row is a tuple of storage values in the schema's column order. Rows of schemas
 from __future__ import annotations
 
 import datetime as dt
+import math
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any, cast
+from uuid import UUID
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError, no_such
+from siltstone.formats import extensions
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import decode_type, to_arrow
 
@@ -35,6 +40,8 @@ _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _PER_MICROSECOND = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
+_DAY_MS = 86_400_000
+_INT64 = 1 << 63
 _PACKED_DECIMAL_DIGITS_MAX = 18
 _MISSING = object()
 _NUMBERS = (int, float, np.floating, np.integer)
@@ -102,6 +109,66 @@ def _binary(value: object) -> bytes:
     raise UnfitError
 
 
+def _fixed_binary(kind: pa.FixedSizeBinaryType) -> Convert:
+    def convert(value: object) -> bytes:
+        found = _binary(value)
+        if len(found) != kind.byte_width:
+            raise UnfitError
+        return found
+
+    return convert
+
+
+def _uuid(value: object) -> bytes:
+    """Take a UUID, its text, or its 16 bytes."""
+    if isinstance(value, UUID):
+        return value.bytes
+    if isinstance(value, str):
+        try:
+            return UUID(value).bytes
+        except ValueError:
+            raise UnfitError from None
+    found = _binary(value)
+    if len(found) != extensions.UUID_BYTES:
+        raise UnfitError
+    return found
+
+
+def _json(value: object) -> str:
+    text = _string(value)
+    if not is_json(text):
+        raise UnfitError
+    return text
+
+
+def is_json(text: str | bytes) -> bool:
+    """Say whether a text is one JSON value."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _duration(kind: pa.DurationType) -> Convert:
+    times, per = _PER_MICROSECOND[kind.unit]
+
+    def convert(value: object) -> int:
+        if type(value) is not dt.timedelta:
+            return _by_arrow(value, kind)
+        micros = value // _MICROSECOND
+        found = micros // per * times
+        if micros % per or not -_INT64 < found < _INT64:
+            raise UnfitError
+        return found
+
+    return convert
+
+
+def _date64(value: object) -> int:
+    return _date(value) * _DAY_MS
+
+
 def _timestamp(kind: pa.TimestampType) -> Convert:
     times, per = _PER_MICROSECOND[kind.unit]
 
@@ -146,8 +213,10 @@ def _by_arrow(value: object, kind: pa.DataType) -> int:
         raise UnfitError
     if isinstance(value, np.datetime64) and not pa.types.is_timestamp(kind):
         raise UnfitError  # Arrow would take the time of day, and drop the date
+    if isinstance(value, np.timedelta64) and not pa.types.is_duration(kind):
+        raise UnfitError
     try:
-        if isinstance(value, np.datetime64):
+        if isinstance(value, np.datetime64 | np.timedelta64):
             array = pa.array(np.array([value])).cast(kind)
         else:
             array = pa.array([value], kind)
@@ -193,6 +262,52 @@ def _list(kind: Any) -> Convert:
     return convert
 
 
+def _map(kind: Any) -> Convert:
+    """Take a mapping or pairs; each key once, for Arrow alone keeps both."""
+    key, item = _inner(kind.key_type), _inner(kind.item_type)
+
+    def convert(value: object) -> object:
+        pairs = list(value.items()) if isinstance(value, Mapping) else value
+        if not isinstance(pairs, list | tuple):
+            raise UnfitError
+        found: list[tuple[object, object]] = []
+        for pair in pairs:
+            if not isinstance(pair, list | tuple) or len(pair) != 2 or pair[0] is None:
+                raise UnfitError
+            found.append((key(pair[0]), None if pair[1] is None else item(pair[1])))
+        return found
+
+    return convert
+
+
+def _flat(value: Sequence[Any], shape: Sequence[int]) -> list[Any]:
+    """Return the values of nested lists of a shape; a list without lists inside is flat already."""
+    if not any(isinstance(part, list | tuple) for part in value):
+        return list(value)
+    if len(value) != shape[0] or not all(isinstance(part, list | tuple) for part in value):
+        raise UnfitError
+    if any(len(part) != shape[1] for part in value if len(shape) > 1):
+        raise UnfitError
+    return [each for part in value for each in _flat(part, shape[1:])]
+
+
+def _tensor(kind: Any) -> Convert:
+    """Take an array of the tensor's shape, lists of that shape, or all values in one list."""
+    inner, shape = _inner(kind.value_type), tuple(kind.shape)
+
+    def convert(value: object) -> object:
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        if not isinstance(value, list | tuple):
+            raise UnfitError
+        value = _flat(value, shape)
+        if len(value) != math.prod(shape):
+            raise UnfitError
+        return [None if part is None else inner(part) for part in value]
+
+    return convert
+
+
 def _inner(kind: pa.DataType) -> Convert:
     """Return the converter of a nested value: checked as a column's, kept as the user's value."""
     convert = converter(kind)
@@ -207,6 +322,13 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]
     (pa.types.is_large_string, lambda _: _string),
     (pa.types.is_binary, lambda _: _binary),
     (pa.types.is_large_binary, lambda _: _binary),
+    (pa.types.is_fixed_size_binary, _fixed_binary),
+    (extensions.is_uuid, lambda _: _uuid),
+    (extensions.is_json, lambda _: _json),
+    (extensions.is_tensor, _tensor),
+    (pa.types.is_duration, _duration),
+    (pa.types.is_date64, lambda _: _date64),
+    (pa.types.is_map, _map),
     (pa.types.is_timestamp, _timestamp),
     (pa.types.is_date32, lambda _: _date),
     (pa.types.is_decimal, _decimal),
@@ -227,6 +349,8 @@ def _storage_type(kind: pa.DataType) -> pa.DataType | None:
     """Return the integer type whose bits are the storage value, None where Python's own serves."""
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
         return pa.int64()
+    if pa.types.is_duration(kind) or pa.types.is_date64(kind):
+        return pa.int64()
     if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return pa.int32()
     return None
@@ -234,11 +358,14 @@ def _storage_type(kind: pa.DataType) -> pa.DataType | None:
 
 def _is_plain(kind: pa.DataType) -> bool:
     """Say whether the storage value is the user's."""
-    return _storage_type(kind) is None and not pa.types.is_decimal(kind)
+    return _storage_type(kind) is None and not (
+        pa.types.is_decimal(kind) or extensions.is_uuid(kind)
+    )
 
 
 def storage_values(column: pa.Array) -> list[object]:
     """Return the storage values of an Arrow column."""
+    column = extensions.unwrapped(column)
     kind = column.type
     as_integers = _storage_type(kind)
     if as_integers is not None:
@@ -255,6 +382,8 @@ def from_storage_values(values: Sequence[object], kind: pa.DataType) -> pa.Array
     as_integers = _storage_type(kind)
     if as_integers is not None:
         return pa.array(values, as_integers).view(kind)
+    if extensions.is_extension(kind):
+        return extensions.wrapped(pa.array(values, extensions.storage_type(kind)), kind)
     if pa.types.is_decimal(kind):
         with localcontext(prec=100):
             scaled = [None if v is None else Decimal(v).scaleb(-kind.scale) for v in values]  # type: ignore[arg-type]
@@ -419,7 +548,7 @@ class RowCodec:
 def _is_unpackable(kind: pa.DataType) -> bool:
     if pa.types.is_decimal(kind):
         return kind.precision > _PACKED_DECIMAL_DIGITS_MAX
-    return pa.types.is_nested(kind)
+    return pa.types.is_nested(kind) or extensions.is_tensor(kind)
 
 
 def _has_nanosecond_times(kind: Any) -> bool:

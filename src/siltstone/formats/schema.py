@@ -1,7 +1,9 @@
 """Schema: the column types of tables, and the Arrow and Lance columns of columns with ids.
 
-A type is stored as a string ("int64", "timestamp[us, tz=UTC]", "decimal128(10, 2)") or, when it is
-nested, as a list: ["list", T], ["vector", T, size], ["struct", [[name, T, nullable], ...]].
+A type is stored as a string ("int64", "timestamp[us, tz=UTC]", "decimal128(10, 2)", "uuid") or,
+when it has others inside, as a list: ["list", T], ["large_list", T], ["vector", T, size],
+["struct", [[name, T, nullable], ...]], ["map", key, value] and ["tensor", T, shape, names of
+dimensions, permutation]. `features` says since which format.
 
 A column has an id that is never reused. Users see names; in history the column is named `c<id>`, so
 that a rename, or a dropped and re-added name, never affects it.
@@ -16,7 +18,9 @@ from typing import Any, cast
 import pyarrow as pa
 
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
+from siltstone.formats.extensions import is_extension, is_tensor, is_uuid
 from siltstone.formats.manifest import Column, Schema
+from siltstone.formats.unfit_types import why_plain_only, why_unfit
 
 SEQ_COLUMN, OP_COLUMN = "_seq", "_op"
 COLUMNS_MAX = 4_000
@@ -26,7 +30,9 @@ _SIMPLE = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64", "string", "large_string", "binary", "large_binary",
     "date32", "time32[s]", "time32[ms]", "time64[us]", "time64[ns]",
+    "date64", "duration[s]", "duration[ms]", "duration[us]", "duration[ns]",
 )  # fmt: skip
+_EXTENSIONS = {"uuid": pa.uuid(), "json": pa.json_(pa.string())}
 _ALIASES = {
     "boolean": "bool",
     "int": "int64",
@@ -38,15 +44,21 @@ _ALIASES = {
     "date": "date32",
     "time": "time64[us]",
     "timestamp": "timestamp[us]",
+    "duration": "duration[us]",
+    "arrow.uuid": "uuid",
+    "arrow.json": "json",
 }
 _ARROW_NAMES = {  # "float" is a float64 to users and a float32 to Arrow
     "halffloat": "float16",
     "float": "float32",
     "double": "float64",
     "date32[day]": "date32",
+    "date64[ms]": "date64",
 }
 _TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, ?tz=([^\]]+))?\]")
 _DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
+_DECIMAL256 = re.compile(r"decimal256\((\d+), ?(-?\d+)\)")
+_FIXED_BINARY = re.compile(r"(?:fixed_size_)?binary[\[(](\d+)[\])]")
 _VECTOR = re.compile(r"(?:vector|fixed_size_list)\((\w+), ?(\d+)\)")
 _TABLE_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9_.-]*")
 
@@ -56,61 +68,168 @@ def parse_type(text: str) -> pa.DataType:
     name = _ALIASES.get(text, text)
     if name in _SIMPLE:
         return pa.type_for_alias(name)
-    if found := _TIMESTAMP.fullmatch(name):
-        return pa.timestamp(cast("Any", found[1]), tz=found[2])
-    if (found := _DECIMAL.fullmatch(name)) and 1 <= int(found[1]) <= 38:
-        return pa.decimal128(int(found[1]), int(found[2]))
-    if found := _VECTOR.fullmatch(name):
-        return pa.list_(parse_type(found[1]), int(found[2]))
-    raise RequestError(f"unknown type {text!r}; one of {', '.join(_SIMPLE)}, timestamp[us], ...")
+    if name in _EXTENSIONS:
+        return _EXTENSIONS[name]
+    for pattern, make in _PATTERNS:
+        found = pattern.fullmatch(name)
+        kind = None if found is None else make(found)
+        if kind is not None:
+            return kind
+    known = (*_SIMPLE, *_EXTENSIONS, "fixed_size_binary[16]", "timestamp[us]", "decimal128(10, 2)")
+    raise RequestError(f"unknown type {text!r}; one of {', '.join(known)}, ...")
+
+
+def _decimal(found: re.Match[str]) -> pa.DataType | None:
+    digits, scale = int(found[1]), int(found[2])
+    return pa.decimal128(digits, scale) if 1 <= digits <= 38 else None
+
+
+def _decimal256(found: re.Match[str]) -> pa.DataType | None:
+    digits, scale = int(found[1]), int(found[2])
+    return pa.decimal256(digits, scale) if 1 <= digits <= 76 else None
+
+
+_PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], pa.DataType | None]], ...] = (
+    (_TIMESTAMP, lambda found: pa.timestamp(cast("Any", found[1]), tz=found[2])),
+    (_DECIMAL, _decimal),
+    (_DECIMAL256, _decimal256),
+    (_FIXED_BINARY, lambda found: pa.binary(int(found[1]))),
+    (_VECTOR, lambda found: pa.list_(parse_type(found[1]), int(found[2]))),
+)
+
+
+def encode_column(name: str, kind: pa.DataType, *, is_keyed: bool) -> object:
+    """Return the type of a new column as the JSON value in a manifest.
+
+    Raises:
+        RequestError: The column cannot have this type; the message says why.
+    """
+    try:
+        stored = encode_type(kind)
+    except UnfitTypeError as unfit:
+        inside = "" if unfit.kind == kind else f": {unfit.kind}"
+        raise RequestError(
+            f"column {name!r} cannot have type {kind}{inside}: {unfit.why}"
+        ) from None
+    why = why_plain_only(kind) if is_keyed else None
+    if why is not None:
+        raise RequestError(
+            f"column {name!r} of a table with a primary key cannot have type {kind}: {why}"
+        )
+    return stored
+
+
+class UnfitTypeError(RequestError):
+    """A column cannot have the type `kind`; `why`: the reason."""
+
+    def __init__(self, kind: pa.DataType, why: str) -> None:
+        self.kind, self.why = kind, why
+        super().__init__(f"a column cannot have type {kind}: {why}")
 
 
 def encode_type(kind: pa.DataType) -> object:
     """Return `kind` as the JSON value in a manifest.
 
     Raises:
-        RequestError: A table cannot have a column of this type.
+        UnfitTypeError: A table cannot have a column of this type.
     """
-    if pa.types.is_fixed_size_list(kind) and kind.list_size:
-        return ["vector", encode_type(kind.value_type), kind.list_size]
+    why = why_unfit(kind)
+    if why is not None:
+        raise UnfitTypeError(kind, why)
+    if is_extension(kind):
+        return _encode_extension(kind)
+    return _encode_nested(kind) if pa.types.is_nested(kind) else _encode_simple(kind)
+
+
+def _encode_extension(kind: Any) -> object:
+    if is_tensor(kind):
+        value = encode_type(kind.value_type)
+        return ["tensor", value, list(kind.shape), kind.dim_names, kind.permutation]
+    for text, known in _EXTENSIONS.items():
+        if kind.extension_name == known.extension_name:
+            return text
+    raise UnfitTypeError(
+        kind, f"the extension {kind.extension_name!r} is unknown here; use the type it lies in"
+    )
+
+
+def _encode_inner(kind: pa.DataType) -> object:
+    if is_extension(kind):
+        raise UnfitTypeError(kind, "an extension type is that of a whole column, not inside it")
+    return encode_type(kind)
+
+
+def _encode_nested(kind: Any) -> object:
+    if pa.types.is_fixed_size_list(kind):
+        return ["vector", _encode_inner(kind.value_type), kind.list_size]
     if pa.types.is_list(kind):
-        return ["list", encode_type(kind.value_type)]
+        return ["list", _encode_inner(kind.value_type)]
+    if pa.types.is_large_list(kind):
+        return ["large_list", _encode_inner(kind.value_type)]
+    if pa.types.is_map(kind):
+        return ["map", _encode_inner(kind.key_type), _encode_inner(kind.item_type)]
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         if not fields or len({f.name for f in fields}) < len(fields):
-            raise RequestError(f"the fields of a struct must have different names; got {kind}")
+            raise UnfitTypeError(kind, "the fields of a struct must have different names")
         for name in (f.name for f in fields if "\0" in f.name):
             # Lance ends the name there: no row of the store could be flushed any more.
-            raise RequestError(f"a field {name[:40]!r} of a struct: its name may have no NUL")
-        return ["struct", [[f.name, encode_type(f.type), f.nullable] for f in fields]]
+            raise UnfitTypeError(kind, f"the name of field {name[:40]!r} may have no NUL")
+        return ["struct", [[f.name, _encode_inner(f.type), f.nullable] for f in fields]]
+    raise UnfitTypeError(kind, "it is unknown here")
+
+
+def _encode_simple(kind: Any) -> str:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        _check_zone(kind.tz)
+        _check_zone(kind)
     text = _ARROW_NAMES.get(str(kind), str(kind))
-    if text in _SIMPLE or _TIMESTAMP.fullmatch(text) or pa.types.is_decimal128(kind):
+    if text in _SIMPLE or _TIMESTAMP.fullmatch(text) or _FIXED_BINARY.fullmatch(text):
         return text
-    raise RequestError(f"a column cannot have type {kind}")
+    if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
+        return text
+    raise UnfitTypeError(kind, "it is unknown here")
 
 
-def _check_zone(zone: str) -> None:
+def _check_zone(kind: pa.TimestampType) -> None:
     """Refuse a zone that nobody knows: rows could be written, and never be shown."""
     try:
-        pa.scalar(0, pa.timestamp("s", tz=zone)).as_py()
+        pa.scalar(0, pa.timestamp("s", tz=kind.tz)).as_py()
     except Exception:  # noqa: BLE001 - what is raised depends on the zone database
-        raise RequestError(f"unknown time zone {zone!r}; it is like 'UTC' or '+02:00'") from None
+        raise UnfitTypeError(
+            kind, f"unknown time zone {kind.tz!r}; it is like 'UTC' or '+02:00'"
+        ) from None
 
 
 def decode_type(stored: object) -> pa.DataType:
     """Return the Arrow type of a stored type."""
     if isinstance(stored, str):
         return parse_type(stored)
-    if isinstance(stored, list | tuple):
-        if stored[0] == "vector":
-            return pa.list_(decode_type(stored[1]), stored[2])
-        if stored[0] == "list":
-            return pa.list_(decode_type(stored[1]))
-        if stored[0] == "struct":
-            return pa.struct([pa.field(n, decode_type(t), nullable=b) for n, t, b in stored[1]])
+    if isinstance(stored, list | tuple) and stored[0] in _DECODERS:
+        return _DECODERS[stored[0]](*stored[1:])
     raise RequestError(f"unknown stored type {stored!r}")
+
+
+def _decode_tensor(
+    value: object, shape: Sequence[int], names: Sequence[str] | None, order: Sequence[int] | None
+) -> pa.DataType:
+    return pa.fixed_shape_tensor(
+        decode_type(value),
+        list(shape),
+        dim_names=None if names is None else list(names),
+        permutation=None if order is None else list(order),
+    )
+
+
+_DECODERS: dict[str, Callable[..., pa.DataType]] = {
+    "vector": lambda value, size: pa.list_(decode_type(value), size),
+    "list": lambda value: pa.list_(decode_type(value)),
+    "large_list": lambda value: pa.large_list(decode_type(value)),
+    "map": lambda key, value: pa.map_(decode_type(key), decode_type(value)),
+    "struct": lambda fields: pa.struct(
+        [pa.field(name, decode_type(kind), nullable=null) for name, kind, null in fields]
+    ),
+    "tensor": _decode_tensor,
+}
 
 
 def check_table_name(name: object) -> str:
@@ -195,7 +314,12 @@ def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -
     if len(set(key)) != len(key):
         raise RequestError(f"key {list(key)} names a column twice")
     columns = tuple(
-        Column(number, f.name, encode_type(f.type), f.nullable and f.name not in key)
+        Column(
+            number,
+            f.name,
+            encode_column(f.name, f.type, is_keyed=bool(key)),
+            f.nullable and f.name not in key,
+        )
         for number, f in enumerate(table_schema, start=1)
     )
     ids = {column.name: column.id for column in columns}
@@ -210,8 +334,8 @@ def check_key_type(name: str, kind: pa.DataType) -> None:
     """
     if not any(allowed(kind) for allowed in _KEY_TYPES):
         raise RequestError(
-            f"column {name!r} of type {kind} cannot be a key: int, string, binary, date,"
-            " timestamp, decimal or bool can"
+            f"column {name!r} of type {kind} cannot be a key: int, string, binary (also of a fixed"
+            " size), uuid, date32, timestamp, decimal128 or bool can"
         )
 
 
@@ -221,6 +345,8 @@ _KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_large_string,
     pa.types.is_binary,
     pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    is_uuid,
     pa.types.is_date32,
     pa.types.is_timestamp,
     pa.types.is_decimal128,

@@ -19,6 +19,7 @@ from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -233,6 +234,12 @@ def _out_datetime(moment: dt.datetime) -> object:
     return _ext(4, [naive, None, seconds, 0])
 
 
+def _out_timedelta(span: dt.timedelta) -> object:
+    """Send a span of pandas, which may have nanoseconds."""
+    exact: np.timedelta64 = cast("Any", span).to_timedelta64()
+    return _ext(22, [int(exact.astype(np.int64)), np.datetime_data(exact.dtype)[0]])
+
+
 def _out_array(array: np.ndarray) -> object:
     if array.dtype.hasobject or array.ndim != 1:
         return _out(array.tolist())
@@ -276,6 +283,7 @@ _OUT: dict[type, Callable[[Any], object]] = {
     dt.time: lambda value: _ext(6, value.isoformat()),
     dt.timedelta: lambda span: _ext(7, [span.days, span.seconds, span.microseconds]),
     dt.datetime: _out_datetime,
+    UUID: lambda value: _ext(21, value.bytes),
     pa.Schema: lambda schema: _ext(15, schema.serialize().to_pybytes()),
     pa.Field: lambda field: _out_fields(17, [field]),
 }
@@ -283,6 +291,7 @@ _OUT_OF_KINDS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
     (np.generic, lambda scalar: _ext(11, [scalar.dtype.str, scalar.tobytes()])),
     (np.ndarray, _out_array),
     (dt.datetime, _out_datetime),
+    (dt.timedelta, _out_timedelta),
     (Path, lambda value: _ext(9, str(value))),
     (pa.Scalar, _out_scalar),
     (pa.DataType, lambda kind: _out_fields(16, [pa.field("value", kind)])),
@@ -335,6 +344,14 @@ def _in_pandas(payload: Any) -> object:
     return made if zone is None else made.tz_localize(_UTC).tz_convert(zone)
 
 
+def _in_timedelta(payload: Any) -> object:
+    span = np.timedelta64(*payload)
+    try:
+        return cast("Any", importlib.import_module("pandas")).Timedelta(span)
+    except ImportError:
+        return span
+
+
 def _schema_of(payload: Any) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(payload))
 
@@ -364,6 +381,8 @@ _IN: dict[int, Callable[[Any], object]] = {
     16: lambda payload: _schema_of(payload).field(0).type,
     17: lambda payload: _schema_of(payload).field(0),
     18: _in_expression,
+    21: lambda payload: UUID(bytes=payload),
+    22: _in_timedelta,
     19: lambda payload: _CLASSES[payload[0]](**payload[1]),
     20: lambda payload: msgspec.msgpack.decode(payload[1], type=_CLASSES[payload[0]]),
 }

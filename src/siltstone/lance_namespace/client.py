@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError
+from siltstone.formats.extensions import storage_type
 from siltstone.lance_namespace import store_scopes as scopes
 from siltstone.lance_namespace.catalog import OPERATIONS, REFUSED, LanceCatalog
 from siltstone.lance_namespace.errors import code_of
@@ -91,14 +92,28 @@ def _fields(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
 
 
 def _type(kind: pa.DataType) -> dict[str, Any]:
+    kind = storage_type(kind)
     if pa.types.is_fixed_size_list(kind):
         item = _fields([kind.value_field])
         return {"type": "fixed_size_list", "fields": item, "length": kind.list_size}
-    if pa.types.is_list(kind):
-        return {"type": "list", "fields": _fields([kind.value_field])}
-    if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": _fields(kind)}
+    if pa.types.is_fixed_size_binary(kind):
+        return {"type": "fixed_size_binary", "length": kind.byte_width}
+    for is_of, name in _NESTED:
+        if is_of(kind):
+            return {"type": name, "fields": _fields(_inner(kind))}
     return {"type": _TYPE_NAMES.get(str(kind), str(kind))}
+
+
+def _inner(kind: Any) -> list[pa.Field]:
+    return [kind.field(number) for number in range(kind.num_fields)]
+
+
+_NESTED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_list, "list"),
+    (pa.types.is_large_list, "large_list"),
+    (pa.types.is_map, "map"),
+    (pa.types.is_struct, "struct"),
+)
 
 
 def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]:

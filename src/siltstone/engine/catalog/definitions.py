@@ -24,7 +24,7 @@ from siltstone.formats.schema import (
     check_table_name,
     column_named,
     decode_type,
-    encode_type,
+    encode_column,
     key_names,
     new_schema,
     parse_type,
@@ -148,7 +148,8 @@ def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.A
     if not isinstance(kind, str | pa.DataType):
         raise RequestError(f"a type must be a string or a pyarrow.DataType; got {kind!r}")
     arrow = parse_type(kind) if isinstance(kind, str) else kind
-    column = Column(table.next_column, name, encode_type(arrow), nullable=True)
+    stored = encode_column(name, arrow, is_keyed=bool(schema.key))
+    column = Column(table.next_column, name, stored, nullable=True)
     columns = (*schema.columns, column)
     return _altered(table, columns, table.next_column + 1), pa.field(name, arrow)
 

@@ -71,6 +71,7 @@ def compare(sign: Operator, left: Term, right: Term) -> Value:
         left = of_scalar(filter_literals.own_scalar(left))
     if isinstance(left, Literal):
         left, right, sign = right, left, _FLIPPED.get(sign, sign)
+    left, right = typed.of_uuid(left, right), typed.of_uuid(right, left)
     value = cast("Value", left)
     if isinstance(right, Literal):
         return _with_literal(sign, value, right)

@@ -150,7 +150,7 @@ def grid(type_: pa.DataType) -> Grid | None:
 
 def _time_grid(type_: pa.DataType) -> Grid | None:
     int64 = 1 << 63
-    if pa.types.is_date32(type_):
+    if pa.types.is_date(type_):
         return Grid(Fraction(DAY_SECONDS), -(1 << 31), (1 << 31) - 1)
     if pa.types.is_timestamp(type_):
         # The smallest int64 is left out: Arrow's own tools take it for "not a time".
@@ -173,7 +173,7 @@ def position(literal: Literal, type_: pa.DataType) -> Fraction | None:
         if literal.kind == "string":
             return time_of_day(str(literal.value))
         return cast("Fraction", literal.value) if literal.kind == "time" else None
-    if pa.types.is_timestamp(type_) or pa.types.is_date32(type_):
+    if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         return _moment_position(literal, type_)
     return None
 
@@ -218,7 +218,7 @@ def scalar(n: int, type_: pa.DataType) -> pa.Scalar[Any]:
     """Return the n-th value of the grid of `type_`."""
     if pa.types.is_decimal(type_):
         return pa.scalar(_decimal(n, type_.scale), type_)
-    return pa.scalar(n, type_)
+    return pa.scalar(n * DAY_SECONDS * 1_000 if pa.types.is_date64(type_) else n, type_)
 
 
 def _decimal(n: int, scale: int) -> Decimal:

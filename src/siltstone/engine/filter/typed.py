@@ -14,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.filter.literals import Literal
 from siltstone.engine.filter.pushed import Push
+from siltstone.errors import RequestError
+from siltstone.formats.extensions import is_extension, is_uuid, storage_type
 
 DIGITS_MAX = 76
 _INT64_DIGITS = 19
@@ -65,6 +69,21 @@ def constant_where_valid(value: Value, answer: bool) -> pc.Expression:
     return pc.if_else(value.expression.is_valid(), pc.scalar(answer), null())
 
 
+def of_uuid(term: Value | Literal, other: Value | Literal) -> Value | Literal:
+    """Return a uuid as its 16 bytes, for Arrow compares no uuid; a text beside one likewise."""
+    if isinstance(term, Value):
+        if not is_uuid(term.type):
+            return term
+        storage = storage_type(term.type)
+        return Value(storage, term.expression.cast(storage), column=term.column)
+    if term.kind != "string" or not isinstance(other, Value) or not is_uuid(other.type):
+        return term
+    try:
+        return Literal("bytes", UUID(str(term.value)).bytes)
+    except ValueError:
+        raise RequestError(f"{str(term.value)[:60]!r} in the filter is not a UUID") from None
+
+
 def is_number(type_: pa.DataType) -> bool:
     return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
 
@@ -83,7 +102,7 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the type in which values of both types are compared; None if there is none."""
-    if pa.types.is_nested(left) or pa.types.is_nested(right):
+    if any(pa.types.is_nested(kind) or is_extension(kind) for kind in (left, right)):
         return None
     if left == right:
         return left
@@ -122,8 +141,16 @@ def _common_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         unit = max(left.unit, right.unit, key=_UNIT_ORDER.index)
         return pa.timestamp(unit, tz="UTC") if left.tz else pa.timestamp(unit)
     for one, other in ((left, right), (right, left)):
-        if pa.types.is_date32(one) and pa.types.is_timestamp(other) and not other.tz:
+        if pa.types.is_date(one) and pa.types.is_timestamp(other) and not other.tz:
             return other
+    return _common_span(left, right)
+
+
+def _common_span(left: Any, right: Any) -> pa.DataType | None:
+    if pa.types.is_date(left) and pa.types.is_date(right):
+        return pa.date32()
+    if pa.types.is_duration(left) and pa.types.is_duration(right):
+        return pa.duration(max(left.unit, right.unit, key=_UNIT_ORDER.index))
     if pa.types.is_time(left) and pa.types.is_time(right):
         unit = max(left.unit, right.unit, key=_UNIT_ORDER.index)
         return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)

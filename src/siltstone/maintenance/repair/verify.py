@@ -391,11 +391,14 @@ def _exact(kind: Any) -> pa.DataType:
     """Return the type with integers for moments and times, of which Python's own end before."""
     if pa.types.is_list(kind):
         return pa.list_(_exact(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_exact(kind.value_type))
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_exact(kind.value_type), kind.list_size)
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
-    return pa.int64() if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) else kind
+    is_moment = pa.types.is_timestamp(kind) or pa.types.is_time64(kind)
+    return pa.int64() if is_moment or pa.types.is_duration(kind) else kind
 
 
 def wrong_indexes(opened: PinnedTable) -> Iterator[str]:

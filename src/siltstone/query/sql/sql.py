@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.formats.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
@@ -97,6 +98,7 @@ def read(
                 source = tables(name)
                 if source is None:
                     raise TableNotFoundError(name, names)
+                refuse_decimal256(source.schema, "DuckDB")
                 statement.register(name, source)
             for name in _others(sql, names):
                 frame = rows_of(variables, name)

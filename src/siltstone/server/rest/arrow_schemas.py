@@ -6,9 +6,11 @@ The specification names Arrow's own types; the remote client parses Lance's name
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
+from siltstone.formats.extensions import storage_type
 from siltstone.server.rest.schemas import JsonField, JsonSchema, JsonType
 
 _PLAIN: dict[str, str] = {
@@ -34,6 +36,11 @@ def _field(field: pa.Field, name: Callable[[pa.DataType], str]) -> JsonField:
 
 
 def _type(kind: pa.DataType, name: Callable[[pa.DataType], str]) -> JsonType:
+    kind = storage_type(kind)
+    if pa.types.is_large_list(kind):
+        return JsonType("large_list", [_field(kind.value_field, name)])
+    if pa.types.is_map(kind):
+        return JsonType("map", [_field(kind.field(0), name)])
     if pa.types.is_fixed_size_list(kind):
         item = _field(kind.value_field, name)
         return JsonType("fixed_size_list", [item], kind.list_size)
@@ -54,7 +61,15 @@ def _name(kind: pa.DataType) -> str:
         return f"{'time32' if kind.bit_width == 32 else 'time64'}:{kind.unit}"  # type: ignore[attr-defined]
     if pa.types.is_decimal(kind):
         return f"decimal:{kind.bit_width}:{kind.precision}:{kind.scale}"
-    return str(kind)
+    return _plain_name(kind)
+
+
+def _plain_name(kind: Any) -> str:
+    if pa.types.is_duration(kind):
+        return f"duration:{kind.unit}"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"fixed_size_binary:{kind.byte_width}"
+    return "date64:ms" if pa.types.is_date64(kind) else str(kind)
 
 
 def _lance_name(kind: pa.DataType) -> str:

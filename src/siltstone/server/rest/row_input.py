@@ -18,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
@@ -68,7 +69,7 @@ _SPELLED = frozenset(
     for kind in (
         *(pa.timestamp("s"), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us")),
         *(pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
-        *(pa.binary(), pa.large_binary()),
+        *(pa.binary(), pa.large_binary(), pa.binary(1), pa.duration("s")),
     )
 )
 """The types whose values JSON can only spell."""
@@ -119,7 +120,7 @@ def _value(value: Any, kind: pa.DataType, name: str) -> Any:
         return value
     try:
         return _of_text(value, kind)
-    except (ValueError, InvalidOperation, binascii.Error) as error:
+    except (ValueError, InvalidOperation, binascii.Error, msgspec.ValidationError) as error:
         raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
 
 
@@ -132,6 +133,13 @@ def _of_text(value: Any, kind: pa.DataType) -> Any:
         return dt.time.fromisoformat(value)
     if pa.types.is_decimal(kind):
         return Decimal(str(value))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    return _of_bytes_or_span(value, kind)
+
+
+def _of_bytes_or_span(value: Any, kind: pa.DataType) -> Any:
+    types = pa.types
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return b64decode(value, validate=True)
+    if types.is_duration(kind):
+        return msgspec.convert(value, dt.timedelta)
     return value

@@ -31,6 +31,8 @@ def _of_pandas(value: object) -> str:
     """Arrow's moments of nanoseconds, in lists and structs: a `datetime` that pandas made more."""
     if isinstance(value, dt.datetime):
         return value.isoformat()
+    if isinstance(value, dt.timedelta):
+        return str(value)
     raise NotImplementedError
 
 
