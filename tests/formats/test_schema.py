@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats import schema as schemas
+from siltstone.formats.features import format_of_schema
 from siltstone.formats.manifest import Column, Schema
 
 GOLDEN = Path(__file__).parents[1] / "compat" / "schema" / "v1.json"
@@ -56,6 +57,21 @@ vectors = some.recursive(
     lambda inner: some.tuples(inner, some.integers(1, 8)).map(lambda pair: pa.list_(*pair)),
     max_leaves=3,
 )
+GOLDEN_2 = GOLDEN.with_name("v2.json")
+EVERY_2 = [
+    *NEW,
+    *WHOLE,
+    pa.large_list(pa.string()),
+    pa.map_(pa.string(), pa.list_(pa.duration("ms"))),
+    pa.struct([pa.field("duration", pa.date64(), nullable=False)]),
+]
+SCHEMA_2 = Schema(
+    1,
+    tuple(
+        Column(at + 1, f"c {at}", schemas.encode_type(kind), nullable=True)
+        for at, kind in enumerate(EVERY_2)
+    ),
+)
 types = some.recursive(
     some.sampled_from([*SIMPLE, *NEW]) | vectors,
     lambda inner: some.one_of(
@@ -86,6 +102,20 @@ def test_a_type_survives_its_json(kind: pa.DataType) -> None:
 def test_the_json_of_format_1_is_read_and_written_for_ever() -> None:
     assert msgspec.json.format(msgspec.json.encode(SCHEMA)) + b"\n" == GOLDEN.read_bytes()
     assert msgspec.json.decode(GOLDEN.read_bytes(), type=Schema) == SCHEMA
+
+
+def test_the_json_of_format_2_is_read_and_written_for_ever() -> None:
+    assert msgspec.json.format(msgspec.json.encode(SCHEMA_2)) + b"\n" == GOLDEN_2.read_bytes()
+    assert msgspec.json.decode(GOLDEN_2.read_bytes(), type=Schema) == SCHEMA_2
+    assert schemas.to_arrow(SCHEMA_2).types == EVERY_2
+
+
+def test_each_type_of_format_2_needs_it_and_no_other_does() -> None:
+    for columns, level in ((SCHEMA.columns, 1), (SCHEMA_2.columns, 2)):
+        for column in columns:
+            assert format_of_schema(Schema(1, (column,))) == level, column
+    named = pa.struct([("map", pa.int8()), ("uuid", pa.int8())])  # names, not types
+    assert format_of_schema(Schema(1, (Column(1, "x", schemas.encode_type(named)),))) == 1
 
 
 def test_the_golden_schema_is_the_arrow_schema_that_its_user_gave() -> None:
