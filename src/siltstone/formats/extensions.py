@@ -11,10 +11,11 @@ column first.
 from __future__ import annotations
 
 from typing import Any, cast
+from uuid import UUID  # a value: nothing here makes a random one
 
 import pyarrow as pa
 
-UUID_BYTES = 16
+UUID_BYTES = len(UUID(int=0).bytes)
 
 
 def is_extension(kind: pa.DataType) -> bool:

@@ -21,7 +21,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any, cast
-from uuid import UUID
 
 import msgspec
 import numpy as np
@@ -29,6 +28,7 @@ import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError, no_such
 from siltstone.formats import extensions
+from siltstone.formats.extensions import UUID
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import decode_type, to_arrow
 

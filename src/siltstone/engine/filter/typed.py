@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 from siltstone.engine.filter.literals import Literal
 from siltstone.engine.filter.pushed import Push
 from siltstone.errors import RequestError
-from siltstone.formats.extensions import is_extension, is_uuid, storage_type
+from siltstone.formats.extensions import UUID, is_extension, is_uuid, storage_type
 
 DIGITS_MAX = 76
 _INT64_DIGITS = 19
