@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
-from siltstone.formats.extensions import is_extension, is_tensor, is_uuid, storage_type, wrapped
 
 _BLOCK_BYTES_MAX = 1 << 30
 Rows = pa.Table | pa.RecordBatchReader
@@ -171,9 +170,14 @@ def _objects(data: bytes, schema: pa.Schema) -> pa.Table:
 
 def _raw_type(kind: Any) -> pa.DataType:
     types = pa.types
-    if is_tensor(kind):
-        return _raw_type(storage_type(kind))
-    if types.is_date(kind) or types.is_time(kind) or _is_binary(kind) or is_extension(kind):
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _raw_type(kind.storage_type)
+    if (
+        types.is_date(kind)
+        or types.is_time(kind)
+        or _is_binary(kind)
+        or isinstance(kind, pa.BaseExtensionType)
+    ):
         return pa.string()
     if types.is_float16(kind):
         return pa.float32()
@@ -192,11 +196,11 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         join: Any = pc.binary_join_element_wise
         moments = join("1970-01-01T", column, "")
         return moments.cast(pa.timestamp(kind.unit)).cast(kind)
-    if is_uuid(kind):
+    if isinstance(kind, pa.UuidType):
         return pa.chunked_array([_uuids(column)])
-    if is_tensor(kind):
-        values = column.cast(storage_type(kind)).combine_chunks()
-        return pa.chunked_array([wrapped(cast("Any", values), kind)])
+    if isinstance(kind, pa.FixedShapeTensorType):
+        values = column.cast(kind.storage_type).combine_chunks()
+        return pa.chunked_array([pa.ExtensionArray.from_storage(kind, cast("Any", values))])
     if not _is_binary(kind):
         return column.cast(kind)
     try:

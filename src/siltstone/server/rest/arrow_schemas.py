@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.formats.extensions import storage_type
 from siltstone.server.rest.schemas import JsonField, JsonSchema, JsonType
 
 _PLAIN: dict[str, str] = {
@@ -36,7 +35,7 @@ def _field(field: pa.Field, name: Callable[[pa.DataType], str]) -> JsonField:
 
 
 def _type(kind: pa.DataType, name: Callable[[pa.DataType], str]) -> JsonType:
-    kind = storage_type(kind)
+    kind = getattr(kind, "storage_type", kind)  # of an extension type: what it lies in
     if pa.types.is_large_list(kind):
         return JsonType("large_list", [_field(kind.value_field, name)])
     if pa.types.is_map(kind):
