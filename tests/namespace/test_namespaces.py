@@ -350,3 +350,14 @@ def test_backups_have_the_namespaces_and_vacuum_forgets_those_of_long_ago(
         assert described(SiltstoneNamespace(db), "new") == TEAM
         assert spaces(SiltstoneNamespace(db)) == ["new"]
         assert db.verify(deep=True).is_sound
+
+
+def test_the_log_says_which_namespaces_a_commit_created_or_dropped(tmp_path: Path) -> None:
+    with st.connect(tmp_path, background=False) as db:
+        ns = SiltstoneNamespace(db)
+        ns.create_namespace({"id": ["a"]})
+        ns.create_namespace({"id": ["a", "b"]})
+        ns.drop_namespace({"id": ["a", "b"]})
+        assert [entry.changes for entry in db.log()] == [
+            ("drop namespace a.b",), ("create namespace a.b",), ("create namespace a",)
+        ]  # fmt: skip

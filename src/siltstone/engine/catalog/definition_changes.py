@@ -1,7 +1,7 @@
-"""Definition changes: what one commit did to the tables of a catalog, in words for people.
+"""Definition changes: what one commit did to the definitions of a catalog, in words.
 
-A catalog keeps the steps of each table's definition; vacuum removes those that no kept seq needs,
-and with them what is said here of older commits.
+A catalog keeps the steps of each definition; vacuum removes those that no kept seq needs, and with
+them what is said here of older commits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ _T = TypeVar("_T", Named, Shaped, Incarnation)
 
 def changes_at(catalog: Catalog, seq: int) -> tuple[str, ...]:
     """Return what the commit `seq` did: "create orders", "add column orders.note", ..."""
-    return tuple(change for table in catalog.tables for change in _changes(table, seq))
+    of_tables = (change for table in catalog.tables for change in _changes(table, seq))
+    return (*of_tables, *_of_namespaces(catalog, seq))
+
+
+def _of_namespaces(catalog: Catalog, seq: int) -> Iterator[str]:
+    for space in catalog.namespaces:
+        if space.created == seq:
+            yield f"create namespace {space.name}"
+        if space.dropped == seq:
+            yield f"drop namespace {space.name}"
 
 
 def _changes(table: TableDefinition, seq: int) -> Iterator[str]:
