@@ -17,14 +17,18 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone import deadline
 from siltstone.errors import BusyError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import server_at
 from siltstone.joined.values import encode
 from siltstone.server.http.lane import Lane
 from siltstone.server.http.policy import LanePolicy
+from siltstone.server.http.replies import Pieces
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.tokens import tokens_of
+from siltstone.server.rpc.calls import Turn
+from siltstone.server.rpc.wire import RpcWire
 from tests.server.doors import Told, Wire, door_of
 from tests.server.rest import rest_of
 from tests.server.stores import eventually
@@ -161,6 +165,32 @@ def test_the_rows_of_a_large_result_hold_a_turn_until_they_are_read(tmp_path: Pa
                 (4_950,)
             ]
             eventually(lambda: lane.running == 0)
+
+
+def test_what_reads_ahead_keeps_the_deadline_of_the_first_rows_until_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As DuckDB's threads do: they scan a table on while the first rows are sent."""
+    made = RpcWire.pieces
+
+    def pieces(wire: RpcWire, found: pa.RecordBatchReader | pa.Table, turn: Turn | None) -> Pieces:
+        whole = made(wire, found, turn)
+
+        def chunks() -> Iterator[bytes]:
+            end = deadline.current()
+            assert end is not None
+            for chunk in whole.chunks:
+                end.check()
+                yield chunk
+
+        return replace(whole, chunks=chunks())
+
+    monkeypatch.setattr(RpcWire, "pieces", pieces)
+    with (
+        rest_of(tmp_path / "shop") as (_, service, _),
+        JoinedStore(None, server_at(service.url)) as joined,
+    ):
+        assert len(joined.sql("SELECT range AS n FROM range(200_000)")) == 200_000
 
 
 def test_a_statement_that_needs_too_much_is_the_same_error_at_every_door(tmp_path: Path) -> None:
