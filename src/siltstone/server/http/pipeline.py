@@ -179,13 +179,14 @@ class Pipeline:
             run = self._run, route, request, caller, body, end
             response = await loop.run_in_executor(lane.executor, *run)
         except BaseException:
+            gone.cancel()
             lane.leave(turn)
             raise
-        finally:
-            gone.cancel()
         if isinstance(response, StreamedResponse):
-            response.go_on_in(lane, turn)
+            # It looks on with the same task: threads that read ahead still have its deadline.
+            response.go_on_in(lane, turn, gone)
         else:
+            gone.cancel()
             lane.leave(turn)
         return response
 
@@ -238,19 +239,19 @@ class StreamedResponse(Response):
         self._lock, self._has_failed = threading.Lock(), False
         self._executor = pipeline.executor
         self._leave: Callable[[], None] | None = None
-        self._is_gone: Callable[[], bool] | None = None
+        self._gone: asyncio.Task[None] | None = None
 
-    def go_on_in(self, lane: Lane, turn: Turn) -> None:
-        """Read the rows in the lane; the turn ends with them."""
+    def go_on_in(self, lane: Lane, turn: Turn, gone: asyncio.Task[None]) -> None:
+        """Read the rows in the lane; the turn ends with them. `gone` ends if the client goes."""
         self._executor, self._leave = lane.executor, partial(lane.leave, turn)
+        self._gone = gone
         self._send_timeout_s = lane.policy.send_timeout_s
         self._end = self._pipeline.end_in(lane.policy.answer_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the rows end, or nobody reads them any more."""
         loop = asyncio.get_running_loop()
-        gone = loop.create_task(_disconnected(receive))
-        self._is_gone = gone.done
+        gone = self._gone or loop.create_task(_disconnected(receive))
         try:
             await self._send_all(send, gone)
         except Exception as error:  # noqa: BLE001 - the answer has begun: it can only be cut off
@@ -311,10 +312,10 @@ class StreamedResponse(Response):
     def _until(self) -> Deadline | None:
         """Return the deadline of the next piece."""
         end, piece = self._end, self._pipeline.end_in(self._pipeline.policy.piece_timeout_s)
-        if self._leave is None or end is None:
+        if self._gone is None or end is None:
             return end or piece
         end.check()
-        return replace(piece or end, is_gone=self._is_gone)
+        return replace(piece or end, is_gone=self._gone.done)
 
     def close(self) -> None:
         """Give up what is left. It waits for a piece that is just read."""
