@@ -127,6 +127,16 @@ def test_rows_that_nobody_reads_any_more_end_the_statement(folder: Path) -> None
     assert list(folder.iterdir()) == []
 
 
+def test_rows_that_nobody_begins_to_read_end_the_statement(folder: Path) -> None:
+    ended = list[str]()
+    reader = read("SELECT id FROM numbers", at_end=lambda: ended.append("ended"))
+    assert watching()
+    del reader
+    assert ended == ["ended"]
+    assert not watching()
+    assert list(folder.iterdir()) == []
+
+
 def test_each_batch_has_the_time_of_who_reads_it() -> None:
     reader = read("SELECT * FROM range(10_000_000)")
     reader.read_next_batch()
