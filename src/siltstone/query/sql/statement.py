@@ -197,10 +197,13 @@ class Statement:
             if kind == "HUGEINT":
                 marked = schema.field(place).with_metadata({HUGEINT_KEY: b""})
                 schema = schema.set(place, marked)
-        return pa.RecordBatchReader.from_batches(schema, self._batches(reader, schema))
+        batches = self._batches(reader, schema)
+        next(batches)  # it ends what it began: dropped before that, it would close nothing
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[Any]:
         try:
+            yield None  # for `rows`
             while True:
                 with self.step():
                     batch = next(iter(reader), None)
