@@ -361,3 +361,43 @@ def test_the_log_says_which_namespaces_a_commit_created_or_dropped(tmp_path: Pat
         assert [entry.changes for entry in db.log()] == [
             ("drop namespace a.b",), ("create namespace a.b",), ("create namespace a",)
         ]  # fmt: skip
+
+
+def test_an_overwrite_that_is_refused_leaves_a_transaction_as_it_was(
+    ns: SiltstoneNamespace,
+) -> None:
+    ns.create_namespace({"id": ["a"], "properties": TEAM})
+    with ns.transaction() as tx:
+        with pytest.raises(errors.InvalidInputError, match="properties of 20001 characters"):
+            tx.create_namespace(
+                {"id": ["a"], "mode": "overwrite", "properties": {"x": "y" * 20_000}}
+            )
+        assert described(tx, "a") == TEAM
+    assert described(ns, "a") == TEAM
+
+
+def test_a_drop_that_was_applied_is_told_again_whatever_came_since(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    ns.create_namespace({"id": ["a"], "properties": TEAM})
+    with ns.transaction(token=("app", 1)) as tx:
+        assert tx.drop_namespace({"id": ["a"]}).properties == TEAM
+    db.create_table("a.t", {"n": "int64"})
+    with ns.transaction(token=("app", 1)) as tx:
+        tx.drop_namespace({"id": ["a"]})
+    assert db.tables() == ["a.t"]
+
+
+def test_the_bound_counts_the_namespaces_of_one_transaction(
+    ns: SiltstoneNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("siltstone.engine.catalog.namespaces.NAMESPACES_MAX", 3)
+    ns.create_namespace({"id": ["a"]})
+    with pytest.raises(st.RequestError, match="at most 3"), ns.transaction() as tx:
+        for name in "bcd":
+            tx.create_namespace({"id": [name]})
+    with ns.transaction() as tx:  # as many as there may be, with one in the place of another
+        tx.drop_namespace({"id": ["a"]})
+        for name in "bcd":
+            tx.create_namespace({"id": [name]})
+    assert spaces(ns) == ["b", "c", "d"]
