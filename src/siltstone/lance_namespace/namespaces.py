@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from siltstone.engine.catalog import namespaces as spaces
 from siltstone.errors import RequestError
 from siltstone.lance_namespace import errors, requests
 from siltstone.lance_namespace.requests import Answer, Request
@@ -93,6 +94,7 @@ def _create(
     if name in known and mode == "create":
         raise errors.NamespaceExistsError(name)
     if name in known and mode == "overwrite":
+        spaces.create(name, properties)  # refused before anything is dropped
         tx.drop_namespace(name)
     if not tx.has_created(name):
         tx.create_namespace(name, properties)
@@ -119,8 +121,8 @@ def drop_namespace(scope: Scope, request: Request) -> Answer:
 
 def _drop(tx: VersionStatements, name: str, mode: str, behavior: str) -> Mapping[str, str]:
     known = tx.namespaces()
-    if name not in known and (mode == "skip" or tx.tx.is_applied):
-        return {}
+    if tx.tx.is_applied or (name not in known and mode == "skip"):
+        return known.get(name, {})
     if name not in known:
         raise errors.NamespaceNotFoundError(name)
     if behavior == "cascade":

@@ -156,6 +156,8 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
         _check_tag(entry, catalog)
     elif isinstance(entry, group.Claim | group.Hold):
         _check_claim(entry, catalog)
+    elif isinstance(entry, group.CreateNamespace):
+        namespaces.refuse_many(catalog, entry.name)
 
 
 def _check_tag(entry: group.Tagged, catalog: Catalog) -> None:
@@ -201,8 +203,6 @@ def _check_namespaces(write_set: WriteSet, read_seq: int, before: Catalog) -> No
         if found is not None:
             written_seq = max(namespaces.changed_at(before, found), read_seq + 1)
             raise ConflictError(found, "*", read_seq, written_seq)
-        if isinstance(entry, group.CreateNamespace):
-            namespaces.refuse_many(before, entry.name)
 
 
 def _check_version(part: AdvancePart, catalog: Catalog) -> None:
