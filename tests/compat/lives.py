@@ -10,6 +10,7 @@ tags-and-past   vacuumed: FLOOR, islands that tags keep, seqs that expired
 index           indexes, and rows that they do not cover yet
 lance-client    plain table versions that another Lance client committed, one hidden
 namespaces      created, dropped and overwritten, in a record and in the log; format 2
+types           columns and keys of the types of format 2: in base, in history and in the log
 """
 
 # pyright: reportArgumentType=false
@@ -22,6 +23,7 @@ import decimal
 import os
 import platform
 import signal
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +53,19 @@ KINDS = pa.schema(
         pa.field("words", pa.list_(pa.string())),
         pa.field("point", pa.struct([("x", pa.int32()), ("y", pa.float64())])),
         pa.field("vector", pa.list_(pa.float32(), 4)),
+    ]
+)
+
+NEWER = pa.schema(
+    [
+        pa.field("id", pa.uuid(), nullable=False),
+        pa.field("hash", pa.binary(3)),
+        pa.field("long", pa.large_list(pa.string())),
+        pa.field("pairs", pa.map_(pa.string(), pa.int64())),
+        pa.field("took", pa.duration("us")),
+        pa.field("day", pa.date64()),
+        pa.field("wide", pa.decimal256(50, 3)),
+        pa.field("tensor", pa.fixed_shape_tensor(pa.float32(), [2, 2])),
     ]
 )
 
@@ -90,6 +105,18 @@ def kinds_row(n: int, **changed: object) -> dict[str, object]:
         "moment": dt.datetime(2026, 6, 7, 8, 9, 10, n, dt.UTC),
         "words": ["a", None, f"w{n}"], "point": {"x": n, "y": None}, "vector": [n, 1.5, -2.0, 0.0],
         **changed,
+    }  # fmt: skip
+
+
+def newer_row(n: int, **changed: object) -> dict[str, object]:
+    """Return a row of the types of format 2, or one without values."""
+    if n % 5 == 4:
+        return {"id": uuid.UUID(int=n)}
+    return {
+        "id": uuid.UUID(int=n), "hash": bytes([n, 0, 255]), "long": ["a", None, f"w{n}"],
+        "pairs": [("z", n), ("a", None)], "took": dt.timedelta(microseconds=n),
+        "day": dt.date(1969, 12, 25 + n % 5), "wide": decimal.Decimal(10**40 + n),
+        "tensor": [n, 1.5, -2.0, 0.0], **changed,
     }  # fmt: skip
 
 
@@ -353,9 +380,30 @@ def namespaces(diary: Diary) -> None:
     diary.finish()
 
 
+def types(diary: Diary) -> None:
+    db = diary.db
+    begin(diary)
+    diary.commit(
+        lambda: db.create_table("newer", NEWER, primary_key="id"),
+        lambda: db.create_table("listed", NEWER.append(pa.field("said", pa.json_()))),
+        lambda: db["newer"].upsert([newer_row(n) for n in range(6)]),
+        lambda: db["listed"].append([newer_row(n, said='{"n":1}') for n in range(3)]),
+    )
+    db.checkpoint()
+    db.merge()
+    diary.commit(lambda: db["newer"].delete([uuid.UUID(int=2)]))
+    db.checkpoint()
+    diary.commit(
+        lambda: db["newer"].upsert([newer_row(n, hash=b"log") for n in (1, 2, 9)]),
+        lambda: db["listed"].delete_where("hash = X'0000ff'"),
+        lambda: db["newer"].add_column("again", "duration[s]"),
+    )
+    diary.finish()
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
-    lance_client, namespaces,
+    lance_client, namespaces, types,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
 
