@@ -61,3 +61,26 @@ def test_the_reasons_are_bounded() -> None:
         turns.note_outcome(f"t{number}", "no")
     assert sum(turns.refusal_of(f"t{number}") is not None for number in range(1_000)) == 256
     assert turns.refusal_of("t999") == "no"
+
+
+CODED = pa.table({"id": [1], "code": pa.array(["a"]).dictionary_encode()})
+
+
+def test_a_table_whose_first_version_is_refused_is_not_left_behind(db: st.Store) -> None:
+    space = SiltstoneNamespace(db)
+    with pytest.raises(Exception, match=r"."):
+        lance.write_dataset(CODED, namespace_client=space, table_id=["new"])
+    assert space.list_tables({"id": []}).tables == ["k", "p"]
+    with pytest.raises(Exception, match=r"refused.*'code' .*dictionary"):
+        space.describe_table({"id": ["new"]})
+    lance.write_dataset(ROWS, namespace_client=space, table_id=["new"])
+    assert db["new"].count() == 2
+    assert told(space, "new") is None
+
+
+def test_a_table_that_another_client_made_meanwhile_stays(db: st.Store) -> None:
+    space = SiltstoneNamespace(db)
+    lance.write_dataset(ROWS, namespace_client=space, table_id=["new"])
+    with pytest.raises(Exception, match=r"."):
+        lance.write_dataset(CODED, namespace_client=space, table_id=["new"], mode="overwrite")
+    assert db["new"].count() == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from siltstone.engine.read.reader import Reader
+from siltstone.errors import TableNotFoundError
 from siltstone.lance_namespace.requests import Answer
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.turns import Turns
@@ -63,8 +64,15 @@ def known(scope: Scope, name: str) -> TableVersions:
     Raises:
         TableNotFoundError: There is none of that name.
     """
-    with scope.reading() as db:
-        return db.versions(name)
+    try:
+        with scope.reading() as db:
+            return db.versions(name)
+    except TableNotFoundError as error:
+        refusal = scope.turns.refusal_of(name)
+        if refusal is None:
+            raise
+        why = f"the last commit to it was refused: {refusal}"
+        raise TableNotFoundError(name, why=why) from error
 
 
 def committed_by(statements: VersionStatements) -> Answer:

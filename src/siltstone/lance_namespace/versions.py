@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from siltstone.errors import ConflictError, SiltstoneError
+from siltstone.errors import ConflictError, RequestError, SiltstoneError
 from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import InvalidTableStateError, VersionNotFoundError
@@ -63,9 +64,23 @@ def create_table_version(scope: Scope, request: Request) -> Answer:
     except SiltstoneError as error:
         # Lance passes no reason of a refusal to its client: `describe_table` tells it.
         scope.turns.note_outcome(name, str(error))
+        if isinstance(error, RequestError):
+            _undeclare(scope, name)
         raise
     scope.turns.note_outcome(name, None)
     return found
+
+
+def _undeclare(scope: Scope, name: str) -> None:
+    """Drop a table that was only declared, because its first version was refused.
+
+    Lance declares a table before it writes one. Left over, it would be listed without columns, and
+    a second try would find its name taken.
+    """
+    with suppress(SiltstoneError), scope.writing() as tx:  # another client made it a table
+        seen = tx.versions(name)
+        if seen.newest is None and not seen.is_keyed and not len(seen.schema):
+            tx.definitions.drop_table(name)
 
 
 def _create(scope: Scope, name: str, request: Request) -> Answer:
