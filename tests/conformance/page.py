@@ -23,11 +23,20 @@ class Cause:
 CAUSES: dict[int, Cause] = {
     1: Cause("Namespaces could not be made, nested or left empty"),
     2: Cause("LanceDB's remote reads without a limit were refused"),
+    3: Cause(
+        "Computed columns, a filter after the search, the namespace of a renamed table and the"
+        " table of a tag were passed over"
+    ),
+    4: Cause("A table made over REST had a first version that could not be read"),
+    5: Cause("Tags could not be listed by pylance: a member had another name"),
+    6: Cause("Answers named a location where no table is"),
+    7: Cause("Column types were refused without a reason, and left an empty table behind"),
     8: Cause("Vectors in updates, ranges of distances, ids of rows and vectors in structs failed"),
     9: Cause(
         "Bodies that are null were taken; the document of the routes had no schemas",
         ("tests/server/test_rest_bad_input.py",),
     ),
+    10: Cause("A search for as many rows as there are took more memory than its bound"),
     11: Cause(
         "Heavy statements of one client kept the health routes waiting",
         ("tests/server/test_rest_health.py",),
@@ -36,6 +45,7 @@ CAUSES: dict[int, Cause] = {
         "Slow heads kept others out; a length beside chunks was taken",
         ("tests/server/test_rest_limits.py",),
     ),
+    13: Cause("Datasets could not be pickled; results of SQL lacked the usual methods"),
 }
 
 HEAD = """\

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 
 import pytest
 
-from tests.clients.operations import ROWS
+from tests.clients.operations import NEW, ROWS
 from tests.conformance.cases import FILES, case
 from tests.conformance.guests import Guest, Path, Pylance, PylanceInProcess
 from tests.conformance.lancedb_guests import LanceDBRemote
@@ -20,13 +21,31 @@ def counted(pickled: bytes) -> int:
     return pickle.loads(pickled).count_rows()
 
 
-@case(KIND, Pylance, PylanceInProcess, LanceDBRemote)
+@case(KIND, Pylance, PylanceInProcess, LanceDBRemote, causes=(13,))
 def test_a_handle_of_a_table_is_pickled(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     assert counted(pickle.dumps(guest.open(table))) == 3
 
 
-@case(KIND, PylanceInProcess)
+@case(KIND, PylanceInProcess, causes=(13,))
+def test_a_dataset_is_read_in_another_process(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    pickled = pickle.dumps(guest.db[table[0]].dataset())
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(counted, (pickled,)) == 3
+
+
+@case(KIND, PylanceInProcess, causes=(13,))
+def test_a_pickled_dataset_keeps_its_rows_while_the_table_goes_on(
+    guest: Guest, table: Path
+) -> None:
+    guest.create(table, ROWS)
+    pickled = pickle.dumps(guest.db[table[0]].dataset())
+    guest.append(table, NEW)
+    assert counted(pickled) == 3
+
+
+@case(KIND, PylanceInProcess, causes=(13,))
 def test_results_of_sql_have_the_usual_methods(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     sql = f"select id, v from {table[0]} order by id"
@@ -36,7 +55,7 @@ def test_results_of_sql_have_the_usual_methods(guest: Guest, table: Path) -> Non
     assert result.fetchmany(2) == [(2, "b"), (3, "c")]
 
 
-@case(KIND, PylanceInProcess)
+@case(KIND, PylanceInProcess, causes=(13,))
 def test_results_of_sql_are_frames(guest: Guest, table: Path) -> None:
     import polars as pl
 
@@ -46,7 +65,7 @@ def test_results_of_sql_are_frames(guest: Guest, table: Path) -> None:
     assert frame.height == 3
 
 
-@case(KIND, Generated)
+@case(KIND, Generated, causes=(13,))
 def test_the_rows_of_a_table_are_counted_in_its_statistics(guest: Guest, table: Path) -> None:
     guest.db.create_table(table[0], ROWS.schema).append(ROWS)
     assert guest.stats(table) == 3

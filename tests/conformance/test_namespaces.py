@@ -147,3 +147,30 @@ def test_a_table_of_a_namespace_that_was_not_made_is_named(guest: Guest, team: s
     with refused_with(f"{team}|not found"):
         guest.count([team, "events"])
     assert not guest.db.tables() or team not in guest.list_namespaces([])
+
+
+@case(KIND, *CLIENTS, causes=(1, 3))
+def test_a_renamed_table_stays_in_its_namespace(guest: Guest, team: str) -> None:
+    guest.create_namespace([team])
+    guest.create([team, "events"], ROWS)
+    guest.rename([team, "events"], "visits", [team])
+    assert guest.list_tables([team]) == ["visits"]
+    assert "visits" not in guest.list_tables([])
+    assert guest.count([team, "visits"]) == 3
+
+
+@case(KIND, *(each for each in CLIENTS if "LanceDB" not in each.name), causes=(1, 3))
+def test_a_rename_that_names_no_namespace_does_not_move_the_table(guest: Guest, team: str) -> None:
+    guest.create_namespace([team])
+    guest.create([team, "events"], ROWS)
+    guest.rename([team, "events"], "visits")
+    assert guest.list_tables([team]) == ["visits"]
+
+
+@case(KIND, *CLIENTS, causes=(1, 3))
+def test_a_table_moves_to_a_namespace_that_exists(guest: Guest, team: str) -> None:
+    guest.create_namespace([team])
+    guest.create_namespace([f"{team}other"])
+    guest.create([team, "events"], ROWS)
+    guest.rename([team, "events"], "events", [f"{team}other"])
+    assert (guest.list_tables([team]), guest.list_tables([f"{team}other"])) == ([], ["events"])

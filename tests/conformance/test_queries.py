@@ -79,7 +79,7 @@ def test_the_columns_that_are_asked_for_come_in_their_order(guest: Guest, table:
     assert guest.rows(table, ["v", "id"], limit=9).schema.names == ["v", "id"]
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(3,))
 def test_columns_are_computed(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     found = guest.rows(table, {"next": "id + 1", "v": "v"}, limit=9)
@@ -87,7 +87,7 @@ def test_columns_are_computed(guest: Guest, table: Path) -> None:
     assert sorted(found["next"].to_pylist()) == [2, 3, 4]
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(3,))
 def test_columns_get_other_names(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     found = guest.rows(table, {"word": "v"}, "id = 2", limit=9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from lance_namespace import errors
 
 from tests.clients.operations import NEW, ROWS
 from tests.conformance.cases import CLIENTS, FILES, case, not_offered, refused_with
@@ -78,6 +79,14 @@ def test_a_column_gets_a_wider_type(guest: Guest, table: Path) -> None:
 
 
 @case(KIND, *CLIENTS)
+def test_a_column_that_is_not_there_is_not_dropped(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    with refused_with("none|was not found", errors.TableColumnNotFoundError):
+        guest.drop_column(table, "none")
+    assert guest.schema(table).names == ["id", "v", "e"]
+
+
+@case(KIND, *CLIENTS)
 def test_a_column_is_not_added_twice(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     with refused_with("v"):
@@ -85,7 +94,7 @@ def test_a_column_is_not_added_twice(guest: Guest, table: Path) -> None:
     assert guest.schema(table).names == ["id", "v", "e"]
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(13,))
 def test_rows_with_fewer_columns_replace_a_table(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.create(table, ROWS.select(["id"]), mode="overwrite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lance
 import pyarrow as pa
 import pytest
 from lance_namespace import errors
@@ -95,6 +96,13 @@ def test_a_deregistered_table_is_no_longer_listed(guest: Guest, table: Path) -> 
     guest.create(table, ROWS)
     guest.deregister(table)
     assert table[0] not in guest.list_tables([])
+
+
+@case(KIND, LanceDBRemote, causes=(6,))
+def test_a_remote_table_is_opened_as_a_dataset(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.db.checkpoint()
+    assert lance.dataset(guest.open(table).uri).count_rows() == 3
 
 
 @case(KIND, *CLIENTS)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.conformance.cases import CLIENTS, case
+from tests.conformance.cases import CLIENTS, case, refused_with
 from tests.conformance.guests import Guest, Path
+from tests.conformance.lancedb_guests import LanceDBRemote
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
+UNKNOWN = "Commit result for version 1 is unknown"
+"""What clients of the files say, whatever they are told; a question about the table tells why."""
 KIND = "column types"
 
 
@@ -83,3 +86,67 @@ def test_lists_and_structs_are_kept(guest: Guest, table: Path) -> None:
     keeps(guest, [f"{table[0]}l"], pa.list_(pa.int64()), [[1, 2], [], [3]])
     struct = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))])
     keeps(guest, [f"{table[0]}s"], struct, [{"x": 1, "y": ["a"]}, {"x": None, "y": []}])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_bytes_of_a_fixed_size_are_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.binary(16), [bytes(range(16)), b"\xff" * 16])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_large_lists_are_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.large_list(pa.int64()), [[1, 2], [], [3]])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_durations_are_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.duration("us"), [timedelta(seconds=1), timedelta(0)])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_dates_in_milliseconds_are_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.date64(), [date(2026, 11, 20), date(1970, 1, 1)])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_decimals_of_256_bits_are_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.decimal256(50, 2), [Decimal("1.25"), Decimal(10) ** 40])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_a_table_with_dictionaries_is_refused_and_not_left_behind(
+    guest: Guest, table: Path
+) -> None:
+    rows = pa.table({"id": [0, 1, 2], "x": pa.array(["a", "b", "a"]).dictionary_encode()})
+    with refused_with("(?i)dictionary|" + UNKNOWN):
+        guest.create(table, rows)
+    assert table[0] not in guest.list_tables([])
+
+
+@case(KIND, *(each for each in CLIENTS if each is not LanceDBRemote), causes=(7,))
+def test_maps_are_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.map_(pa.string(), pa.int64()), [[("a", 1)], []])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_json_is_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.json_(), ['{"a":1}', "[]"])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_tensors_of_a_fixed_shape_are_kept(guest: Guest, table: Path) -> None:
+    keeps(guest, table, pa.fixed_shape_tensor(pa.float32(), (2, 2)), [[1.0, 2.0, 3.0, 4.0]])
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_a_type_that_is_not_kept_is_refused_by_its_name(guest: Guest, table: Path) -> None:
+    rows = pa.table({"id": [1], "x": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
+    with refused_with("(?i)interval"):
+        guest.create(table, rows)
+
+
+@case(KIND, *CLIENTS, causes=(7,))
+def test_a_struct_without_fields_is_refused(guest: Guest, table: Path) -> None:
+    rows = pa.table({"id": [1], "x": pa.array([{}], pa.struct([]))})
+    with refused_with("(?i)struct|" + UNKNOWN):
+        guest.create(table, rows)

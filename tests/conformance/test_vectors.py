@@ -30,14 +30,14 @@ def test_the_nearest_rows_come_first_with_their_distance(guest: Guest, table: Pa
     assert found["_distance"].to_pylist() == pytest.approx([0.04, 0.64, 1.44], abs=1e-4)
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(3,))
 def test_a_filter_before_the_search_leaves_k_rows(guest: Guest, table: Path) -> None:
     guest.create(table, POINTS)
     found = guest.nearest(table, [0.0, 0.0], 3, "id >= 5", column="e")
     assert found["id"].to_pylist() == [5, 6, 7]
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(3,))
 def test_a_filter_after_the_search_leaves_fewer_rows(guest: Guest, table: Path) -> None:
     guest.create(table, POINTS)
     found = guest.nearest(table, [0.0, 0.0], 3, "id >= 2", prefilter=False, column="e")
@@ -92,7 +92,7 @@ def test_a_vector_in_a_struct_is_searched(guest: Guest, table: Path) -> None:
     assert guest.nearest(table, [2.9, 0.0], 1, column="at.e")["id"].to_pylist() == [3]
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(10,))
 def test_a_search_for_more_rows_than_there_are_gives_all(guest: Guest, table: Path) -> None:
     guest.create(table, POINTS)
     assert guest.nearest(table, [0.0, 0.0], 500, column="e").num_rows == 10

@@ -17,21 +17,21 @@ KIND = "versions"
 MODELS = (Pylance, Generated, PylanceInProcess)
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(4,))
 def test_the_first_version_of_a_table_is_1(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     assert guest.versions(table) == [1]
     assert guest.version(table) == 1
 
 
-@case(KIND, *MODELS)
+@case(KIND, *MODELS, causes=(4,))
 def test_the_first_version_is_described_and_read(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     assert guest.described_version(table, 1) == 1
     assert guest.count(table, version=1) == 3
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(4,))
 def test_each_write_makes_the_next_version(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.append(table, NEW)
@@ -39,7 +39,7 @@ def test_each_write_makes_the_next_version(guest: Guest, table: Path) -> None:
     assert guest.versions(table) == [1, 2, 3]
 
 
-@case(KIND, *CLIENTS)
+@case(KIND, *CLIENTS, causes=(4,))
 def test_every_listed_version_is_read(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.append(table, NEW)
@@ -74,7 +74,7 @@ def test_a_version_that_was_never_made_is_refused(guest: Guest, table: Path) -> 
         guest.count(table, version=77)
 
 
-@case(KIND, *MODELS, LanceDBRemote)
+@case(KIND, *MODELS, LanceDBRemote, causes=(4,))
 def test_a_table_that_siltstone_made_has_versions_too(guest: Guest, table: Path) -> None:
     made = guest.db.create_table(table[0], ROWS.schema)
     made.append(ROWS)

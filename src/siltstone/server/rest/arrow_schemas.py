@@ -40,14 +40,19 @@ def _type(kind: pa.DataType, name: Callable[[pa.DataType], str]) -> JsonType:
         return JsonType("large_list", [_field(kind.value_field, name)])
     if pa.types.is_map(kind):
         return JsonType("map", [_field(kind.field(0), name)])
-    if pa.types.is_fixed_size_list(kind):
-        item = _field(kind.value_field, name)
-        return JsonType("fixed_size_list", [item], kind.list_size)
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_fixed_size_binary(kind):
+        return _fixed_size(kind, name)
     if pa.types.is_list(kind):
         return JsonType("list", [_field(kind.value_field, name)])
     if pa.types.is_struct(kind):
         return JsonType("struct", [_field(field, name) for field in kind])
     return JsonType(name(kind))
+
+
+def _fixed_size(kind: Any, name: Callable[[pa.DataType], str]) -> JsonType:
+    if pa.types.is_fixed_size_binary(kind):
+        return JsonType("fixed_size_binary", length=kind.byte_width)
+    return JsonType("fixed_size_list", [_field(kind.value_field, name)], kind.list_size)
 
 
 def _name(kind: pa.DataType) -> str:
@@ -66,8 +71,6 @@ def _name(kind: pa.DataType) -> str:
 def _plain_name(kind: Any) -> str:
     if pa.types.is_duration(kind):
         return f"duration:{kind.unit}"
-    if pa.types.is_fixed_size_binary(kind):
-        return f"fixed_size_binary:{kind.byte_width}"
     return "date64:ms" if pa.types.is_date64(kind) else str(kind)
 
 

@@ -2,8 +2,7 @@
 
 Names and meanings are those of the Lance Namespace specification where it has the operation.
 A member that is not here is refused (`members`). A request with no member that counts is a
-`TableRequest` (or a `RequestBody`): its `id`, if there is one, is that of the path. Over 400 lines,
-as every body is here.
+`TableRequest` (or a `RequestBody`): its `id` is that of the path. Over 400 lines, as all are here.
 """
 
 from __future__ import annotations
@@ -238,6 +237,7 @@ class DropTableAnswer(CommittedAnswer):
 class RenameTableRequest(TableRequest):
     new_table_name: Name
     new_namespace_id: list[str] | None = None
+    new_namespace: list[str] | None = None  # LanceDB sends this one, empty if unnamed
 
 
 class NewColumn(RequestPart):
@@ -256,7 +256,7 @@ class ColumnAlteration(RequestPart):
 
     path: Name
     rename: Name | None = None
-    data_type: NotOffered = None
+    data_type: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
     nullable: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
     virtual_column: NotOffered = None
 

@@ -20,7 +20,7 @@ from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.namespaces import NamespaceRoutes
-from siltstone.server.rest.refusals import invalid, unsupported
+from siltstone.server.rest.refusals import invalid, no_column, unsupported
 from siltstone.server.rest.row_input import arrow_rows
 from siltstone.server.rest.rows import assign
 from siltstone.server.rest.scope import Face, RequestScope, seq_shown
@@ -168,8 +168,10 @@ class TableRoutes:
         name, asked = call.table, call.asked
         members = {
             "new_table_name": asked.new_table_name,
-            "new_namespace_id": asked.new_namespace_id,
+            "new_namespace_id": asked.new_namespace or None,
         }
+        if asked.new_namespace_id is not None:
+            members["new_namespace_id"] = asked.new_namespace_id
         rename = methodcaller("rename_table", name, requests.renamed(name, members))
         return Reply(bodies.NoMembers(), self._scope.write(call, rename, None)[1])
 
@@ -199,14 +201,15 @@ class TableRoutes:
         """Rename columns."""
         name, names = call.table, list[tuple[str, str]]()
         for entry in call.asked.alterations:
-            if entry.nullable is not None:
-                raise unsupported("nullable: the type of a column stays; add another column")
+            if entry.data_type is not None or entry.nullable is not None:
+                raise unsupported("the type of a column does not change; add another column")
             if entry.rename is None:
                 raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
             names.append((entry.path, entry.rename))
 
         def work(tx: LocalTransaction) -> None:
             for old, new in names:
+                _require_column(tx, name, old)
                 tx[name].rename_column(old, new)
 
         return self._altered(call, work)
@@ -219,6 +222,7 @@ class TableRoutes:
 
         def work(tx: LocalTransaction) -> None:
             for column in asked.columns:
+                _require_column(tx, name, column)
                 tx[name].drop_column(column)
 
         return self._altered(call, work)
@@ -228,6 +232,11 @@ class TableRoutes:
     ) -> Reply[bodies.VersionAnswer]:
         _, seq = self._scope.write(call, work, None)
         return Reply(bodies.VersionAnswer(version_now(self._served, call.table, seq)), seq)
+
+
+def _require_column(tx: LocalTransaction, table: str, column: str) -> None:
+    if column not in tx[table].schema.names:
+        raise no_column(table, column)
 
 
 def _fragments(lengths: Sequence[int]) -> bodies.FragmentStats:
