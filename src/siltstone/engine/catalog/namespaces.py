@@ -10,6 +10,7 @@ The functions are pure; `seq` is the sequence number to look at, by default the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import RequestError
@@ -61,8 +62,17 @@ def implied(inside: Iterable[str]) -> set[str]:
 
 def contents(catalog: Catalog, name: str, seq: int = _NEWEST) -> set[str]:
     """Return the tables and created namespaces in a namespace, at any depth below it."""
-    own = (space.name for space in catalog.namespaces if space.is_alive(seq))
-    return {each for each in (*own, *catalogs.names(catalog, seq)) if name in above(each)}
+    inside, prefix = _all(catalog, seq), f"{name}."
+    return {each for each in inside if each.startswith(prefix) and name in above(each)}
+
+
+def _all(catalog: Catalog, seq: int) -> set[str]:
+    """Return the names of all tables and created namespaces."""
+    return {*_created(catalog, seq), *catalogs.names(catalog, seq)}
+
+
+def _created(catalog: Catalog, seq: int) -> dict[str, NamespaceDefinition]:
+    return {space.name: space for space in catalog.namespaces if space.is_alive(seq)}
 
 
 def create(name: str, properties: Mapping[str, str]) -> group.CreateNamespace:
@@ -95,25 +105,40 @@ def _checked(name: str, properties: object) -> dict[str, str]:
     return found
 
 
-def collision(entry: group.Entry, now: Catalog, read_seq: int) -> str | None:
-    """Return the namespace because of which a change cannot follow the commits since `read_seq`.
+class Since:
+    """What other commits did to namespaces since the snapshot of a transaction."""
 
-    Args:
-        entry: A change of a definition, planned at `read_seq`.
-        now: The catalog without any change of the same transaction.
-        read_seq: The sequence number of the transaction's snapshot.
-    """
-    if isinstance(entry, group.Create | group.Rename):
-        return next((s for s in above(entry.name) if _is_dropped(now, s, read_seq)), None)
-    if not isinstance(entry, group.CreateNamespace | group.DropNamespace):
-        return None
-    name = entry.name
-    is_same = created(now, name) == created(now, name, read_seq)
-    before, after = contents(now, name, read_seq), contents(now, name)
-    if not is_same or after - before:
-        return name
-    gone = set(above(name)) & (names(now, read_seq) - names(now))
-    return min(gone, default=None)
+    def __init__(self, now: Catalog, read_seq: int) -> None:
+        """Look at `now`, the catalog without any change of the transaction, since `read_seq`."""
+        self._now, self._read_seq = now, read_seq
+
+    def collision(self, entry: group.Entry) -> str | None:
+        """Return the namespace because of which a change cannot follow the other commits."""
+        if isinstance(entry, group.Create | group.Rename):
+            return next(filter(self._is_dropped, above(entry.name)), None)
+        if not isinstance(entry, group.CreateNamespace | group.DropNamespace):
+            return None
+        then, now = self._created
+        entered, gone = self._moved
+        if then.get(entry.name) != now.get(entry.name) or entry.name in entered:
+            return entry.name
+        return min(gone.intersection(above(entry.name)), default=None)
+
+    def _is_dropped(self, name: str) -> bool:
+        """Return whether a namespace was dropped; created again, it is another one."""
+        then, now = self._created
+        return name in then and now.get(name) != then[name]
+
+    @cached_property
+    def _created(self) -> tuple[dict[str, NamespaceDefinition], dict[str, NamespaceDefinition]]:
+        return _created(self._now, self._read_seq), _created(self._now, _NEWEST)
+
+    @cached_property
+    def _moved(self) -> tuple[set[str], set[str]]:
+        """Namespaces into which something came, and those that are not there any more."""
+        before, after = _all(self._now, self._read_seq), _all(self._now, _NEWEST)
+        gone = names(self._now, self._read_seq) - names(self._now)
+        return implied(after - before), gone
 
 
 def changed_at(now: Catalog, name: str) -> int:
@@ -122,12 +147,6 @@ def changed_at(now: Catalog, name: str) -> int:
         n.created if n.dropped is None else n.dropped for n in now.namespaces if n.name == name
     )
     return max(found, default=0)
-
-
-def _is_dropped(now: Catalog, name: str, read_seq: int) -> bool:
-    """Return whether a namespace was dropped after a seq; created again, it is another one."""
-    then = created(now, name, read_seq)
-    return then is not None and created(now, name) != then
 
 
 def refuse_many(catalog: Catalog, name: str) -> None:

@@ -198,8 +198,11 @@ def _check_free(name: str, catalog: Catalog) -> None:
 
 def _check_namespaces(write_set: WriteSet, read_seq: int, before: Catalog) -> None:
     """First committer wins between what creates or drops a namespace, and what comes into it."""
+    if not write_set.changes:
+        return
+    since = namespaces.Since(before, read_seq)
     for entry in write_set.changes:
-        found = namespaces.collision(entry, before, read_seq)
+        found = since.collision(entry)
         if found is not None:
             written_seq = max(namespaces.changed_at(before, found), read_seq + 1)
             raise ConflictError(found, "*", read_seq, written_seq)
