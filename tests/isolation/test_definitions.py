@@ -85,6 +85,17 @@ def test_a_truncate_or_drop_conflicts_with_rows_committed_since_it_began(verb: s
     assert db["t"].count() == 3
 
 
+def test_a_drop_conflicts_with_a_rename_since_it_began() -> None:
+    """Its user meant the table of that name; who renamed it has told others the new one."""
+    db = with_two_rows()
+    tx = db.transaction()
+    tx.drop_table("t")
+    db.rename_table("t", "kept")
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert db["kept"].count() == 2
+
+
 @pytest.mark.parametrize("table", ["t", "log"])
 @pytest.mark.parametrize("verb", ["truncate", "drop"])
 def test_a_truncate_or_drop_conflicts_with_a_truncate_since_it_began(verb: str, table: str) -> None:

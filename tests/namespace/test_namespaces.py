@@ -403,3 +403,16 @@ def test_the_bound_counts_the_namespaces_of_one_transaction(
         for name in "bcd":
             tx.create_namespace({"id": [name]})
     assert spaces(ns) == ["b", "c", "d"]
+
+
+def test_a_cascade_drops_no_table_that_was_moved_out_meanwhile(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    ns.create_namespace({"id": ["a"]})
+    db.create_table("a.t", {"n": "int64"}, primary_key="n")
+    tx = ns.transaction()
+    tx.drop_namespace({"id": ["a"], "behavior": "cascade"})
+    db.rename_table("a.t", "kept")
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert db.tables() == ["kept"]
