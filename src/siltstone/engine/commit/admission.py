@@ -241,14 +241,19 @@ def _check_unwritten(table: TableDefinition | None, read_seq: int, recent: Recen
 
 
 def _check_anew(write_set: WriteSet, read_seq: int, before: Catalog) -> None:
-    """A truncate conflicts with every open writer, so with one who drops or truncates, too."""
+    """A truncate conflicts with every open writer, so with one who drops or truncates, too.
+
+    A drop conflicts with a rename.
+    """
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
             table = catalogs.by_id(before, entry.table)
             if table is not None:  # else this transaction makes it
-                current = catalogs.incarnation_of(table)
-                if current.seq > read_seq:
-                    _conflict(table, read_seq, current.seq)
+                is_drop = isinstance(entry, group.Drop)  # of the table that had the name then
+                renewed = catalogs.incarnation_of(table).seq
+                changed = max(renewed, table.names[-1].seq) if is_drop else renewed
+                if changed > read_seq:
+                    _conflict(table, read_seq, changed)
 
 
 def _check_reads(
