@@ -32,7 +32,7 @@ def test_memory_is_counted_while_other_threads_make_readers() -> None:
         alive = deque[object](maxlen=ALIVE)
         for _ in range(TURNS):
             if number % 2:
-                alive.append(readers.base_of("somewhere", pin, table_schema))
+                alive.append(readers.base_of(pin, table_schema))
             else:
                 assert readers._bytes_left() == 1 << 20
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import siltstone as st
+from siltstone.formats.manifest import Pin
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.compaction.compaction import CompactTask, Optimized, Sizes
 from siltstone.maintenance.merge.merge import Deferred
@@ -196,8 +197,8 @@ def test_an_optimize_of_a_table_that_is_dropped_meanwhile_is_done(made) -> None:
 def test_an_optimize_that_always_loses_is_deferred(made) -> None:
     db, table, tables = made
 
-    def move(folder: str, pin, *_: object) -> None:
-        if not folder.endswith("/.history"):
+    def move(pin: Pin, *_: object) -> None:
+        if not pin.folder.endswith("/.history"):
             return
         hook = tables.hooks.pop("compact")
         optimizer_of(db.path, tables).optimize()

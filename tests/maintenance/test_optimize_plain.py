@@ -212,7 +212,7 @@ def test_little_is_in_vain_beside_a_writer_that_touches_a_hundredth_of_the_files
             table.append([{"id": part, "v": n} for n in range(10)])
         written, chance = [], random.Random(1)
 
-        def touch(_folder: str, _pin: object, within: tuple[int, int]) -> None:
+        def touch(_pin: object, within: tuple[int, int]) -> None:
             written.append(within[1] - within[0])
             table.delete_where(f"id = {chance.randrange(100)} and v = {chance.randrange(10)}")
 

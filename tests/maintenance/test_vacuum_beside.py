@@ -17,6 +17,7 @@ import siltstone as st
 from siltstone.admin import follow_vacuum, vacuum_store
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.formats.manifest import Pin
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.flush.bulk_load import load
@@ -134,8 +135,8 @@ def test_a_checkpoint_brings_no_past_back_that_was_trimmed_while_it_wrote(tmp_pa
         db["t"].upsert({"id": 0, "v": 9})
         db["p"].overwrite([{"id": 100, "v": 1}])
 
-        def overtake(folder: str, *_: object) -> None:
-            if folder == "commits":
+        def overtake(pin: Pin, *_: object) -> None:
+            if pin.folder == "commits":
                 del hooked[0].hooks["stage"]
                 clock.move(days=DAYS)  # what was published is old, what is staged is young
                 beside(db, clock)

@@ -84,10 +84,11 @@ def test_every_route_answers_the_same_with_and_without_a_slash(served: Served) -
     for method, path in sorted(service.router.asked):
         if path.startswith("/v1/joined") or path in {"/metrics", "/v1/status"} or "job" in path:
             continue  # what they say moves on by itself
-        # Of these each answer is another one; a table is declared once.
+        # Of these each answer is another one; a table or a namespace is created once.
         if path in {
             "/v1/transaction/begin",
             "/v1/table/{id}/declare",
+            *(f"/v1/namespace/{{id}}/{verb}" for verb in ("create", "drop")),
             *(f"/v1/{verb}" for verb in JOBS),
         }:
             continue

@@ -145,11 +145,18 @@ class TableRoutes:
                 (made.insert if key else made.append)(rows)
             elif not key:
                 tx.lance.begin_versions(name)
-            return self._location(tx, name)
+            return self._created(tx, name)
 
         location, seq = self._scope.write(call, work, self._root)
         version = version_now(self._served, name, seq)
         return Reply(bodies.CreateTableAnswer(version, location), seq)
+
+    def _created(self, tx: LocalTransaction, name: str) -> str:
+        """Return where a created table lies; if the token was applied before, where it is now."""
+        if not tx.lance.tx.is_applied:
+            return self._location(tx, name)
+        with self._served.db.transaction() as now:
+            return self._location(now, name) if name in now.tables() else self._root
 
     def drop(self, call: RestCall[bodies.TableRequest]) -> Reply[bodies.DropTableAnswer]:
         """Drop a table with its rows; older snapshots still see it."""
