@@ -111,6 +111,7 @@ class ConnectOptions(TypedDict, total=False):
     room_timeout_s: float
     join_timeout_s: float
     lance_directory: bool
+    group_access: bool
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int
     sql_threads_max: int
