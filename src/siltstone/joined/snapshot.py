@@ -87,7 +87,10 @@ class JoinedSnapshot(Snapshot):
         with refused_elsewhere(caller):
             return ask(self, operation(Face.SNAPSHOT, "sql"), statement, *given)
 
-    def lance_catalog(self, operation_name: str, request: Request, keyed: str) -> Answer:
+    def lance_catalog(
+        self, operation_name: str, request: Request, data: bytes | None = None, *, keyed: str
+    ) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec at this seq."""
         row = operation(Face.SNAPSHOT, "lance_catalog")
-        return ask(self, row, operation_name, dict(request), keyed)
+        given = () if data is None else (data,)
+        return ask(self, row, operation_name, dict(request), keyed, *given)

@@ -24,9 +24,9 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
-from siltstone.lance_namespace.catalog import WRITES
+from siltstone.lance_namespace.catalog import effect_of
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.operations import Effect, Face, Operation, operation
+from siltstone.operations import Face, Operation, operation
 from siltstone.options import resolve
 from siltstone.paths import root_of
 
@@ -102,16 +102,17 @@ class JoinedStore(Store):
         with refused_elsewhere(caller):
             return ask(self, operation(Face.STORE, "sql"), statement, *given)
 
-    def lance_catalog(self, operation_name: str, request: Request, keyed: str) -> Answer:
+    def lance_catalog(
+        self, operation_name: str, request: Request, data: bytes | None = None, *, keyed: str
+    ) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec; see `LanceCatalog`.
 
         Raises:
             RequestError: The store's files are not here, where a Lance client looks for them.
         """
-        row = operation(Face.STORE, "lance_catalog")
-        if operation_name in WRITES:
-            row = replace(row, effect=Effect.WRITE)
-        return ask(self, row, operation_name, dict(request), keyed)
+        row = replace(operation(Face.STORE, "lance_catalog"), effect=effect_of(operation_name))
+        given = () if data is None else (data,)
+        return ask(self, row, operation_name, dict(request), keyed, *given)
 
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None

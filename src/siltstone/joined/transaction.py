@@ -85,10 +85,13 @@ class JoinedTransaction(Transaction):
 
     _table = table  # as `remote` asks for it
 
-    def lance_catalog(self, operation_name: str, request: Request) -> Answer:
+    def lance_catalog(
+        self, operation_name: str, request: Request, data: bytes | None = None
+    ) -> Answer:
         """Have the owner answer a request of the Lance Namespace spec as a statement of it."""
         row = operation(Face.TRANSACTION, "lance_catalog")
-        return ask(self, row, operation_name, dict(request), KEYED[0])
+        given = () if data is None else (data,)
+        return ask(self, row, operation_name, dict(request), KEYED[0], *given)
 
     # the end
 

@@ -5,7 +5,8 @@
     scope              where statements go: each its own commit, an open transaction, a snapshot
 
 A plain table is versions that clients stage and this commits. A keyed one is read as of its last
-merge. The operations on many versions or tables, all or none, are here.
+merge; operations on rows (`rows`) see and write all rows of both. The operations on many versions
+or tables, all or none, are here.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from siltstone.errors import RequestError
 from siltstone.lance_namespace import namespaces, requests, tables, versions
 from siltstone.lance_namespace.errors import UnsupportedOperationError
 from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_namespace.rows import operations as rows
 from siltstone.lance_namespace.scope import Scope, committed_by
 from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import described, import_staged
+from siltstone.operations import Effect
 
 
 def batch_create_table_versions(scope: Scope, request: Request) -> Answer:
@@ -81,12 +84,39 @@ _WRITES = (
     *(batch_create_table_versions, batch_delete_table_versions, batch_commit_tables),
 )
 OPERATIONS = {each.__name__: each for each in (*_READS, *_WRITES)}
+_BRANCHES = "a table has one line of versions; to try something out, pin a snapshot or tag a seq"
+_METADATA = (
+    "columns have a name, a type, nullability and no metadata; keep it in a table of your own"
+)
+_VIEWS = (
+    "functions and views of LanceDB's own engine are not offered: run the query, write its rows"
+)
+_TRANSACTIONS = (
+    "here `transaction()` of the namespace begins a transaction, and its `commit` and `rollback`"
+    " end it"
+)
 REFUSED = {
     "register_table": "a table lies in the store's directory, and none of elsewhere is registered:"
-    " create a table, and write the rows into it"
+    " create a table, and write the rows into it",
+    "update_table_schema_metadata": _METADATA,
+    "update_field_metadata": _METADATA,
+    "alter_table_backfill_columns": _VIEWS,
+    "create_table_branch": _BRANCHES,
+    "delete_table_branch": _BRANCHES,
+    "create_materialized_view": _VIEWS,
+    "refresh_materialized_view": _VIEWS,
+    "describe_transaction": _TRANSACTIONS,
+    "alter_transaction": _TRANSACTIONS,
 }
-"""The operations of the specification that are refused in words of their own."""
-WRITES = frozenset(each.__name__ for each in _WRITES)
+"""The operations of the specification that are refused in words of their own, and why."""
+
+
+def effect_of(operation: str) -> Effect:
+    """Return what may be done with a request for an operation, if its answer is lost."""
+    if operation in rows.OFFERED:
+        found = rows.OFFERED[operation].effect
+        return Effect.WORK if found is Effect.READ else found
+    return Effect.WRITE if OPERATIONS.get(operation) in _WRITES else Effect.WORK
 
 
 class LanceCatalog:
@@ -95,8 +125,8 @@ class LanceCatalog:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
 
-    def answer(self, operation: str, request: Request) -> Answer:
-        """Answer a request by the name of its operation, one of `OPERATIONS`.
+    def answer(self, operation: str, request: Request, data: object = None) -> Answer:
+        """Answer a request by the name of its operation, with rows (`data`) if it takes some.
 
         Raises:
             UnsupportedOperationError: There is no such operation.
@@ -104,6 +134,13 @@ class LanceCatalog:
         """
         if operation in REFUSED:
             raise UnsupportedOperationError(f"{operation} is not offered: {REFUSED[operation]}")
+        if operation in rows.OFFERED:
+            return rows.answer(self._scope, operation, request, data)
         if operation not in OPERATIONS:
             raise UnsupportedOperationError(f"there is no operation {operation!r:.80}")
-        return OPERATIONS[operation](self._scope, request)
+        try:
+            return OPERATIONS[operation](self._scope, request)
+        except (TypeError, AttributeError, KeyError) as error:
+            # What JSON may hold in any place: the operations take members of the right types.
+            text = "a member of the request has another type than it should"
+            raise RequestError(text) from error

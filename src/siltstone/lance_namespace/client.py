@@ -8,6 +8,8 @@
     with ns.at(tag="audit") as past:                  # all tables at one seq
         lance.dataset(namespace_client=past, table_id=["events"])
 
+    found = ns.query_table(QueryTableRequest(id=["events"], k=10, vector=...))    rows, no files
+
 The Lance catalog answers: of this process, or of the owner if the store was joined. Here its
 answers get the classes and the errors of the specification.
 """
@@ -18,7 +20,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, cast, runtime_checkable
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
@@ -32,9 +34,10 @@ from siltstone.lance_namespace.catalog import OPERATIONS, REFUSED, LanceCatalog
 from siltstone.lance_namespace.errors import code_of
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_namespace.rows import operations as rows
 from siltstone.lance_namespace.turns import Turns
 
-Answers = Callable[[str, Request], Answer]
+Answers = Callable[[str, Request, bytes | None], Answer]
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     int(kind.code): kind
     for kind in vars(spec_errors).values()
@@ -63,7 +66,9 @@ class OwnersStore(Protocol):
     @property
     def path(self) -> Path: ...
 
-    def lance_catalog(self, operation: str, request: Request, keyed: str) -> Answer: ...
+    def lance_catalog(
+        self, operation: str, request: Request, data: bytes | None, *, keyed: str
+    ) -> Answer: ...
 
     def snapshot(self, *arguments: Any, **options: Any) -> Any: ...
 
@@ -116,32 +121,62 @@ _NESTED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 )
 
 
-def _method(name: str, operation: str) -> Callable[[_ScopedNamespace, Any], Any]:
+def _method(name: str, operation: str) -> Callable[..., Any]:
     """Return the method that the specification calls `name`: it answers `operation`.
 
-    A request is a model of the specification, or a dict.
+    A request is a model of the specification, or a dict; rows are an Arrow IPC stream.
     """
     response = _OTHER_RESPONSES.get(name)
     if response is None:
-        response = getattr(spec, f"{name.title().replace('_', '')}Response")
+        response = getattr(spec, f"{name.title().replace('_', '')}Response", _plan)
 
     def method(self: _ScopedNamespace, request: Any) -> Any:
-        fields = request if isinstance(request, dict) else request.to_dict()
-        try:
-            found = self.answers(operation, fields)
-        except SiltstoneError as error:
-            kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
-            raise kind(str(error)) from error
-        if "schema" in found:
-            found["schema"] = {"fields": _fields(found["schema"])}
-        return response(**found)
+        return response(**_answered(self, operation, request))
 
-    method.__name__, method.__qualname__ = name, f"{_ScopedNamespace.__name__}.{name}"
-    method.__doc__ = f"See `{operation}` of the Lance catalog."
-    return method
+    def method_with_rows(self: _ScopedNamespace, request: Any, request_data: bytes) -> Any:
+        return response(**_answered(self, operation, request, request_data))
+
+    offered = rows.OFFERED.get(operation)
+    made = method if offered is None or not offered.takes_rows else method_with_rows
+    made.__name__, made.__qualname__ = name, f"{_ScopedNamespace.__name__}.{name}"
+    made.__doc__ = f"See `{operation}` of the Lance catalog."
+    return made
 
 
-for _name, _operation in ({name: name for name in (*OPERATIONS, *REFUSED)} | _OTHER_NAMES).items():
+def _plan(plan: str) -> str:
+    """Return the answer that the specification has no class for."""
+    return plan
+
+
+def _answered(space: _ScopedNamespace, operation: str, request: Any, *data: bytes) -> Answer:
+    try:
+        given = rows.rows_of(data[0]) if data else None
+        found = space.answers(operation, _members(request), given)
+    except SiltstoneError as error:
+        kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
+        raise kind(str(error)) from error
+    if "schema" in found:
+        found["schema"] = {"fields": _fields(found["schema"])}
+    return found
+
+
+def _members(request: Any) -> Request:
+    """Return the members of a request.
+
+    Raises:
+        RequestError: It is none.
+    """
+    if isinstance(request, dict):
+        return cast("Request", request)
+    members = getattr(request, "to_dict", None)
+    if members is None:
+        kind = type(request).__name__
+        raise RequestError(f"a request is a model of the specification or a dict, not {kind}")
+    return members()
+
+
+_NAMES = {name: name for name in (*OPERATIONS, *rows.OFFERED, *REFUSED)} | _OTHER_NAMES
+for _name, _operation in _NAMES.items():
     setattr(_ScopedNamespace, _name, _method(_name, _operation))
 
 
@@ -166,7 +201,8 @@ class SiltstoneNamespace(_ScopedNamespace):
             raise RequestError(f"keyed must be one of {KEYED}; got {keyed!r}")
         if isinstance(db, OwnersStore):
             answers = partial(db.lance_catalog, keyed=keyed)
-            answers("namespace_exists", {})  # whether the files are here, and the owner can do it
+            # Whether the files are here, and the owner can do it.
+            answers("namespace_exists", {}, None)
         else:
             answers = LanceCatalog(scopes.LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
         super().__init__(answers, db.path, "live")
@@ -197,8 +233,7 @@ class TransactionNamespace(_ScopedNamespace):
         if isinstance(db, OwnersStore):
             answers = self.transaction.lance_catalog
         else:
-            scope = scopes.TransactionScope(db.path, self.transaction, db.fresh_versions())
-            answers = LanceCatalog(scope).answer
+            answers = LanceCatalog(scopes.TransactionScope(db, self.transaction)).answer
         super().__init__(answers, db.path, "transaction")
 
     def __enter__(self) -> Self:
@@ -234,9 +269,7 @@ class SnapshotNamespace(_ScopedNamespace):
         if isinstance(db, OwnersStore):
             answers = partial(snapshot.lance_catalog, keyed=keyed)
         else:
-            is_fresh = keyed == "fresh"
-            fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
-            scope = scopes.SnapshotScope(db.path, snapshot, fresh, is_fresh=is_fresh)
+            scope = scopes.SnapshotScope(db, snapshot, is_fresh=keyed == "fresh")
             answers = LanceCatalog(scope).answer
         super().__init__(answers, db.path, f"seq {snapshot.seq}")
 

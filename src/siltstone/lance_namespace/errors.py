@@ -2,9 +2,59 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from siltstone import errors
 
-INTERNAL = 18
+
+class Code(IntEnum):
+    """The codes of the specification: clients choose the class of their error by them alone."""
+
+    UNSUPPORTED = 0
+    NAMESPACE_NOT_FOUND = 1
+    NAMESPACE_EXISTS = 2
+    NAMESPACE_NOT_EMPTY = 3
+    TABLE_NOT_FOUND = 4
+    TABLE_EXISTS = 5
+    INDEX_NOT_FOUND = 6
+    INDEX_EXISTS = 7
+    TAG_NOT_FOUND = 8
+    TAG_EXISTS = 9
+    TRANSACTION_NOT_FOUND = 10
+    VERSION_NOT_FOUND = 11
+    COLUMN_NOT_FOUND = 12
+    INVALID_INPUT = 13
+    CONCURRENT_MODIFICATION = 14
+    PERMISSION_DENIED = 15
+    UNAUTHENTICATED = 16
+    UNAVAILABLE = 17
+    INTERNAL = 18
+    INVALID_TABLE_STATE = 19
+    SCHEMA_VALIDATION = 20
+    THROTTLING = 21
+
+
+class Refused(errors.SiltstoneError):
+    """A request that is refused under a code of its own; nothing was changed."""
+
+    def __init__(self, code: Code, error: str) -> None:
+        self.code = code
+        super().__init__(error)
+
+
+def unsupported(what: str) -> Refused:
+    """Return the refusal of what the specification has and this store has not."""
+    return Refused(Code.UNSUPPORTED, what)
+
+
+def no_column(table: str, column: str) -> Refused:
+    """Return the refusal of a request that names a column which the table has not."""
+    return Refused(Code.COLUMN_NOT_FOUND, f"table {table!r} has no column {column[:128]!r}")
+
+
+def invalid(why: str) -> Refused:
+    """Return the refusal of a request that is wrong."""
+    return Refused(Code.INVALID_INPUT, why)
 
 
 class UnsupportedOperationError(errors.RequestError):
@@ -50,27 +100,30 @@ class InvalidTableStateError(errors.RequestError):
     """The table is in another state than the request assumes; nothing was changed."""
 
 
-_CODES: tuple[tuple[type[errors.SiltstoneError], int], ...] = (
-    (UnsupportedOperationError, 0),
-    (NamespaceNotFoundError, 1),
-    (NamespaceExistsError, 2),
-    (NamespaceNotEmptyError, 3),
-    (errors.TableNotFoundError, 4),
-    (errors.TableExistsError, 5),
-    (VersionNotFoundError, 11),
-    (InvalidTableStateError, 19),
-    (errors.SchemaMismatchError, 20),
-    (errors.ReadOnlyError, 15),
-    (errors.AccessError, 15),
-    (errors.RequestError, 13),
-    (errors.ConflictError, 14),
-    (errors.BusyError, 17),
-    (errors.UnavailableError, 17),
-    (errors.OwnedError, 17),
-    (errors.FencedError, 17),
+_CODES: tuple[tuple[type[errors.SiltstoneError], Code], ...] = (
+    (UnsupportedOperationError, Code.UNSUPPORTED),
+    (NamespaceNotFoundError, Code.NAMESPACE_NOT_FOUND),
+    (NamespaceExistsError, Code.NAMESPACE_EXISTS),
+    (NamespaceNotEmptyError, Code.NAMESPACE_NOT_EMPTY),
+    (errors.TableNotFoundError, Code.TABLE_NOT_FOUND),
+    (errors.TableExistsError, Code.TABLE_EXISTS),
+    (VersionNotFoundError, Code.VERSION_NOT_FOUND),
+    (errors.SnapshotExpiredError, Code.VERSION_NOT_FOUND),
+    (InvalidTableStateError, Code.INVALID_TABLE_STATE),
+    (errors.SchemaMismatchError, Code.SCHEMA_VALIDATION),
+    (errors.ReadOnlyError, Code.PERMISSION_DENIED),
+    (errors.AccessError, Code.PERMISSION_DENIED),
+    (errors.RequestError, Code.INVALID_INPUT),
+    (errors.ConflictError, Code.CONCURRENT_MODIFICATION),
+    (errors.BusyError, Code.UNAVAILABLE),
+    (errors.UnavailableError, Code.UNAVAILABLE),
+    (errors.OwnedError, Code.UNAVAILABLE),
+    (errors.FencedError, Code.UNAVAILABLE),
 )
 
 
-def code_of(error: errors.SiltstoneError) -> int:
+def code_of(error: errors.SiltstoneError) -> Code:
     """Return the code of the Lance Namespace specification for an error."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
+    if isinstance(error, Refused):
+        return Code(error.code)  # of an owner in another process it came as a number
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)

@@ -7,37 +7,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.fresh import FreshVersions
-from siltstone.lance_namespace.scope import LanceReads, LanceSnapshot
+from siltstone.lance_namespace.limits import RowLimits
+from siltstone.lance_namespace.scope import (
+    LanceReads,
+    LanceSnapshot,
+    RowReads,
+    RowStore,
+    committed,
+    done,
+)
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
 
+Found = TypeVar("Found")
 
-class LanceStore(Protocol):
+
+class LanceStore(RowStore, Protocol):
     """An open store of this process."""
 
     @property
-    def path(self) -> Path: ...
-
-    @property
     def is_read_only(self) -> bool: ...
-
-    def snapshot(
-        self, *arguments: Any, **options: Any
-    ) -> AbstractContextManager[LanceSnapshot]: ...
-
-    def transaction(
-        self, *arguments: Any, **options: Any
-    ) -> AbstractContextManager[DefiningTransaction]: ...
 
     def fresh_versions(self) -> FreshVersions: ...
 
@@ -89,7 +87,8 @@ class LiveScope:
     ) -> None:
         self._db, self.turns, self._is_fresh = db, turns, is_fresh
         self._commits = commits or db
-        self.root, self.is_writable = db.path, not db.is_read_only
+        self.db, self.limits = db, RowLimits()
+        self.root, self.is_writable, self.is_newest = db.path, not db.is_read_only, True
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
@@ -106,14 +105,27 @@ class LiveScope:
         with self._commits.transaction() as tx:
             yield VersionStatements(tx)
 
+    def opened(self, held: ExitStack) -> RowReads:
+        return held.enter_context(self._db.snapshot())
+
+    def settle(self) -> None:
+        """Do nothing: what is read here is read in this process, or by who settles for all."""
+
+    def write(
+        self, work: Callable[[DefiningTransaction], Found], unknown: Found
+    ) -> tuple[Found, int | None]:
+        found, receipt = committed(self._commits.transaction, work, unknown)
+        return found, receipt.seq
+
 
 class TransactionScope:
     """All requests are statements of one transaction; its owner commits. One lock: it."""
 
-    def __init__(self, root: Path, tx: DefiningTransaction, fresh: FreshVersions) -> None:
-        self.root, self._tx, self._fresh = root, VersionStatements(tx), fresh
+    def __init__(self, db: LanceStore, tx: DefiningTransaction) -> None:
+        self.root, self._tx, self._fresh = db.path, VersionStatements(tx), db.fresh_versions()
         self._lock, self.turns = threading.RLock(), Turns()
-        self.is_writable = True
+        self.db, self.limits = db, RowLimits()
+        self.is_writable, self.is_newest = True, False
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
@@ -125,21 +137,30 @@ class TransactionScope:
         with self._lock:
             yield self._tx
 
+    def opened(self, held: ExitStack) -> RowReads:
+        held.enter_context(self._lock)
+        self._tx.tx.require_open()
+        return cast("Any", self._tx.tx)
+
+    def settle(self) -> None:
+        """Do nothing, as in `LiveScope`."""
+
+    def write(
+        self, work: Callable[[DefiningTransaction], Found], unknown: Found
+    ) -> tuple[Found, int | None]:
+        with self._lock:
+            return done(self._tx.tx, work, unknown), None
+
 
 class SnapshotScope:
     """All requests read one snapshot; none changes anything."""
 
-    def __init__(
-        self,
-        root: Path,
-        snapshot: LanceSnapshot,
-        fresh: FreshVersions | None,
-        *,
-        is_fresh: bool = False,
-    ) -> None:
-        self.root, self._snapshot, self._fresh = root, snapshot, fresh
+    def __init__(self, db: LanceStore, snapshot: LanceSnapshot, *, is_fresh: bool = False) -> None:
+        fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
+        self.root, self._snapshot, self._fresh = db.path, snapshot, fresh
         self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
-        self.turns, self.is_writable = Turns(), False
+        self.db, self.limits = db, RowLimits()
+        self.turns, self.is_writable, self.is_newest = Turns(), False, False
 
     @contextmanager
     def reading(self) -> Generator[LanceReads]:
@@ -147,5 +168,22 @@ class SnapshotScope:
 
     @contextmanager
     def writing(self) -> Generator[VersionStatements]:
-        raise ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")
+        raise self._refusal
         yield  # what makes it a generator
+
+    def opened(self, held: ExitStack) -> RowReads:  # noqa: ARG002 - it is its caller's
+        return self._snapshot
+
+    def settle(self) -> None:
+        """Do nothing, as in `LiveScope`."""
+
+    def write(
+        self,
+        work: Callable[[DefiningTransaction], Found],  # noqa: ARG002 - as of every scope
+        unknown: Found,  # noqa: ARG002
+    ) -> tuple[Found, int | None]:
+        raise self._refusal
+
+    @property
+    def _refusal(self) -> ReadOnlyError:
+        return ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")

@@ -22,6 +22,7 @@ from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
+from siltstone.engine.commit.core import Core
 from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
@@ -35,6 +36,7 @@ from siltstone.errors import (
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
@@ -223,6 +225,17 @@ class LocalStore(Store):
             newest=state.visible,
         )
         return commits.seq_at(state, time_us)
+
+    @property
+    def core(self) -> Core:
+        """The parts that requests of other Lance clients work with."""
+        self._core.check()
+        return self._core
+
+    @property
+    def tag_turns(self) -> Turns:
+        """The turns of statements about the tags of a table."""
+        return self._parts.tag_turns
 
     def fresh_versions(self) -> FreshVersions:
         """Return what makes Lance versions of rows that are not merged, for other clients.

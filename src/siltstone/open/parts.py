@@ -23,6 +23,7 @@ from siltstone.errors import (
     in_words,
 )
 from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_namespace.turns import Turns
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
@@ -107,6 +108,7 @@ class Parts:
     endpoint: Endpoint | None = None
     service: Service | None = None
     fresh: FreshVersions | None = None
+    tag_turns: Turns = field(default_factory=Turns)
     reservations: Reservations = field(default_factory=Reservations)
 
     @property

@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from siltstone.server.rest.members import RequestPart, not_offered
-from siltstone.server.rest.refusals import invalid, unsupported
+from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_namespace.rows.operations import refuse_not_offered
 from siltstone.server.rest.tokens import Principal
 
 DATABASE_HEADER = "x-lancedb-database"
@@ -68,13 +68,8 @@ class RestCall(Generic[Asked]):
         Raises:
             Refused: It names the member, or the parameter.
         """
-        if isinstance(self.asked, RequestPart):
-            name = not_offered(self.asked)
-            if name is not None:
-                raise unsupported(f"{name} is not offered here")
-        branch = getattr(self.asked, "branch", None) or self.query.get("branch") or "main"
-        if branch != "main":
-            raise unsupported(f"there is no branch {branch[:128]!r}, only main")
+        branch = getattr(self.asked, "branch", None) or self.query.get("branch")
+        refuse_not_offered(self.asked, branch)
 
     # headers
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.lance_namespace.errors import invalid
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.refusals import invalid
 from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
 from siltstone.server.served import Served
 

@@ -21,11 +21,12 @@ from typing import Any, cast
 import msgspec
 
 from siltstone.errors import BusyError, SiltstoneError, in_words
+from siltstone.lance_namespace.errors import Code
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused
+from siltstone.server.rest.refusals import HttpRefused
 from siltstone.server.rest.schemas import JobAnswer, JobKind
 from siltstone.store import Store
 
@@ -81,7 +82,7 @@ class JobRoutes:
         with self._lock:
             job = self._jobs.get(call.path["id"])
         if job is None:
-            raise Refused(Code.INVALID_INPUT, "no such job is remembered", status=404)
+            raise HttpRefused(Code.INVALID_INPUT, "no such job is remembered", 404)
         return Reply(job)
 
     def list_all(self, _: RestCall[None]) -> Reply[bodies.JobsAnswer]:

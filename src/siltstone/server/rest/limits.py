@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from siltstone.lance_namespace.limits import RowLimits
+
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(RowLimits):
     """Bytes, counts and seconds. At a limit a request is refused, never cut."""
 
     body_bytes_max: int = 256 << 20
     json_bytes_max: int = 16 << 20
     bodies_bytes_max: int = 1 << 30
     """All bodies that are inside at once."""
-    decompressed_bytes_max: int = 512 << 20
-    """What the Arrow buffers of one body may take once they are decompressed."""
-    rows_max: int = 16_000_000
-    columns_max: int = 4_000
     operations_max: int = 1_000
     """Of one `transaction/apply` or batch."""
-    collected_rows_max: int = 1_000_000
-    """Rows that one statement may hold at once: an update, a merge, the nearest to a vector."""
-    collected_bytes_max: int = 256 << 20
     header_bytes_max: int = 64 << 10
     header_timeout_s: float = 10.0
     """How long a connection may take to send the head of a request."""

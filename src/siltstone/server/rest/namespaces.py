@@ -1,36 +1,20 @@
-"""Namespaces: the Lance catalog by HTTP: namespaces, where tables lie, and their versions.
-
-Requests go where their headers say.
-
-x-siltstone-keyed: merged | fresh      what clients that open files see of keyed tables: their
-base as of the last merge, or all rows, a second old
-"""
+"""Namespaces: the Lance catalog by HTTP: namespaces, where tables lie, and their versions."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from siltstone.errors import ReadOnlyError
 from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
-from siltstone.lance_namespace.fresh import KEYED
-from siltstone.lance_namespace.store_scopes import ShownTables
 from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
-from siltstone.lance_namespace.turns import Turns
-from siltstone.lance_namespace.version_statements import VersionStatements
-from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
-from siltstone.server.http.route import Handler, Role
+from siltstone.server.http.route import Handler
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.arrow_schemas import schema_json
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.refusals import invalid
-from siltstone.server.rest.scope import RequestScope, seq_shown
+from siltstone.server.rest.lance_scope import LanceScope
+from siltstone.server.rest.scope import RequestScope
 
 _WORDS = ("branch", "page_token")
 _FLAGS = ("descending", "with_table_uri", "load_detailed_metadata", "include_declared")
@@ -40,7 +24,7 @@ class NamespaceRoutes:
     """See the module. Any thread."""
 
     def __init__(self, scope: RequestScope) -> None:
-        self._scope, self._turns = scope, Turns()
+        self._scope = scope
 
     def exists(self, call: RestCall[bodies.NamespaceRequest]) -> Reply[bytes]:
         """Answer nothing, or that there is no such namespace."""
@@ -68,13 +52,8 @@ class NamespaceRoutes:
         return handler
 
     def _asked(self, call: RestCall[Any], operation: str) -> Reply[Any]:
-        scope = LanceScope(self._scope, call, self._turns)
-        try:
-            found = LanceCatalog(scope).answer(operation, _request(call))
-        except (TypeError, AttributeError, KeyError) as error:
-            # What JSON may hold in any place; the catalog takes requests that have the right types.
-            raise invalid("a member of the request has another type than it should") from error
-        return Reply(found, scope.seq)
+        scope = LanceScope(self._scope, call)
+        return Reply(LanceCatalog(scope).answer(operation, _request(call)), scope.seq)
 
 
 def _request(call: RestCall[Any]) -> dict[str, Any]:
@@ -88,64 +67,3 @@ def _request(call: RestCall[Any]) -> dict[str, Any]:
     if call.query.get("limit"):
         found["limit"] = call.number("limit")
     return {name: value for name, value in found.items() if value is not None}
-
-
-KEYED_HEADER = "x-siltstone-keyed"
-
-
-class LanceScope:
-    """One request: reads and statements in its transaction, at its snapshot, or now."""
-
-    def __init__(self, scope: RequestScope, call: RestCall[Any], turns: Turns) -> None:
-        self._scope, self._call = scope, call
-        self.turns = turns.within(call.transaction or "")
-        self.seq: int | None = None
-
-    @property
-    def root(self) -> Path:
-        """The store's directory."""
-        return self._scope.served.db.path
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the request may change something, be it only where a table's versions begin."""
-        return not self._call.snapshot and self._call.principal.role >= Role.WRITE
-
-    @contextmanager
-    def reading(self) -> Generator[ShownTables]:
-        """Read as the headers say.
-
-        Raises:
-            Refused: Fresh rows in a transaction, or a header that says something else.
-        """
-        call, source = self._call, self._scope.served.db.fresh_versions()
-        keyed = call.headers.get(KEYED_HEADER) or KEYED[0]
-        if keyed not in KEYED:
-            raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {keyed[:80]!r}")
-        with self._scope.reading(call) as face:
-            if self.seq is None:
-                self.seq = seq_shown(face)
-            if keyed != "fresh":
-                yield ShownTables(face.lance, source, None, clears=self.is_writable)
-                return
-            if isinstance(face, LocalTransaction):
-                raise invalid(
-                    "a transaction shows tables with a key as of the last merge: leave"
-                    f" {KEYED_HEADER} out, or read them with query and scan"
-                )
-            of = partial(source.exact if call.snapshot else source.live, face)
-            yield ShownTables(face, source, of, clears=self.is_writable)
-
-    @contextmanager
-    def writing(self) -> Generator[VersionStatements]:
-        """Make statements: of the transaction that the headers name, or a commit of their own.
-
-        Raises:
-            ReadOnlyError: The headers name a snapshot.
-        """
-        if self._call.snapshot:
-            raise ReadOnlyError("a snapshot is read, not written")
-        with self._scope.statement(self._call) as tx:
-            yield tx.lance
-        if tx.receipt is not None:
-            self.seq = tx.receipt.seq

@@ -8,9 +8,8 @@ Clients choose the class of their error by `code` alone; the HTTP status is for 
 from __future__ import annotations
 
 import logging
-from enum import IntEnum
 from http import HTTPStatus
-from typing import Self, cast
+from typing import cast
 
 import msgspec
 from starlette.responses import Response
@@ -18,47 +17,38 @@ from starlette.responses import Response
 from siltstone import errors
 from siltstone.errors import SiltstoneError
 from siltstone.lance_namespace import errors as lance_errors
+from siltstone.lance_namespace.errors import Code, Refused
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.http.request import BodyTooLargeError
 from siltstone.server.rest.schemas import ErrorAnswer
 
 _log = logging.getLogger("siltstone.server")
 ERROR_CHARACTERS_MAX = 2_000
-
-
-class Code(IntEnum):
-    """The error codes of the specification, each with its HTTP status."""
-
-    UNSUPPORTED = 0, 406
-    NAMESPACE_NOT_FOUND = 1, 404
-    NAMESPACE_EXISTS = 2, 409
-    NAMESPACE_NOT_EMPTY = 3, 409
-    TABLE_NOT_FOUND = 4, 404
-    TABLE_EXISTS = 5, 409
-    INDEX_NOT_FOUND = 6, 404
-    INDEX_EXISTS = 7, 409
-    TAG_NOT_FOUND = 8, 404
-    TAG_EXISTS = 9, 409
-    TRANSACTION_NOT_FOUND = 10, 404
-    VERSION_NOT_FOUND = 11, 404
-    COLUMN_NOT_FOUND = 12, 404
-    INVALID_INPUT = 13, 400
-    CONCURRENT_MODIFICATION = 14, 409
-    PERMISSION_DENIED = 15, 403
-    UNAUTHENTICATED = 16, 401
-    UNAVAILABLE = 17, 503
-    INTERNAL = 18, 500
-    INVALID_TABLE_STATE = 19, 409
-    SCHEMA_VALIDATION = 20, 400
-    THROTTLING = 21, 429
-
-    status: int
-
-    def __new__(cls, value: int, status: int) -> Self:
-        made = int.__new__(cls, value)
-        made._value_, made.status = value, status
-        return made
-
+STATUS = {
+    Code.UNSUPPORTED: 406,
+    Code.NAMESPACE_NOT_FOUND: 404,
+    Code.NAMESPACE_EXISTS: 409,
+    Code.NAMESPACE_NOT_EMPTY: 409,
+    Code.TABLE_NOT_FOUND: 404,
+    Code.TABLE_EXISTS: 409,
+    Code.INDEX_NOT_FOUND: 404,
+    Code.INDEX_EXISTS: 409,
+    Code.TAG_NOT_FOUND: 404,
+    Code.TAG_EXISTS: 409,
+    Code.TRANSACTION_NOT_FOUND: 404,
+    Code.VERSION_NOT_FOUND: 404,
+    Code.COLUMN_NOT_FOUND: 404,
+    Code.INVALID_INPUT: 400,
+    Code.CONCURRENT_MODIFICATION: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.UNAUTHENTICATED: 401,
+    Code.UNAVAILABLE: 503,
+    Code.INTERNAL: 500,
+    Code.INVALID_TABLE_STATE: 409,
+    Code.SCHEMA_VALIDATION: 400,
+    Code.THROTTLING: 429,
+}
+"""The HTTP status of each code."""
 
 # The first that fits decides, so leaves come before their group.
 _CODES: tuple[tuple[type[SiltstoneError], Code], ...] = (
@@ -78,30 +68,14 @@ _CODES: tuple[tuple[type[SiltstoneError], Code], ...] = (
 
 
 _HEADERS = {Code.UNAUTHENTICATED: {"www-authenticate": "Bearer"}, Code.THROTTLING: RETRY_AFTER}
-_BY_NUMBER = {int(code): code for code in Code}
 
 
-class Refused(SiltstoneError):
-    """A request that is refused under a code of its own; nothing was changed."""
+class HttpRefused(Refused):
+    """A refusal with another HTTP status than that of its code."""
 
-    def __init__(self, code: Code, error: str, *, status: int | None = None) -> None:
-        self.code, self.status = code, status or code.status
-        super().__init__(error)
-
-
-def unsupported(what: str) -> Refused:
-    """Return the refusal of what the specification has and this server has not."""
-    return Refused(Code.UNSUPPORTED, what)
-
-
-def no_column(table: str, column: str) -> Refused:
-    """Return the refusal of a request that names a column which the table has not."""
-    return Refused(Code.COLUMN_NOT_FOUND, f"table {table!r} has no column {column[:128]!r}")
-
-
-def invalid(why: str) -> Refused:
-    """Return the refusal of a request that is wrong."""
-    return Refused(Code.INVALID_INPUT, why)
+    def __init__(self, code: Code, error: str, status: int) -> None:
+        self.status = status
+        super().__init__(code, error)
 
 
 def code_of(error: Exception) -> Code:
@@ -111,7 +85,7 @@ def code_of(error: Exception) -> Code:
     if isinstance(error, errors.AccessError):
         return Code.UNAUTHENTICATED if error.status == 401 else Code.PERMISSION_DENIED
     if type(error).__module__ == lance_errors.__name__:
-        return _BY_NUMBER[lance_errors.code_of(cast("SiltstoneError", error))]
+        return lance_errors.code_of(cast("SiltstoneError", error))
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
 
 
@@ -122,13 +96,13 @@ def response_of(error: Exception, request_id: str) -> Response:
     what is not the client's to know.
     """
     if isinstance(error, BodyTooLargeError):
-        error = Refused(Code.INVALID_INPUT, str(error), status=413)
+        error = HttpRefused(Code.INVALID_INPUT, str(error), 413)
     if not isinstance(error, SiltstoneError):
         _log.error("request %s failed", request_id, exc_info=error)
         text = f"the server failed; its log has request {request_id}"
         return refusal(500, Code.INTERNAL, text, request_id)
     code = code_of(error)
-    status = error.status if isinstance(error, Refused) else code.status
+    status = error.status if isinstance(error, HttpRefused) else STATUS[code]
     if code is Code.INTERNAL:
         _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
     return refusal(status, code, str(error), request_id, _detail(error))

@@ -13,6 +13,14 @@ from functools import partial
 from typing import Any, get_args, get_type_hints
 
 from siltstone.lance_namespace.catalog import REFUSED
+from siltstone.lance_namespace.errors import unsupported
+from siltstone.lance_namespace.rows.bodies import (
+    NoMembers,
+    TablePageRequest,
+    TableRequest,
+)
+from siltstone.lance_namespace.rows.members import AnyMembers
+from siltstone.lance_namespace.rows.operations import OFFERED
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import ARROW, NOTHING, Handler, Role, Route
@@ -20,16 +28,12 @@ from siltstone.server.rest import row_operations
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.changes import ChangeRoutes
-from siltstone.server.rest.indexes import IndexRoutes
 from siltstone.server.rest.jobs import JobRoutes
-from siltstone.server.rest.members import AnyMembers
 from siltstone.server.rest.namespaces import NamespaceRoutes
-from siltstone.server.rest.queries import QueryRoutes
-from siltstone.server.rest.refusals import unsupported
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.system import SystemRoutes
+from siltstone.server.rest.table_rows import RowRoutes
 from siltstone.server.rest.tables import TableRoutes
-from siltstone.server.rest.tags import TagRoutes
 from siltstone.server.rest.transactions import TransactionRoutes
 
 FILE, STREAM, TEXT = "file", "stream", "text"
@@ -49,8 +53,8 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
     """Return all routes; the first that fits a path answers."""
     served = scope.served
     system = SystemRoutes(served, scope.sessions, jobs, pipeline)
-    spaces, indexes, tags = NamespaceRoutes(scope), IndexRoutes(served), TagRoutes(scope)
-    tables, queries = TableRoutes(scope, spaces), QueryRoutes(scope)
+    spaces, rows = NamespaceRoutes(scope), RowRoutes(scope)
+    tables, asked = TableRoutes(scope, spaces), partial(_of_rows, rows)
     transactions, feed = TransactionRoutes(scope), ChangeRoutes(served)
     table = "/v1/table/{id}"
     routes = [
@@ -73,36 +77,36 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         _get("/v1/table", _READ, tables.list_all, query=(*_PAGE, "include_declared")),
         _post(f"{table}/describe", _READ, tables.describe, query=_SHOWN),
         _post(f"{table}/exists", _READ, tables.exists),
-        _post(f"{table}/stats", _READ, tables.stats),
-        _post(f"{table}/create", _WRITE, tables.create, takes=ARROW, query=_MADE),
+        asked("stats", _READ, "get_table_stats"),
+        _post(f"{table}/create", _WRITE, rows.create, takes=ARROW, query=_MADE),
         _post(f"{table}/drop", _WRITE, tables.drop),
         _post(f"{table}/rename", _WRITE, tables.rename),
-        _post(f"{table}/add_columns", _WRITE, tables.add_columns),
-        _post(f"{table}/alter_columns", _WRITE, tables.alter_columns),
-        _post(f"{table}/drop_columns", _WRITE, tables.drop_columns),
+        asked("add_columns", _WRITE, "alter_table_add_columns"),
+        asked("alter_columns", _WRITE, "alter_table_alter_columns"),
+        asked("drop_columns", _WRITE, "alter_table_drop_columns"),
         # tags
-        _post(f"{table}/tags/list", _READ, tags.list_all, query=_PAGE),
-        _post(f"{table}/tags/version", _READ, tags.version),
-        _post(f"{table}/tags/create", _WRITE, tags.create),
-        _post(f"{table}/tags/update", _WRITE, tags.update),
-        _post(f"{table}/tags/delete", _WRITE, tags.delete),
+        _post(f"{table}/tags/list", _READ, rows.tags, query=_PAGE),
+        asked("tags/version", _READ, "get_table_tag_version"),
+        asked("tags/create", _WRITE, "create_table_tag"),
+        asked("tags/update", _WRITE, "update_table_tag"),
+        asked("tags/delete", _WRITE, "delete_table_tag"),
         # queries
-        _post(f"{table}/query", _READ, queries.query, gives=FILE, is_read=True),
-        _post(f"{table}/scan", _READ, queries.scan, gives=STREAM, is_read=True),
-        _post(f"{table}/count_rows", _READ, queries.count, is_read=True),
-        _post(f"{table}/explain_plan", _READ, queries.explain),
-        _post(f"{table}/analyze_plan", _READ, queries.analyze),
-        _post(f"{table}/insert", _WRITE, queries.insert, takes=ARROW, query=("mode", "branch")),
-        _post(f"{table}/merge_insert", _WRITE, queries.merge_insert, takes=ARROW, query=_MERGED),
-        _post(f"{table}/update", _WRITE, queries.update),
-        _post(f"{table}/delete", _WRITE, queries.delete),
-        _post(f"{table}/restore", _WRITE, queries.restore),
+        _post(f"{table}/query", _READ, rows.query, gives=FILE, is_read=True),
+        _post(f"{table}/scan", _READ, rows.scan, gives=STREAM, is_read=True),
+        _post(f"{table}/count_rows", _READ, rows.count, is_read=True),
+        _post(f"{table}/explain_plan", _READ, rows.explain),
+        _post(f"{table}/analyze_plan", _READ, rows.analyze),
+        _post(f"{table}/insert", _WRITE, rows.insert, takes=ARROW, query=("mode", "branch")),
+        _post(f"{table}/merge_insert", _WRITE, rows.merge_insert, takes=ARROW, query=_MERGED),
+        _post(f"{table}/update", _WRITE, rows.update),
+        asked("delete", _WRITE, "delete_from_table"),
+        asked("restore", _WRITE, "restore_table"),
         # indexes
-        _post(f"{table}/create_index", _WRITE, indexes.create),
-        _post(f"{table}/create_scalar_index", _WRITE, indexes.create),
-        _post(f"{table}/index/list", _READ, indexes.list_all),
-        _post(f"{table}/index/{{name}}/stats", _READ, indexes.stats),
-        _post(f"{table}/index/{{name}}/drop", _WRITE, indexes.drop),
+        asked("create_index", _WRITE, "create_table_index"),
+        asked("create_scalar_index", _WRITE, "create_table_scalar_index"),
+        asked("index/list", _READ, "list_table_indices"),
+        asked("index/{name}/stats", _READ, "describe_table_index_stats"),
+        asked("index/{name}/drop", _WRITE, "drop_table_index"),
         # transactions
         _post("/v1/transaction/begin", _READ, transactions.begin),
         _post("/v1/transaction/apply", _WRITE, transactions.apply),
@@ -140,6 +144,13 @@ def _may_be_refused(request: Any) -> bool:
 _post, _get = partial(_route, "POST"), partial(_route, "GET", takes=NOTHING)
 
 
+def _of_rows(rows: RowRoutes, path: str, role: Role, operation: str) -> Route:
+    """Return the route of an operation on one table that is answered as it comes."""
+    offered = OFFERED[operation]
+    route = _post(f"/v1/table/{{id}}/{path}", role, rows.answered(operation))
+    return replace(route, request=offered.request, answer=offered.answer, is_checked=True)
+
+
 def _of_catalog(spaces: NamespaceRoutes) -> Iterable[Route]:
     """Yield the routes that the Lance catalog answers as they come."""
 
@@ -164,9 +175,9 @@ def _of_catalog(spaces: NamespaceRoutes) -> Iterable[Route]:
     yield managed(f"{space}/create", _WRITE, "create_namespace", *found)
     found = bodies.DeclareRequest, bodies.DeclareAnswer
     yield managed("table/{id}/declare", _WRITE, "declare_table", *found)
-    found = bodies.TableRequest, bodies.DropTableAnswer
+    found = TableRequest, bodies.DropTableAnswer
     yield managed("table/{id}/deregister", _WRITE, "drop_table", *found)
-    found = bodies.TablePageRequest, bodies.BranchesAnswer
+    found = TablePageRequest, bodies.BranchesAnswer
     yield managed("table/{id}/branches/list", _READ, "list_table_branches", *found, query=_PAGE)
     found = bodies.ListVersionsRequest, bodies.VersionsAnswer
     listed = ("branch", "limit", "descending", "page_token")
@@ -184,31 +195,27 @@ def _of_catalog(spaces: NamespaceRoutes) -> Iterable[Route]:
     yield managed("table/batch-commit", _WRITE, "batch_commit_tables", *found)
 
 
-_BRANCHES = "a table has one line of versions; to try something out, pin a snapshot or tag a seq"
-_METADATA = (
-    "columns have a name, a type, nullability and no metadata; keep it in a table of your own"
-)
-_VIEWS = (
-    "functions and views of LanceDB's own engine are not offered: run the query, write its rows"
-)
+_NOT_OFFERED = {
+    "register": "register_table",
+    "schema_metadata/update": "update_table_schema_metadata",
+    "update_field_metadata": "update_field_metadata",
+    "backfill_column": "alter_table_backfill_columns",
+    "branches/create": "create_table_branch",
+    "branches/delete": "delete_table_branch",
+}
 NOT_OFFERED = {
-    "/v1/table/{id}/register": REFUSED["register_table"],
-    "/v1/table/{id}/schema_metadata/update": _METADATA,
-    "/v1/table/{id}/update_field_metadata": _METADATA,
-    "/v1/table/{id}/backfill_column": _VIEWS,
-    "/v1/table/{id}/branches/create": _BRANCHES,
-    "/v1/table/{id}/branches/delete": _BRANCHES,
-    "/v1/materialized_view/{id}/create": _VIEWS,
-    "/v1/materialized_view/{id}/refresh": _VIEWS,
+    **{f"/v1/table/{{id}}/{path}": REFUSED[name] for path, name in _NOT_OFFERED.items()},
+    "/v1/materialized_view/{id}/create": REFUSED["create_materialized_view"],
+    "/v1/materialized_view/{id}/refresh": REFUSED["refresh_materialized_view"],
 }
 """The operations of the specification that this server has not, and why."""
 
 
 def _unsupported() -> Iterable[Route]:
-    refused = partial(Route, "POST", request=AnyMembers, answer=bodies.NoMembers, is_checked=True)
+    refused = partial(Route, "POST", request=AnyMembers, answer=NoMembers, is_checked=True)
     for path, reason in NOT_OFFERED.items():
         yield refused(path, _READ, partial(_refuse, reason), f"Not offered: {path}")
 
 
-def _refuse(reason: str, _: RestCall[Any]) -> Reply[bodies.NoMembers]:
+def _refuse(reason: str, _: RestCall[Any]) -> Reply[NoMembers]:
     raise unsupported(reason)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from siltstone.server.rest.members import RequestPart
+from siltstone.lance_namespace.rows.members import RequestPart
 
 
 class RowOperation(RequestPart, tag_field="op", kw_only=True):

@@ -12,36 +12,28 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from siltstone import deadline
 from siltstone.api.results import Receipt
-from siltstone.api.tables import SnapshotTable, TransactionTable
-from siltstone.errors import ClosedError, InDoubtError, RequestError
+from siltstone.errors import ClosedError, InDoubtError
+from siltstone.lance_namespace.errors import Code, Refused, invalid
+from siltstone.lance_namespace.scope import committed, done
 from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
-from siltstone.retry import Retry
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import SNAPSHOT_HEADER, RestCall
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid
 from siltstone.server.rest.row_input import json_rows
 from siltstone.server.rest.schemas import TransactionStatus
 from siltstone.server.rest.tokens import Principal
 from siltstone.server.served import Served
 from siltstone.server.sessions import Held, Session, Sessions
 
-ATTEMPTS = 100
-
 Face = LocalTransaction | LocalSnapshot
-ReadTable = TransactionTable | SnapshotTable
 Found = TypeVar("Found")
-
-
-def seq_shown(face: Face) -> int:
-    """Return the seq that a face reads at."""
-    return face.read_seq if isinstance(face, LocalTransaction) else face.seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +55,7 @@ class RequestScope:
         self._homes: dict[str, Session] = {}
         self._ended: OrderedDict[str, EndedTransaction] = OrderedDict()
         self._ends = Turns()
+        self.lance_turns = Turns()
 
     # reading
 
@@ -118,16 +111,16 @@ class RequestScope:
         Args:
             call: Says in which transaction; then there is no seq yet.
             work: The statement.
-            unknown: What it found if its token was applied before: see `_done`.
+            unknown: What it found if its token was applied before: see `done`.
 
         Raises:
-            ConflictError: It lost `ATTEMPTS` races.
+            ConflictError: It lost too many races.
         """
         if call.snapshot:
             raise invalid(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
         if call.transaction:
             with self._using(call.transaction, call.principal) as held:
-                return _done(held.transaction, work, unknown), None
+                return done(held.transaction, work, unknown), None
         found, receipt = self.commit(call, work, unknown)
         return found, receipt.seq
 
@@ -150,15 +143,8 @@ class RequestScope:
         isolation: str = "snapshot",
     ) -> tuple[Found, Receipt]:
         """Run `work` in a transaction of its own and commit it; again after a conflict."""
-        token = call.token
-
-        def once() -> tuple[Found, Receipt]:
-            with self.served.db.transaction(isolation=isolation, token=token) as tx:
-                found = _done(tx, work, unknown)
-                deadline.check()
-                return found, _committed(tx)
-
-        return Retry(ATTEMPTS).run(once)
+        begin = partial(self.served.db.transaction, isolation=isolation, token=call.token)
+        return committed(begin, work, unknown)
 
     def upsert(self, table: str, rows: object) -> Receipt:
         """Upsert rows of JSON, as a commit of its own; it never conflicts."""
@@ -273,20 +259,6 @@ class RequestScope:
 
 def _turn(key: str, principal: Principal) -> str:
     return f"{principal.name}\n{key}"
-
-
-def _done(tx: LocalTransaction, work: Callable[[LocalTransaction], Found], unknown: Found) -> Found:
-    """Run a statement; under a token that was applied before it fails at nothing.
-
-    What it does is forgotten, and what it was about may be gone by now: a client that lost the
-    answer hears the same again, also if other clients changed the tables since.
-    """
-    try:
-        return work(tx)
-    except (RequestError, Refused):
-        if not tx.is_applied:
-            raise
-        return unknown
 
 
 def _committed(tx: LocalTransaction) -> Receipt:

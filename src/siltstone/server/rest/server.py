@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.errors import RequestError, UnavailableError
+from siltstone.lance_namespace.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
 from siltstone.server.http.lane import Lane
@@ -29,7 +30,6 @@ from siltstone.server.http.server import HttpServer
 from siltstone.server.rest.access import Gate, is_loopback
 from siltstone.server.rest.jobs import JobRoutes
 from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code
 from siltstone.server.rest.routes import routes_of
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.tokens import AccessToken

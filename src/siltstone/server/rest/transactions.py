@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 from siltstone.errors import RequestError
+from siltstone.lance_namespace.errors import Code, Refused, invalid, unsupported
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Role
 from siltstone.server.rest import row_operations
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import DELIMITER, RestCall
-from siltstone.server.rest.refusals import Code, Refused, invalid, unsupported
 from siltstone.server.rest.rows import apply, is_upsert
 from siltstone.server.rest.schemas import TransactionAnswer, TransactionStatus
 from siltstone.server.rest.scope import RequestScope

@@ -10,13 +10,13 @@ import msgspec
 import pyarrow as pa
 from starlette.responses import Response
 
+from siltstone.lance_namespace.errors import invalid
 from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
 from siltstone.server.http.route import Route
 from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.refusals import invalid
 from siltstone.server.rest.tokens import Principal
 
 FILE_TYPE = "application/vnd.apache.arrow.file"

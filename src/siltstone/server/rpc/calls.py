@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import AccessError, RequestError
-from siltstone.lance_namespace.catalog import WRITES, LanceCatalog
+from siltstone.lance_namespace.catalog import LanceCatalog, effect_of
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope
@@ -66,6 +66,7 @@ class LanceCall:
     operation: str
     request: Request
     keyed: str = KEYED[0]
+    rows: bytes | None = None
 
     @classmethod
     def of(cls, arguments: list[Any]) -> LanceCall:
@@ -75,7 +76,7 @@ class LanceCall:
             RequestError: There is none.
         """
         types = [type(each) for each in arguments]
-        if types != [str, dict, str] or arguments[2] not in KEYED:
+        if types not in _OF_LANCE or arguments[2] not in KEYED:
             raise RequestError(f"an operation, a request and one of {KEYED}, not {types}")
         return cls(*arguments)
 
@@ -85,17 +86,11 @@ class LanceCall:
         return self.keyed == "fresh"
 
     def answer(self, scope: Scope) -> Answer:
-        """Answer the request where `scope` goes.
+        """Answer the request where `scope` goes."""
+        return LanceCatalog(scope).answer(self.operation, self.request, self.rows)
 
-        Raises:
-            RequestError: A member of it has another type than it should.
-        """
-        try:
-            return LanceCatalog(scope).answer(self.operation, self.request)
-        except (TypeError, AttributeError, KeyError) as error:
-            # The catalog takes requests that have the right types; these come from anywhere.
-            text = "a member of the request has another type than it should"
-            raise RequestError(text) from error
+
+_OF_LANCE = ([str, dict, str], [str, dict, str, bytes])
 
 
 class Calls:
@@ -124,7 +119,7 @@ class Calls:
     def _lance_of_store(self, call: RpcCall) -> Outcome:
         asked, db = LanceCall.of(call.arguments), self._served.db
         scope = partial(LiveScope, db, self._turns, is_fresh=asked.is_fresh)
-        if asked.operation in WRITES:
+        if effect_of(asked.operation) is Effect.WRITE:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 commits = self._served.numbered(Number(transaction_id))
                 return Outcome(asked.answer(scope(commits=commits)))
@@ -193,8 +188,7 @@ class Calls:
         with self._sessions.using(key) as held:
             tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
-                scope = TransactionScope(db.path, tx, db.fresh_versions())
-                return Outcome(LanceCall.of(call.arguments).answer(scope))
+                return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
             return _answered(asked, tx, call)
 
     # snapshots
@@ -219,8 +213,8 @@ class Calls:
         with self._sessions.using(key) as held:
             snapshot, db = held.snapshot, self._served.db
             if asked.name == LANCE:
-                wanted, fresh = LanceCall.of(call.arguments), db.fresh_versions()
-                scope = SnapshotScope(db.path, snapshot, fresh, is_fresh=wanted.is_fresh)
+                wanted = LanceCall.of(call.arguments)
+                scope = SnapshotScope(db, snapshot, is_fresh=wanted.is_fresh)
                 return Outcome(wanted.answer(scope))
             if not asked.is_statement:
                 return _answered(asked, snapshot, call)

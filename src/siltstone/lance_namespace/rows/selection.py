@@ -17,7 +17,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import Expression, compile_value
-from siltstone.server.rest.refusals import invalid
+from siltstone.lance_namespace.errors import invalid
 
 DISTANCE = "_distance"
 Columns = list[str] | dict[str, Any] | None

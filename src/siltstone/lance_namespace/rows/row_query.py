@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.filter.filters import filter_of
-from siltstone.server.rest import schemas as bodies
-from siltstone.server.rest.limits import Limits
-from siltstone.server.rest.refusals import Code, Refused, invalid
-from siltstone.server.rest.scope import ReadTable
-from siltstone.server.rest.selection import DISTANCE, Columns, Selection
+from siltstone.engine.read.readable import Readable
+from siltstone.lance_namespace.errors import Code, Refused, invalid
+from siltstone.lance_namespace.limits import RowLimits
+from siltstone.lance_namespace.rows import bodies
+from siltstone.lance_namespace.rows.selection import DISTANCE, Columns, Selection
 
 K_DEFAULT = 10
 K_ALL = 1 << 62
@@ -79,7 +79,7 @@ class RowQuery:
         """
         return Selection.of(self.columns, schema.append(_DISTANCE_FIELD) if self.vector else schema)
 
-    def read(self, table: ReadTable, limits: Limits) -> pa.RecordBatchReader:
+    def read(self, table: Readable, limits: RowLimits) -> pa.RecordBatchReader:
         """Return the rows.
 
         Raises:
@@ -95,7 +95,7 @@ class RowQuery:
             reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
         return chosen.of_reader(reader)
 
-    def _nearest(self, table: ReadTable, limits: Limits) -> pa.Table:
+    def _nearest(self, table: Readable, limits: RowLimits) -> pa.Table:
         """Return the nearest rows, the nearest first, with their distance."""
         schema = table.schema
         path = _vectors(schema, self.asked.vector_column or None, len(self.vector))
@@ -116,7 +116,7 @@ class RowQuery:
     def _bounds(self) -> tuple[float | None, float | None]:
         return self.asked.lower_bound, self.asked.upper_bound
 
-    def _most(self, limits: Limits) -> int:
+    def _most(self, limits: RowLimits) -> int:
         if self.limit is None:
             return limits.collected_rows_max
         most = self.limit + self.offset
@@ -141,7 +141,7 @@ class _Search:
     distance: Callable[[Any, Any], Any]
     bounds: tuple[float | None, float | None]
     most: int
-    limits: Limits
+    limits: RowLimits
 
     def best(self, reader: pa.RecordBatchReader) -> pa.Table:
         """Return the nearest rows, the nearest first, with their distances.

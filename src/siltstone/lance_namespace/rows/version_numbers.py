@@ -1,4 +1,4 @@
-"""Versions: the number that the specification calls a table's version.
+"""Version numbers: the number that the specification calls a table's version.
 
 Of a plain table it is the number of its Lance version; of a keyed one, which moves with every row,
 the seq of the store. Either leads back to a seq at which the table can be read.
@@ -7,15 +7,15 @@ the seq of the store. Either leads back to a seq at which the table can be read.
 from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.commit.core import Core
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
-from siltstone.server.rest.refusals import Code, Refused
-from siltstone.server.served import Served
+from siltstone.lance_namespace.errors import Code, Refused
 
 
-def version_at(served: Served, table: str, seq: int) -> int:
+def version_at(core: Core, table: str, seq: int) -> int:
     """Return the version that a table has at a seq that its catalog has seen."""
-    return version_in(catalogs.find(served.parts.core.state().view.catalog, table, seq), seq)
+    return version_in(catalogs.find(core.state().view.catalog, table, seq), seq)
 
 
 def version_in(found: TableDefinition, seq: int) -> int:
@@ -26,21 +26,21 @@ def version_in(found: TableDefinition, seq: int) -> int:
     return 0 if version is None else version.pin.version
 
 
-def version_now(served: Served, table: str, seq: int | None) -> int:
+def version_now(core: Core, table: str, seq: int | None) -> int:
     """Return the version that a statement made; in a transaction there is none yet."""
     try:
-        return 0 if seq is None else version_at(served, table, seq)
+        return 0 if seq is None else version_at(core, table, seq)
     except TableNotFoundError:  # made, or named so, by the transaction that asks
         return 0
 
 
-def seq_of(served: Served, table: str, version: int) -> int:
+def seq_of(core: Core, table: str, version: int) -> int:
     """Return the newest seq at which a table has a version.
 
     Raises:
         Refused: It has no such version, or not any more.
     """
-    state = served.parts.core.state()
+    state = core.state()
     found = catalogs.find(state.view.catalog, table)
     if catalogs.schema_of(found).key:
         if version > state.visible or version < found.created:

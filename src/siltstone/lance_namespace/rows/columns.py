@@ -1,0 +1,73 @@
+"""Columns: the operations that add, rename and drop columns of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from siltstone.engine.filter.filters import compile_value
+from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.lance_namespace.errors import invalid, unsupported
+from siltstone.lance_namespace.limits import RowLimits
+from siltstone.lance_namespace.rows import bodies
+from siltstone.lance_namespace.rows.statements import assign, require_column, table_in
+from siltstone.lance_namespace.rows.version_numbers import version_now
+from siltstone.lance_namespace.scope import Scope
+
+Altered = tuple[bodies.VersionAnswer, int | None]
+
+
+def alter_table_add_columns(scope: Scope, name: str, asked: bodies.AddColumnsRequest) -> Altered:
+    """Add columns, each the value of a SQL expression over the old ones."""
+
+    def work(tx: DefiningTransaction) -> None:
+        for entry in asked.new_columns:
+            _add(tx, name, entry, scope.limits)
+
+    return _altered(scope, name, work)
+
+
+def _add(tx: DefiningTransaction, name: str, entry: bodies.NewColumn, limits: RowLimits) -> None:
+    column, text = entry.name, entry.expression
+    if text is None:
+        raise invalid(f"column {column[:128]!r} has an expression: its value over the old ones")
+    table = table_in(tx, name)
+    value = compile_value(text, table.schema)
+    table.add_column(column, value.type)
+    if not value.is_null:
+        assign(tx, name, [(column, text)], None, limits)
+
+
+def alter_table_alter_columns(
+    scope: Scope, name: str, asked: bodies.AlterColumnsRequest
+) -> Altered:
+    """Rename columns."""
+    names = list[tuple[str, str]]()
+    for entry in asked.alterations:
+        if entry.data_type is not None or entry.nullable is not None:
+            raise unsupported("the type of a column does not change; add another column")
+        if entry.rename is None:
+            raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
+        names.append((entry.path, entry.rename))
+
+    def work(tx: DefiningTransaction) -> None:
+        for old, new in names:
+            require_column(tx, name, old)
+            table_in(tx, name).rename_column(old, new)
+
+    return _altered(scope, name, work)
+
+
+def alter_table_drop_columns(scope: Scope, name: str, asked: bodies.DropColumnsRequest) -> Altered:
+    """Drop columns."""
+
+    def work(tx: DefiningTransaction) -> None:
+        for column in asked.columns:
+            require_column(tx, name, column)
+            table_in(tx, name).drop_column(column)
+
+    return _altered(scope, name, work)
+
+
+def _altered(scope: Scope, name: str, work: Callable[[DefiningTransaction], None]) -> Altered:
+    _, seq = scope.write(work, None)
+    return bodies.VersionAnswer(version_now(scope.db.core, name, seq)), seq

@@ -1,0 +1,134 @@
+"""Creation: the operations that create a table with its rows, and say what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.errors import TableNotFoundError
+from siltstone.lance_namespace.errors import invalid, unsupported
+from siltstone.lance_namespace.rows import bodies
+from siltstone.lance_namespace.rows.arrow_input import arrow_rows
+from siltstone.lance_namespace.rows.statements import table_in
+from siltstone.lance_namespace.rows.version_numbers import version_now
+from siltstone.lance_namespace.scope import Scope, seq_shown, shown
+from siltstone.lance_namespace.version_statements import VersionStatements
+
+PRIMARY_KEY = "primary_key"
+LANCE_KEY = b"lance-schema:unenforced-primary-key"
+_SMALL_ROWS = 100_000  # what Lance calls a small fragment
+_MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
+
+
+def create_table(
+    scope: Scope, name: str, asked: bodies.CreateTableRequest, body: bytes
+) -> tuple[bodies.CreateTableAnswer, int | None]:
+    """Create a table with the rows of an Arrow stream."""
+    mode = _mode(asked)
+    if not body:
+        raise invalid("the body is an Arrow IPC stream: a schema, and rows if there are some")
+    rows = arrow_rows(body, scope.limits)
+    key = _key(asked, rows.schema)
+
+    def work(tx: DefiningTransaction) -> str:
+        if name in tx.tables():
+            if mode == "existok":
+                return location_of(scope, tx, name)
+            if mode == "overwrite":
+                tx.drop_table(name)
+        tx.define_table(name, _plain(rows.schema), key)
+        made = table_in(tx, name)
+        if rows.num_rows:
+            (made.insert if key else made.append)(rows)
+        elif not key:
+            VersionStatements(tx).begin_versions(name)
+        return _created(scope, tx, name)
+
+    location, seq = scope.write(work, root_of(scope))
+    return bodies.CreateTableAnswer(version_now(scope.db.core, name, seq), location), seq
+
+
+def location_of(scope: Scope, tx: DefiningTransaction, name: str) -> str:
+    """Return the URL of the folder that a Lance client opens."""
+    return (scope.root / VersionStatements(tx).folder(name)).as_uri()
+
+
+def root_of(scope: Scope) -> str:
+    """Return the URL of the store: what an applied token did before, it does not say."""
+    return scope.root.as_uri()
+
+
+def _created(scope: Scope, tx: DefiningTransaction, name: str) -> str:
+    """Return where a created table lies; if the token was applied before, where it is now."""
+    if not tx.is_applied:
+        return location_of(scope, tx, name)
+    with scope.db.transaction() as now:
+        return location_of(scope, now, name) if name in now.tables() else root_of(scope)
+    raise AssertionError
+
+
+def _mode(asked: bodies.CreateTableRequest) -> str:
+    text = asked.mode or "create"
+    mode = _MODES.get(text.replace("_", "").lower())
+    if mode is None:
+        raise invalid(f"mode is create, exist_ok or overwrite, not {text[:80]!r}")
+    return mode
+
+
+def _key(asked: bodies.CreateTableRequest, schema: pa.Schema) -> list[str]:
+    """Return the primary key: of the properties, or the schema's own words for it."""
+    properties = asked.properties or {}
+    others = sorted(properties.keys() - {PRIMARY_KEY})
+    if others:
+        raise unsupported(f"of the properties of a table only {PRIMARY_KEY}, not {others!r:.200}")
+    text = properties.get(PRIMARY_KEY)
+    if text is not None:
+        return [name.strip() for name in text.split(",") if name.strip()]
+    return [field.name for field in schema if (field.metadata or {}).get(LANCE_KEY) == b"true"]
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return the columns without what clients noted on them."""
+    return pa.schema([field.remove_metadata() for field in schema])
+
+
+# statistics
+
+
+def get_table_stats(
+    scope: Scope,
+    name: str,
+    asked: bodies.TableRequest,  # noqa: ARG001 - no member of it counts
+) -> tuple[bodies.TableStatsAnswer, int]:
+    """Return how many rows a table has, and the size of the version that clients open."""
+    with shown(scope) as found:
+        rows, newest = found[name].count(), found.lance.versions(name).newest
+        lengths, nbytes = list[int](), 0
+        if newest is not None:
+            reader = scope.db.core.tables.reader
+            lengths = [end - first for first, end in reader.open(newest.pin).spans]
+            nbytes = sum(file.size for file in reader.files(newest.pin))
+        indexes, fragments = _indexes(scope, name), _fragments(lengths)
+        return bodies.TableStatsAnswer(nbytes, rows, indexes, fragments), seq_shown(found)
+    raise AssertionError
+
+
+def _indexes(scope: Scope, name: str) -> int:
+    try:
+        table = scope.db[name]
+    except TableNotFoundError:  # made, or named so, by the transaction that asks
+        return 0
+    return len(table.indexes()) if table.primary_key else 0
+
+
+def _fragments(lengths: Sequence[int]) -> bodies.FragmentStats:
+    """Return how long the fragments of a version are, in rows."""
+    known = np.array(lengths or [0])
+    parts = {f"p{part}": int(np.percentile(known, part)) for part in (25, 50, 75, 99)}
+    least, most, mean = int(known.min()), int(known.max()), int(known.mean())
+    small = sum(length < _SMALL_ROWS for length in lengths)
+    lengths_shown = bodies.FragmentLengths(min=least, max=most, mean=mean, **parts)
+    return bodies.FragmentStats(len(lengths), small, lengths_shown)

@@ -1,0 +1,147 @@
+"""Indexes: the operations that declare, list and drop indexes of keyed tables, in Lance's words.
+
+    BTREE BITMAP FTS (or INVERTED) IVF_FLAT IVF_SQ IVF_PQ      the kinds that a client asks for
+
+Indexes are maintenance: they change no result, so they are no part of a transaction. Lance clients
+make those of a plain table, and commit them as versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from siltstone import deadline
+from siltstone.lance_namespace import requests
+from siltstone.lance_namespace.errors import Code, Refused, invalid, no_column, unsupported
+from siltstone.lance_namespace.rows import bodies
+from siltstone.lance_namespace.scope import IndexedTable, Scope
+from siltstone.maintenance.index.index_plan import IndexStatus
+
+Done = tuple[bodies.NoMembers, None]
+_VECTOR = {"IVF_FLAT": "flat", "IVF_SQ": "sq", "IVF_PQ": "pq"}
+_KINDS = {"BTREE": "btree", "BITMAP": "bitmap", "FTS": "fts", "INVERTED": "fts"}
+_NAMES = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "FTS"}
+_WORDS = (
+    *("language", "base_tokenizer", "stem", "lower_case"),
+    *("remove_stop_words", "ascii_folding", "with_position"),
+)
+
+_VECTOR_WORDS = ("distance_type", "metric_type", "num_partitions", "num_sub_vectors")
+
+
+def create_table_index(scope: Scope, name: str, asked: bodies.CreateIndexRequest) -> Done:
+    """Declare an index and build it over what is merged."""
+    _refuse_scope(scope)
+    table = _keyed(scope, name)
+    column = asked.column
+    if column not in table.schema.names:
+        raise no_column(name, column)
+    kind, options = _kind_of(asked)
+    wanted = asked.name or column
+    if any(index.name == wanted for index in table.indexes()):
+        raise Refused(Code.INDEX_EXISTS, wanted[:200])
+    with deadline.within(None):  # maintenance, like a job: large bases take minutes
+        table.create_index(column, kind, name=asked.name, **options)
+    return bodies.NoMembers(), None
+
+
+def list_table_indices(
+    scope: Scope, name: str, asked: bodies.IndexesRequest
+) -> tuple[bodies.IndexesAnswer, None]:
+    """Return the indexes of a table, and how far they are behind."""
+    table = _keyed(scope, name)
+    rows = table.count()
+    found = [_shown(index, rows) for index in table.indexes()]
+    wanted = {"page_token": asked.page_token, "limit": asked.limit}
+    page = requests.page(found, wanted, "indexes")
+    return bodies.IndexesAnswer(page["indexes"], page.get("page_token")), None
+
+
+def describe_table_index_stats(
+    scope: Scope, name: str, asked: bodies.IndexRequest
+) -> tuple[bodies.IndexStatsAnswer, None]:
+    """Return how many rows an index has, and how many it lacks."""
+    table = _keyed(scope, name)
+    found = _shown(_named(table, asked), table.count())
+    rows = found.num_indexed_rows, found.num_unindexed_rows
+    kind, distance = found.index_type, found.distance_type
+    return bodies.IndexStatsAnswer(kind, distance, *rows, found.num_segments), None
+
+
+def drop_table_index(scope: Scope, name: str, asked: bodies.IndexRequest) -> Done:
+    """Give an index up."""
+    _refuse_scope(scope)
+    table = _keyed(scope, name)
+    index = _named(table, asked)
+    with deadline.within(None):
+        table.drop_index(index.name)
+    return bodies.NoMembers(), None
+
+
+def _named(table: IndexedTable, asked: bodies.IndexRequest) -> IndexStatus:
+    if not asked.index_name:
+        raise invalid("index_name is the name of an index")
+    for index in table.indexes():
+        if index.name == asked.index_name:
+            return index
+    raise Refused(Code.INDEX_NOT_FOUND, asked.index_name[:200])
+
+
+def _keyed(scope: Scope, name: str) -> IndexedTable:
+    table = scope.db[name]
+    if not table.primary_key:
+        raise unsupported(_OF_LANCE)
+    return table
+
+
+_OF_LANCE = "the indexes of a table without a primary key are made, and listed, by Lance clients"
+
+
+def _refuse_scope(scope: Scope) -> None:
+    if not scope.is_newest:
+        raise invalid("an index is no part of a transaction or snapshot: ask outside of them")
+
+
+def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[str, dict[str, Any]]:
+    text = asked.index_type
+    kind = text.upper() if isinstance(text, str) else ""
+    for words, is_of in ((_VECTOR_WORDS, kind in _VECTOR), (_WORDS, _KINDS.get(kind) == "fts")):
+        given = [word for word in words if getattr(asked, word) is not None]
+        if given and not is_of and (kind in _VECTOR or kind in _KINDS):
+            raise invalid(f"an index {kind} has no {', '.join(given)}")
+    if kind in _VECTOR:
+        metric = asked.distance_type or asked.metric_type
+        options = {
+            "encoding": _VECTOR[kind],
+            "metric": metric and metric.lower(),
+            "partitions": asked.num_partitions,
+            "sub_vectors": asked.num_sub_vectors,
+        }
+        return "vector", _given(options)
+    if kind not in _KINDS:
+        wanted = ", ".join([*_KINDS, *_VECTOR])
+        raise unsupported(f"index_type is one of {wanted}, not {text!r:.80}")
+    if _KINDS[kind] == "fts":
+        return "fts", _given({word: getattr(asked, word) for word in _WORDS})
+    return _KINDS[kind], {}
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _shown(index: IndexStatus, rows: int) -> bodies.IndexAnswer:
+    """Return an index in the specification's words; rows above base are found without one."""
+    kind = _NAMES.get(index.kind) or f"IVF_{index.options.get('encoding', 'flat')}".upper()
+    return bodies.IndexAnswer(
+        index_name=index.name,
+        index_uuid=index.name,  # it has several segments, each with an id of its own
+        columns=[index.column],
+        status="pending" if index.lagging_rows else "done",
+        index_type=kind,
+        distance_type=cast("str | None", index.options.get("metric")),
+        num_indexed_rows=max(0, rows - index.lagging_rows),
+        num_unindexed_rows=index.lagging_rows,
+        size_bytes=index.nbytes,
+        num_segments=index.segments,
+    )

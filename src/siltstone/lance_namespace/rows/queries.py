@@ -1,0 +1,125 @@
+"""Queries: the operations that read rows of one table, or say how a query is answered."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_namespace.rows import bodies
+from siltstone.lance_namespace.rows.members import kinds
+from siltstone.lance_namespace.rows.row_query import RowQuery
+from siltstone.lance_namespace.rows.version_numbers import seq_of
+from siltstone.lance_namespace.scope import RowReads, Scope, seq_shown
+
+_OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())
+
+
+def query_table(
+    scope: Scope, name: str, asked: bodies.QueryRequest
+) -> tuple[bodies.QueryAnswer, int]:
+    """Return the rows that match, as an Arrow IPC file.
+
+    Raises:
+        Refused: It is more bytes than one statement may hold.
+    """
+    most = scope.limits.collected_bytes_max
+    with ExitStack() as held:
+        reader, seq = read(scope, name, asked, held)
+        held.callback(reader.close)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+                if sink.tell() > most:
+                    raise invalid(
+                        f"the rows are more than {most} bytes; ask for them in parts, with limit"
+                        " and offset, or for fewer columns"
+                    )
+        return bodies.QueryAnswer(sink.getvalue().to_pybytes()), seq
+    raise AssertionError
+
+
+def read(
+    scope: Scope, name: str, asked: bodies.QueryRequest, held: ExitStack
+) -> tuple[pa.RecordBatchReader, int]:
+    """Return the rows of a query, as they are read until `held` closes, and their seq."""
+    wanted = RowQuery.of(asked)
+    found = _opened(scope, name, asked.version, held)
+    return wanted.read(found[name], scope.limits), seq_shown(found)
+
+
+def _opened(scope: Scope, name: str, version: int | None, held: ExitStack) -> RowReads:
+    if version is None:
+        return scope.opened(held)
+    seq = seq_of(scope.db.core, name, version)
+    scope.settle()
+    return held.enter_context(scope.db.snapshot(seq=seq))
+
+
+def count_table_rows(
+    scope: Scope, name: str, asked: bodies.CountRequest
+) -> tuple[bodies.CountAnswer, int]:
+    """Return how many rows there are, or how many match."""
+    with ExitStack() as held:
+        found = _opened(scope, name, asked.version, held)
+        rows = found[name].count(asked.predicate or None)
+        scope.settle()
+        return bodies.CountAnswer(rows), seq_shown(found)
+    raise AssertionError
+
+
+def explain_table_query_plan(
+    scope: Scope, name: str, asked: bodies.ExplainRequest
+) -> tuple[bodies.PlanAnswer, int]:
+    """Return in words how a query is answered."""
+    return _explained(scope, name, asked, is_run=False)
+
+
+def analyze_table_query_plan(
+    scope: Scope, name: str, asked: bodies.ExplainRequest
+) -> tuple[bodies.PlanAnswer, int]:
+    """Answer a query, and return in words how, and how many rows there were."""
+    return _explained(scope, name, asked, is_run=True)
+
+
+def _explained(
+    scope: Scope, name: str, asked: bodies.ExplainRequest, *, is_run: bool
+) -> tuple[bodies.PlanAnswer, int]:
+    wanted = RowQuery.of(_query_of(asked))
+    with ExitStack() as held:
+        found = _opened(scope, name, wanted.asked.version, held)
+        table = found[name]
+        chosen = wanted.chosen(table.schema)
+        table.scan(chosen.read, wanted.filter, 0).close()
+        kind = "base under the rows above it" if table.primary_key else "one Lance version"
+        lines = [
+            f"Scan {name} at seq {seq_shown(found)}: {kind}",
+            f"  columns: {', '.join(chosen.schema.names)}",
+            f"  filter: {wanted.filter or 'none'}",
+            f"  limit: {wanted.limit}, offset: {wanted.offset}",
+        ]
+        if wanted.vector:
+            lines.append(f"  nearest: exact, {wanted.distance_type}, over all rows that match")
+        if is_run:
+            rows = [batch.num_rows for batch in wanted.read(table, scope.limits)]
+            lines.append(f"  answered with: {sum(rows)} rows in {len(rows)} batches")
+        return bodies.PlanAnswer("\n".join(lines)), seq_shown(found)
+    raise AssertionError
+
+
+def _query_of(asked: bodies.ExplainRequest) -> bodies.QueryRequest:
+    """Return the query to explain: `query`, or the request itself.
+
+    Raises:
+        Refused: It is in both, or another table's.
+    """
+    if asked.query is None:
+        return asked
+    if asked.query.id is not None and asked.query.id != asked.id:
+        raise invalid(f"the id of the query, {asked.query.id!r:.200}, is not {asked.id!r:.200}")
+    own = [name for name in _OF_QUERIES if getattr(asked, name) is not None]
+    if own:
+        raise invalid(f"the query is in `query`: put {', '.join(own)} there")
+    return asked.query

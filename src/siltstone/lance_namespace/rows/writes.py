@@ -1,0 +1,92 @@
+"""Writes: the operations that write rows of one table: insert, merge, update, delete, restore."""
+
+from __future__ import annotations
+
+from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
+from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_namespace.rows import bodies, statements
+from siltstone.lance_namespace.rows.arrow_input import arrow_rows
+from siltstone.lance_namespace.rows.version_numbers import seq_of, version_now
+from siltstone.lance_namespace.scope import Scope
+
+Written = tuple[bodies.VersionAnswer, int | None]
+
+
+def insert_into_table(
+    scope: Scope, name: str, asked: bodies.InsertRequest, body: bytes
+) -> tuple[bodies.InsertAnswer, int | None]:
+    """Add the rows of an Arrow stream."""
+    rows = arrow_rows(body, scope.limits)
+    mode = (asked.mode or "append").lower()
+    if mode not in {"append", "overwrite"}:
+        raise invalid(f"mode is append or overwrite, not {mode[:80]!r}")
+
+    def work(tx: DefiningTransaction) -> None:
+        statements.insert(tx, name, rows, overwrites=mode == "overwrite")
+
+    _, seq = scope.write(work, None)
+    return bodies.InsertAnswer(version_now(scope.db.core, name, seq), rows.num_rows), seq
+
+
+def merge_insert_into_table(
+    scope: Scope, name: str, asked: bodies.MergeInsertRequest, body: bytes
+) -> tuple[bodies.MergeInsertAnswer, int | None]:
+    """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
+    how = Merge(
+        tuple(asked.on),
+        bool(asked.when_matched_update_all),
+        bool(asked.when_not_matched_insert_all),
+        bool(asked.when_not_matched_by_source_delete),
+        asked.when_not_matched_by_source_delete_filt or None,
+        scope.limits.collected_rows_max,
+    )
+    rows = arrow_rows(body, scope.limits)
+
+    def work(tx: DefiningTransaction) -> MergeInserted:
+        for column in how.on:
+            statements.require_column(tx, name, column)
+        return merge(tx, name, rows, how)
+
+    done, seq = scope.write(work, MergeInserted(0, 0, 0))
+    counts = done.updated, done.inserted, done.deleted
+    return bodies.MergeInsertAnswer(version_now(scope.db.core, name, seq), *counts), seq
+
+
+def update_table(
+    scope: Scope, name: str, asked: bodies.UpdateRequest
+) -> tuple[bodies.UpdateAnswer, int | None]:
+    """Set columns to SQL expressions in the rows that match."""
+    predicate = asked.predicate or asked.only_if or None
+    if len({column for column, _ in asked.updates}) != len(asked.updates):
+        raise invalid("a column is set twice")
+
+    def work(tx: DefiningTransaction) -> int:
+        return statements.assign(tx, name, asked.updates, predicate, scope.limits)
+
+    count, seq = scope.write(work, 0)
+    return bodies.UpdateAnswer(version_now(scope.db.core, name, seq), count), seq
+
+
+def delete_from_table(
+    scope: Scope, name: str, asked: bodies.DeleteRequest
+) -> tuple[bodies.DeleteAnswer, int | None]:
+    """Delete the rows that match."""
+
+    def work(tx: DefiningTransaction) -> int:
+        return statements.table_in(tx, name).delete_where(asked.predicate)
+
+    count, seq = scope.write(work, 0)
+    return bodies.DeleteAnswer(version_now(scope.db.core, name, seq), count), seq
+
+
+def restore_table(scope: Scope, name: str, asked: bodies.RestoreRequest) -> Written:
+    """Write the rows of an older version anew, as the newest one."""
+
+    def work(tx: DefiningTransaction) -> None:
+        seq = seq_of(scope.db.core, name, asked.version)
+        with scope.db.snapshot(seq=seq) as past:
+            statements.restore(tx, name, past[name], scope.limits)
+
+    _, seq = scope.write(work, None)
+    return bodies.VersionAnswer(version_now(scope.db.core, name, seq)), seq

@@ -1,0 +1,101 @@
+"""Lance scope: where one request to the Lance catalog goes: where its headers say.
+
+x-siltstone-keyed: merged | fresh      what clients that open files see of keyed tables: their
+base as of the last merge, or all rows, a second old
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from siltstone.errors import ReadOnlyError
+from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_namespace.fresh import KEYED
+from siltstone.lance_namespace.scope import RowReads, seq_shown
+from siltstone.lance_namespace.store_scopes import ShownTables
+from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.local.transaction import LocalTransaction
+from siltstone.server.http.route import Role
+from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.scope import RequestScope
+
+KEYED_HEADER = "x-siltstone-keyed"
+Found = TypeVar("Found")
+
+
+class LanceScope:
+    """One request: reads and statements in its transaction, at its snapshot, or now."""
+
+    def __init__(self, scope: RequestScope, call: RestCall[Any]) -> None:
+        self._scope, self._call = scope, call
+        self.turns = scope.lance_turns.within(call.transaction or "")
+        self.db, self.limits = scope.served.db, scope.limits
+        self.is_newest = not (call.transaction or call.snapshot)
+        self.seq: int | None = None
+
+    @property
+    def root(self) -> Path:
+        """The store's directory."""
+        return self._scope.served.db.path
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the request may change something, be it only where a table's versions begin."""
+        return not self._call.snapshot and self._call.principal.role >= Role.WRITE
+
+    @contextmanager
+    def reading(self) -> Generator[ShownTables]:
+        """Read as the headers say.
+
+        Raises:
+            Refused: Fresh rows in a transaction, or a header that says something else.
+        """
+        call, source = self._call, self._scope.served.db.fresh_versions()
+        keyed = call.headers.get(KEYED_HEADER) or KEYED[0]
+        if keyed not in KEYED:
+            raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {keyed[:80]!r}")
+        with self._scope.reading(call) as face:
+            if self.seq is None:
+                self.seq = seq_shown(face)
+            if keyed != "fresh":
+                yield ShownTables(face.lance, source, None, clears=self.is_writable)
+                return
+            if isinstance(face, LocalTransaction):
+                raise invalid(
+                    "a transaction shows tables with a key as of the last merge: leave"
+                    f" {KEYED_HEADER} out, or read them with query and scan"
+                )
+            of = partial(source.exact if call.snapshot else source.live, face)
+            yield ShownTables(face, source, of, clears=self.is_writable)
+
+    @contextmanager
+    def writing(self) -> Generator[VersionStatements]:
+        """Make statements: of the transaction that the headers name, or a commit of their own.
+
+        Raises:
+            ReadOnlyError: The headers name a snapshot.
+        """
+        if self._call.snapshot:
+            raise ReadOnlyError("a snapshot is read, not written")
+        with self._scope.statement(self._call) as tx:
+            yield tx.lance
+        if tx.receipt is not None:
+            self.seq = tx.receipt.seq
+
+    def opened(self, held: ExitStack) -> RowReads:
+        """Return what rows are read of; it is released when `held` closes."""
+        return self._scope.opened(self._call, held)
+
+    def settle(self) -> None:
+        """Make durable what was read: it leaves the process."""
+        self._scope.served.settle()
+
+    def write(
+        self, work: Callable[[LocalTransaction], Found], unknown: Found
+    ) -> tuple[Found, int | None]:
+        """Run a statement: in the transaction that the headers name, or as a commit of its own."""
+        return self._scope.write(self._call, work, unknown)
