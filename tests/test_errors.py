@@ -6,12 +6,15 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from lance_namespace import ListTablesRequest
 
 import siltstone as st
 from siltstone import errors, extras
+from siltstone.namespace import SiltstoneNamespace
 from siltstone.options import ConnectOptions, Options
 
 EXAMPLES = [
@@ -59,6 +62,8 @@ def test_the_words_for_an_unknown_name_are_few_however_many_names_there_are() ->
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
     with st.connect(tmp_path_factory.mktemp("s") / "shop", background=False) as db:
         db.create_table("orders", {"id": "int64", "total": "int64"}, primary_key="id")
+        db.create_table("places", {"id": "int64", "at": "vector(float32, 2)"}, primary_key="id")
+        db.create_table("north.cities", {"id": "int64"}, primary_key="id")
         db.tag("audit")
         yield db
 
@@ -78,8 +83,47 @@ MISTYPED: dict[str, tuple[Callable[[st.Store], object], str]] = {
     "a column to drop": (lambda db: db["orders"].drop_column("totl"), "total"),
     "a column to index": (lambda db: db["orders"].create_index("totl"), "total"),
     "a tag": (lambda db: db.snapshot(tag="audti"), "audit"),
+    "a namespace": (lambda db: listed(db, "nort"), "north"),
     "an option": (lambda db: st.connect(db.path, verfy="scrub"), "verify"),
 }
+
+
+CHOSEN: dict[str, tuple[Callable[[st.Store], object], str]] = {
+    "an isolation": (lambda db: db.transaction(isolation=any_word("serialisable")), "serializable"),
+    "a durability": (lambda db: db.transaction(durability=any_word("synch")), "sync"),
+    "an operation": (lambda db: db.stage("orders", any_word("upserts")), "upsert"),
+    "a kind": (lambda db: db["orders"].create_index("id", any_word("b-tree")), "btree"),
+    "a metric": (
+        lambda db: db["places"].create_index("at", "vector", metric=any_word("cosin")), "cosine"
+    ),
+    "a check": (lambda db: st.connect(db.path, verify=any_word("first-use")), "first_use"),
+}  # fmt: skip
+
+
+def listed(db: st.Store, namespace: str) -> object:
+    """Return the tables of a namespace."""
+    found = SiltstoneNamespace(cast("Any", db))
+    return found.list_tables(ListTablesRequest(id=[namespace]))
+
+
+def any_word(word: str) -> Any:
+    """Return a word as what no type checker looks at."""
+    return word
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_mistyped_word_is_refused_with_all_words_and_a_suggestion(
+    shop: st.Store, name: str
+) -> None:
+    call, meant = CHOSEN[name]
+    with pytest.raises(st.RequestError, match=f"must be one of .*{meant}.*did you mean '{meant}'"):
+        call(shop)
+
+
+def test_a_value_of_another_kind_is_no_choice(shop: st.Store) -> None:
+    for wrong in (None, 7, ["snapshot"]):
+        with pytest.raises(st.RequestError, match="isolation must be one of snapshot, serial"):
+            shop.transaction(isolation=any_word(wrong))
 
 
 @pytest.mark.parametrize("name", MISTYPED)
