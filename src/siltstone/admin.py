@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Unpack
 
+from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
 from siltstone.engine.recover.following import Follower
@@ -33,7 +35,7 @@ from siltstone.maintenance.repair.verify import Verified
 from siltstone.open.environment import Env, Maintainers, Storage, maintainers
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner
-from siltstone.options import Options, resolve
+from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.storage.manifest.ownership import recovered_epoch
@@ -47,7 +49,7 @@ def merge_store(
     attempts: int = ATTEMPTS,
     publish_attempts: int = ATTEMPTS_MAX,
     execute: merge_task.Execute | None = None,
-    **options: object,
+    **options: Unpack[StoreOptions],
 ) -> Merged | Deferred:
     """Merge flushed rows from any process, with or without a live owner; owns nothing.
 
@@ -84,7 +86,7 @@ def optimize_store(
     wait_s: float = WAIT_S,
     execute: Execute | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-    **options: object,
+    **options: Unpack[StoreOptions],
 ) -> Optimized | Deferred:
     """Make few large files of many small ones, from any process, as `merge_store`.
 
@@ -124,12 +126,12 @@ def create_index_in(
     path: str | os.PathLike[str],
     table: str,
     column: str,
-    kind: str = "btree",
+    kind: IndexKind = "btree",
     *,
     name: str | None = None,
     build: bool = True,
-    details: Mapping[str, object] | None = None,
-    **options: object,
+    details: IndexOptions | None = None,
+    **options: Unpack[StoreOptions],
 ) -> None:
     """Have an index on a column of a keyed table, as `Table.create_index`, from any process.
 
@@ -151,7 +153,7 @@ def create_index_in(
         BusyError: The owner has not flushed the table yet.
         UnavailableError: What is not built yet, the next optimize builds.
     """
-    more = details or {}
+    more = details or IndexOptions()
     with _owned(path, options) as owner:
         if owner is not None:
             found = owner.indexes.find(table)
@@ -164,7 +166,9 @@ def create_index_in(
         parts.work.indexer.catch_up(number)
 
 
-def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options: object) -> None:
+def drop_index_in(
+    path: str | os.PathLike[str], table: str, name: str, **options: Unpack[StoreOptions]
+) -> None:
     """Give an index up, as `Table.drop_index`, from any process, as `create_index_in`.
 
     Raises:
@@ -182,7 +186,7 @@ def drop_index_in(path: str | os.PathLike[str], table: str, name: str, **options
 
 
 @contextlib.contextmanager
-def _owned(path: str | os.PathLike[str], options: dict[str, object]) -> Generator[Owner | None]:
+def _owned(path: str | os.PathLike[str], options: StoreOptions) -> Generator[Owner | None]:
     """Own a store for a moment; None beside its owner."""
     root, found, env = _existing(path, options)
     try:
@@ -224,9 +228,7 @@ class _Admin:
         return known.id
 
 
-def _admin(
-    path: str | os.PathLike[str], options: dict[str, object], wait_s: float = WAIT_S
-) -> _Admin:
+def _admin(path: str | os.PathLike[str], options: StoreOptions, wait_s: float = WAIT_S) -> _Admin:
     storage = _storage(path, options)
     plain = PlainTablesOfAnOwner(
         follow=lambda: _follower(storage),
@@ -236,14 +238,12 @@ def _admin(
     return _Admin(maintainers(storage, plain), storage, plain)
 
 
-def _storage(path: str | os.PathLike[str], options: dict[str, object]) -> Storage:
+def _storage(path: str | os.PathLike[str], options: StoreOptions) -> Storage:
     """Return the storage of the store at `path`, which must be there."""
     return Storage.of(*_existing(path, options))
 
 
-def _existing(
-    path: str | os.PathLike[str], options: dict[str, object]
-) -> tuple[Path, Options, Env]:
+def _existing(path: str | os.PathLike[str], options: StoreOptions) -> tuple[Path, Options, Env]:
     """Return the directory, the options and the seam of a store that must be there."""
     root, env = root_of(path), Env()
     env.require_store(root)
@@ -255,7 +255,7 @@ def _follower(storage: Storage) -> Follower:
     return Follower(site.files, site.root, site.manifests, storage.readers)
 
 
-def _own_and_take(path: str | os.PathLike[str], options: dict[str, object]) -> bool:
+def _own_and_take(path: str | os.PathLike[str], options: StoreOptions) -> bool:
     """Own the store for a moment, and take over what optimizers left; False: it has an owner."""
     with _owned(path, options) as owner:
         if owner is not None:
@@ -268,7 +268,7 @@ def vacuum_store(
     *,
     dry_run: bool = True,
     grace_s: float = GRACE_S,
-    **options: object,
+    **options: Unpack[StoreOptions],
 ) -> Vacuumed:
     """Delete what nothing needs, from any process, with or without a live owner.
 
@@ -318,7 +318,7 @@ def verify_store(
     *,
     deep: bool = False,
     on_progress: Progress | None = None,
-    **options: object,
+    **options: Unpack[StoreOptions],
 ) -> Verified:
     """Read what a store is made of and name what is damaged, also one that does not open any more.
 
@@ -340,7 +340,7 @@ def repair(
     dry_run: bool = True,
     deep: bool = False,
     on_progress: Progress | None = None,
-    **options: object,
+    **options: Unpack[StoreOptions],
 ) -> Repaired:
     """Correct what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
 
@@ -394,7 +394,7 @@ def backup_store(
     incremental: bool = False,
     link: bool = False,
     on_progress: Progress | None = None,
-    **options: object,
+    **options: Unpack[StoreOptions],
 ) -> BackedUp:
     """Copy all that is durable now into `directory`, from any process, next to a live owner.
 

@@ -79,6 +79,23 @@ def no_such(what: str, name: object, known: Iterable[object]) -> str:
     return f"{text}; did you mean {' or '.join(map(repr, meant[:MEANT_MAX]))}? T{there_are}"
 
 
+def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
+    """Return the words for a value that is none of a few.
+
+    For example: "isolation must be one of snapshot, serializable; got 'snap'; did you mean
+    'snapshot'?"
+
+    Args:
+        what: What has the value: "isolation".
+        given: The value.
+        choices: The values that there are.
+    """
+    names = [str(each) for each in choices]
+    text = f"{what} must be one of {', '.join(names)}; got {_quoted(given)}"
+    meant = alike(given, names)
+    return f"{text}; did you mean {' or '.join(map(repr, meant))}?" if meant else text
+
+
 def alike(name: object, known: Iterable[object]) -> list[str]:
     """Return the names that are most like a mistyped one, the best first; often none."""
     from difflib import get_close_matches  # noqa: PLC0415 - only the unlucky pay for it

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from siltstone.errors import RequestError, no_such
+from siltstone.errors import RequestError, no_such, not_one_of
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
@@ -26,6 +26,7 @@ _MOST = {
     "sql_temp_bytes_max": 1 << 50,
     "sql_threads_max": SQL_THREADS_MAX,
 }
+_VERIFY = ("first_use", "scrub")
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 _SUFFIXES = {"_bytes": " (bytes)", "_ms": " (milliseconds)", "_s": " (seconds)"}
 
@@ -86,8 +87,8 @@ class Options:
                 raise RequestError(
                     f"{name} must be at most {_MOST[name]}; got {getattr(self, name)}"
                 )
-        if self.verify not in {"first_use", "scrub"}:
-            raise RequestError(f"verify must be 'first_use' or 'scrub'; got {self.verify!r}")
+        if self.verify not in _VERIFY:
+            raise RequestError(not_one_of("verify", self.verify, _VERIFY))
 
     @property
     def sql(self) -> SqlBounds:
@@ -95,8 +96,8 @@ class Options:
         return SqlBounds(self.sql_memory_bytes_max, self.sql_temp_bytes_max, self.sql_threads_max)
 
 
-class ConnectOptions(TypedDict, total=False):
-    """The keyword options of `connect`, for type checkers and editors; `connect` explains each."""
+class StoreOptions(TypedDict, total=False):
+    """The keyword options of a store, for type checkers and editors; `connect` explains each."""
 
     memory_bytes_max: int
     memtable_bytes_max: int
@@ -115,6 +116,11 @@ class ConnectOptions(TypedDict, total=False):
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int
     sql_threads_max: int
+
+
+class ConnectOptions(StoreOptions, total=False):
+    """The keyword options of `connect`: those of a store, and those of a server."""
+
     token: str | None
     cafile: str | os.PathLike[str] | None
 

@@ -8,9 +8,9 @@ Stores know this module alone: the server is in a layer above them, and an extra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from siltstone.extras import needed
 
@@ -33,6 +33,16 @@ class Service(Protocol):
     def close(self) -> None:
         """Answer the requests that have begun, roll back open transactions, and stop."""
         ...
+
+
+class ServeOptions(TypedDict, total=False):
+    """The options of `Store.serve`, for type checkers and editors."""
+
+    tokens: Iterable[Any]
+    allowed_hosts: Iterable[str]
+    certificate: Path | None
+    key: Path | None
+    limits: Any
 
 
 _loaders: dict[str, Callable[[], Callable[..., Any]]] = {}

@@ -16,15 +16,16 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
 from siltstone.api import results
-from siltstone.api.serving import Service
+from siltstone.api.serving import ServeOptions, Service
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
+from siltstone.choices import Durability, Isolation, Outcome, StagedOp
 from siltstone.context_exits import close_on_exit
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError
@@ -65,8 +66,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
     def transaction(
         self,
         *,
-        isolation: str = "snapshot",
-        durability: str = "sync",
+        isolation: Isolation = "snapshot",
+        durability: Durability = "sync",
         token: tuple[str, int] | None = None,
         claim: int | None = None,
     ) -> Transaction:
@@ -92,7 +93,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """
 
     @abstractmethod
-    def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
+    def stage(
+        self, table: str, op: StagedOp | None = None, *, order_by: str | None = None
+    ) -> StageTask:
         """Begin a bulk commit: `run` writes pieces in any process, `Transaction.attach` commits.
 
         Also on a read-only store, where it writes only the files of this job.
@@ -127,7 +130,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """Return the last claim of a token app and its holder; (0, "") if nobody claimed it."""
 
     @abstractmethod
-    def outcome(self, transaction_id: str) -> str:
+    def outcome(self, transaction_id: str) -> Outcome:
         """Return "committed", "not committed" or "in doubt" for a transaction's id.
 
         "not committed" is a promise: a commit with this id that is still on its way is refused. A
@@ -310,7 +313,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         self,
         host: str = "127.0.0.1",  # noqa: ARG002 - the owner's
         port: int = 2333,  # noqa: ARG002
-        **options: object,  # noqa: ARG002
+        **options: Unpack[ServeOptions],  # noqa: ARG002
     ) -> Service:
         """Answer clients over TCP, in threads, until the store closes: the REST server.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.api.results import IndexStatus, Receipt
+from siltstone.choices import IndexKind, IndexOptions
 from siltstone.errors import SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
 
@@ -296,11 +297,11 @@ class Table(WritableTable[Receipt, Receipt]):
     def create_index(
         self,
         column: str,
-        kind: str = "btree",
+        kind: IndexKind = "btree",
         *,
         name: str | None = None,
         build: bool = True,
-        **options: object,
+        **options: Unpack[IndexOptions],
     ) -> IndexStatus:
         """Create an index on a column. It changes no result, and only the caller waits for it.
 

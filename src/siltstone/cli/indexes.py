@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from siltstone.choices import IndexKind, IndexOptions
 from siltstone.cli.arguments import Db, DryRun, Table, Yes, add_command, form_of
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, emit, emit_record
@@ -20,7 +21,7 @@ def create(
     table: Table,
     column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
     db: Db,
-    kind: Annotated[str, typer.Option(help="btree, bitmap, fts or vector.")] = "btree",
+    kind: Annotated[IndexKind, typer.Option(help="What it finds.")] = "btree",
     name: Annotated[
         str | None, typer.Option(help="The name of the index. Default: the name of the column.")
     ] = None,
@@ -35,7 +36,7 @@ def create(
     """Create an index on a column. Works with or without an owner."""
     from siltstone.admin import create_index_in
 
-    details = dict(_option(text) for text in option or ())
+    details = cast("IndexOptions", dict(_option(text) for text in option or ()))
     if is_remote(db):
         with writing(db) as store:
             store[table].create_index(column, kind, name=name, build=build, **details)

@@ -27,7 +27,7 @@ import lance_namespace.errors as spec_errors
 import pyarrow as pa
 
 from siltstone.context_exits import close_on_exit, commit_on_exit
-from siltstone.errors import RequestError, SiltstoneError
+from siltstone.errors import RequestError, SiltstoneError, not_one_of
 from siltstone.formats.extensions import storage_type
 from siltstone.lance_namespace import store_scopes as scopes
 from siltstone.lance_namespace.catalog import OPERATIONS, REFUSED, LanceCatalog
@@ -198,7 +198,7 @@ class SiltstoneNamespace(_ScopedNamespace):
             UnavailableError: The owner of a joined store is gone.
         """
         if keyed not in KEYED:
-            raise RequestError(f"keyed must be one of {KEYED}; got {keyed!r}")
+            raise RequestError(not_one_of("keyed", keyed, KEYED))
         if isinstance(db, OwnersStore):
             answers = partial(db.lance_catalog, keyed=keyed)
             # Whether the files are here, and the owner can do it.

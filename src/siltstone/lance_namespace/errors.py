@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 from siltstone import errors
@@ -64,9 +65,10 @@ class UnsupportedOperationError(errors.RequestError):
 class NamespaceNotFoundError(errors.RequestError):
     """There is no such namespace: it was not created, or was dropped, and no table is in it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        """`known`: the names of the namespaces there."""
         self.name = name
-        super().__init__(f"there is no namespace {name!r}; create it, or a table in it")
+        super().__init__(f"there is {errors.no_such('namespace', name, sorted(known))}")
 
 
 class NamespaceExistsError(errors.RequestError):

@@ -58,7 +58,7 @@ def require_namespace(scope: Scope, name: str) -> Mapping[str, Mapping[str, str]
     with scope.reading() as db:
         found = db.namespaces()
     if name and name not in found:
-        raise errors.NamespaceNotFoundError(name)
+        raise errors.NamespaceNotFoundError(name, found)
     return found
 
 
@@ -90,7 +90,7 @@ def _create(
     if tx.tx.is_applied:
         return known.get(name, properties)
     if parent and parent not in known:
-        raise errors.NamespaceNotFoundError(parent)
+        raise errors.NamespaceNotFoundError(parent, known)
     if name in known and mode == "create":
         raise errors.NamespaceExistsError(name)
     if name in known and mode == "overwrite":
@@ -124,7 +124,7 @@ def _drop(tx: VersionStatements, name: str, mode: str, behavior: str) -> Mapping
     if tx.tx.is_applied or (name not in known and mode == "skip"):
         return known.get(name, {})
     if name not in known:
-        raise errors.NamespaceNotFoundError(name)
+        raise errors.NamespaceNotFoundError(name, known)
     if behavior == "cascade":
         _drop_all(tx, name)
     tx.drop_namespace(name)

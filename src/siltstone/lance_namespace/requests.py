@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from siltstone.engine.catalog import namespaces as spaces
-from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.errors import RequestError, TableNotFoundError, not_one_of
 from siltstone.lance_namespace.errors import UnsupportedOperationError
 
 OPERATIONS_MAX = 1_000
@@ -74,7 +74,7 @@ def choice_of(request: Request, member: str, choices: Sequence[str]) -> str:
     found = request.get(member)
     word = choices[0] if found is None else str(found).replace("_", "").lower()
     if word not in choices:
-        raise RequestError(f"{member} must be one of {(*choices,)}; got {found!r:.80}")
+        raise RequestError(not_one_of(member, found, choices))
     return word
 
 

@@ -11,14 +11,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from siltstone.api import results
-from siltstone.api.serving import Endpoint, Service, server_of
+from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
+from siltstone.choices import Durability, Isolation, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
@@ -157,8 +158,8 @@ class LocalStore(Store):
     def transaction(
         self,
         *,
-        isolation: str = "snapshot",
-        durability: str = "sync",
+        isolation: Isolation = "snapshot",
+        durability: Durability = "sync",
         token: tuple[str, int] | None = None,
         claim: int | None = None,
     ) -> LocalTransaction:
@@ -175,7 +176,9 @@ class LocalStore(Store):
                 raise
         return made
 
-    def stage(self, table: str, op: str | None = None, *, order_by: str | None = None) -> StageTask:
+    def stage(
+        self, table: str, op: StagedOp | None = None, *, order_by: str | None = None
+    ) -> StageTask:
         return begin(self._core, table, op, order_by)
 
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
@@ -186,7 +189,7 @@ class LocalStore(Store):
         found = catalogs.app_of(self._state().view.catalog, definitions.check_app(app))
         return found.claim, found.holder
 
-    def outcome(self, transaction_id: str) -> str:
+    def outcome(self, transaction_id: str) -> Outcome:
         self._core.check()
         return self._parts.outcome(str(transaction_id), spends=True)
 
@@ -375,7 +378,9 @@ class LocalStore(Store):
                 owner.ownership.announce(epoch=epoch)
             raise
 
-    def serve(self, host: str = "127.0.0.1", port: int = 2333, **options: object) -> Service:
+    def serve(
+        self, host: str = "127.0.0.1", port: int = 2333, **options: Unpack[ServeOptions]
+    ) -> Service:
         self._owner()
         with self._opened.serving:
             if self._parts.service is not None:

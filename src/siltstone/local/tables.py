@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
 from siltstone.api.tables import Table
+from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
 from siltstone.engine.catalog.row_input import RowInput, key_input, row_input, stream_of
@@ -197,11 +198,11 @@ class LocalTable(Readable, Table):
     def create_index(
         self,
         column: str,
-        kind: str = "btree",
+        kind: IndexKind = "btree",
         *,
         name: str | None = None,
         build: bool = True,
-        **options: object,
+        **options: Unpack[IndexOptions],
     ) -> IndexStatus:
         table = self._look()[1].id
         made = self._indexes().create(

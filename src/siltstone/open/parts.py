@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from siltstone.api.serving import Endpoint, Service
+from siltstone.choices import Outcome
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.reservations import Reservations
@@ -129,7 +130,7 @@ class Parts:
             None if failure is None else in_words(failure),
         )
 
-    def outcome(self, asked: str, *, spends: bool) -> str:
+    def outcome(self, asked: str, *, spends: bool) -> Outcome:
         """Return "committed", "not committed" or "in doubt"; see `Store.outcome` for the errors.
 
         Args:

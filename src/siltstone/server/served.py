@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from siltstone.choices import Outcome
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
 from siltstone.units import require
@@ -52,7 +53,7 @@ class Served:
         """Make all that a call may have seen durable: what is answered survives a power loss."""
         self.parts.core.writer().sync()
 
-    def outcome(self, transaction_id: str, *, spends: bool) -> str:
+    def outcome(self, transaction_id: str, *, spends: bool) -> Outcome:
         """Return what became of a commit, told only once it is durable.
 
         Args:

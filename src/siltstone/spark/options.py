@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 
+from siltstone.choices import StagedOp
 from siltstone.engine.read.moment import time_us_of
-from siltstone.errors import RequestError, no_such
+from siltstone.errors import RequestError, no_such, not_one_of
 
 _OF_QUERIES = ("checkpointLocation", "queryName")  # what Spark adds to the options of a sink
 START, STARTS = "startingSeq", ("earliest", "latest")
 _NEEDED = {"table": "the name of a table"}
 PUSHDOWNS = ("off", "single_use")
-OPS = ("upsert", "insert", "delete", "append")
-MISSINGS = REFUSED, NULL = ("refused", "null")
-MERGES = AUTO, OFF, ALWAYS = ("auto", "off", "always")
+Missing: TypeAlias = Literal["refused", "null"]
+MergeWhen: TypeAlias = Literal["auto", "off", "always"]
+OPS: tuple[StagedOp, ...] = get_args(StagedOp)
+REFUSED: Missing = "refused"
+NULL: Missing = "null"
+MISSINGS: tuple[Missing, ...] = get_args(Missing)
+AUTO: MergeWhen = "auto"
+OFF: MergeWhen = "off"
+ALWAYS: MergeWhen = "always"
+MERGES: tuple[MergeWhen, ...] = get_args(MergeWhen)
 # A view hands its options to whoever reads it and to whoever inserts into it.
 _OF_WRITES = ("op", "order_by", "missing", "expectSeq")
 
@@ -72,12 +80,12 @@ class WriteOptions:
 
     uri: str
     table: str
-    op: str | None = None
+    op: StagedOp | None = None
     order_by: str | None = None
-    missing: str = REFUSED
+    missing: Missing = REFUSED
     expect_seq: int | None = None
     token: tuple[str, int] | None = None
-    merge: str = AUTO
+    merge: MergeWhen = AUTO
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -120,9 +128,9 @@ class SinkOptions:
 
     uri: str
     table: str
-    op: str | None = None
+    op: StagedOp | None = None
     order_by: str | None = None
-    missing: str = REFUSED
+    missing: Missing = REFUSED
     app: str | None = None
     checkpoint: str = ""
 
@@ -195,7 +203,7 @@ def _name(name: str, text: str) -> str:
 
 def _choice(choices: tuple[str, ...], name: str, text: str) -> str:
     if text.lower() not in choices:
-        raise RequestError(f"option {name!r} must be one of {', '.join(choices)}; got {text!r}")
+        raise RequestError(not_one_of(f"option {name!r}", text, choices))
     return text.lower()
 
 

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self, TypeAlias, get_args
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -16,17 +16,27 @@ from pyspark.sql import functions as fn
 from siltstone.api.results import Receipt
 from siltstone.api.store import Store
 from siltstone.api.tasks import Staged
-from siltstone.errors import ClosedError, RequestError, SchemaMismatchError
+from siltstone.choices import StagedOp
+from siltstone.errors import ClosedError, RequestError, SchemaMismatchError, not_one_of
 from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
-from siltstone.spark.options import AUTO, MERGES, MISSINGS, REFUSED, WriteOptions
+from siltstone.spark.options import (
+    AUTO,
+    MERGES,
+    MISSINGS,
+    REFUSED,
+    MergeWhen,
+    Missing,
+    WriteOptions,
+)
 from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan
 
-MODES = ("append", "overwrite")
+Mode: TypeAlias = Literal["append", "overwrite"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def transaction(
-    db: Store | str | os.PathLike[str], token: Token = None, *, merge: str = AUTO
+    db: Store | str | os.PathLike[str], token: Token = None, *, merge: MergeWhen = AUTO
 ) -> SparkTransaction:
     """Begin a transaction with rows from Spark; a context manager.
 
@@ -44,7 +54,7 @@ def transaction(
         RequestError: An argument is invalid.
     """
     if merge not in MERGES:
-        raise RequestError(f"merge must be one of {', '.join(MERGES)}; got {merge!r}")
+        raise RequestError(not_one_of("merge", merge, MERGES))
     return SparkTransaction(db, token, merge)
 
 
@@ -54,7 +64,7 @@ class SparkTransaction:
     One thread at a time may use it. An error in the block leaves every table unchanged.
     """
 
-    def __init__(self, db: Store | str | os.PathLike[str], token: Token, merge: str) -> None:
+    def __init__(self, db: Store | str | os.PathLike[str], token: Token, merge: MergeWhen) -> None:
         """Use `transaction`."""
         self._db, self._token, self._merge = db, token, merge
         self._spark: SparkSession | None = None
@@ -74,10 +84,10 @@ class SparkTransaction:
         frame: DataFrame,
         table: str,
         *,
-        op: str | None = None,
-        mode: str = "append",
+        op: StagedOp | None = None,
+        mode: Mode = "append",
         order_by: str | None = None,
-        missing: str = REFUSED,
+        missing: Missing = REFUSED,
         expect_seq: int | None = None,
     ) -> int:
         """Run the frame and stage its rows; return the number of rows.
@@ -107,7 +117,7 @@ class SparkTransaction:
         if not self._is_open:
             raise ClosedError("the transaction has ended; begin a new one")
         if mode not in MODES:
-            raise RequestError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
+            raise RequestError(not_one_of("mode", mode, MODES))
         is_overwrite = mode == "overwrite"
         _check_choices(missing, expect_seq, is_overwrite=is_overwrite)
         if is_overwrite and any(job.piece.stage.table == table for job in self._jobs):
@@ -125,7 +135,7 @@ class SparkTransaction:
         self._jobs[-1] = piece.job(staged, unchanged, is_near=is_near)
         return sum(piece.rows for piece in staged)
 
-    def apply_changes(self, frame: DataFrame, table: str, *, missing: str = REFUSED) -> int:
+    def apply_changes(self, frame: DataFrame, table: str, *, missing: Missing = REFUSED) -> int:
         """Apply the newest change of each key of another keyed table; return the number of keys.
 
         For a copy of a table: `frame` is a batch of the stream of its changes, as `foreachBatch`
@@ -190,7 +200,7 @@ class SparkTransaction:
 
 def _check_choices(missing: str, expect_seq: object, *, is_overwrite: bool) -> None:
     if missing not in MISSINGS:
-        raise RequestError(f"missing must be one of {', '.join(MISSINGS)}; got {missing!r}")
+        raise RequestError(not_one_of("missing", missing, MISSINGS))
     if expect_seq is None:
         return
     if not is_overwrite:

@@ -24,13 +24,14 @@ from typing import cast
 
 import pyarrow as pa
 
+from siltstone.choices import StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.view import is_empty
 from siltstone.engine.write.plain_writes import dataset_of
-from siltstone.errors import RequestError, SchemaMismatchError, no_such
+from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
 from siltstone.formats.conform import conform
 from siltstone.formats.manifest import Pin, Schema
 from siltstone.formats.schema import history_field
@@ -202,7 +203,7 @@ class StageTask:
         files.sync_dir(folder)
 
 
-def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageTask:
+def begin(core: Core, name: str, op: StagedOp | None, order_by: str | None) -> StageTask:
     """Begin a bulk commit into the table `name`; see `Store.stage`.
 
     Raises:
@@ -213,8 +214,8 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
     view = core.state().view
     table = catalogs.find(view.catalog, name)
     table_schema = table_schema_of(catalogs.schema_of(table))
-    op = _op(name, table_schema, op)
-    _check_order(table_schema, op, order_by)
+    chosen = _op(name, table_schema, op)
+    _check_order(table_schema, chosen, order_by)
     job, begun = core.new_token(), core.begun()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
@@ -222,13 +223,13 @@ def begin(core: Core, name: str, op: str | None, order_by: str | None) -> StageT
         home, version = dataset_of(table)
         target, pin = PLAIN, version or core.tables.writer.create(home, table_schema.arrow)
     else:
-        is_first = is_empty(levels) and not incarnation.versions and op != "delete"
+        is_first = is_empty(levels) and not incarnation.versions and chosen != "delete"
         target, home = BASE if is_first else ATTACHED, levels.storage.folder
         folder = f"{home}/base" if target == BASE else f"{home}/.attached/{job}"
-        pin = core.tables.writer.create(folder, stored_fields(table_schema, target, op))
+        pin = core.tables.writer.create(folder, stored_fields(table_schema, target, chosen))
     task = StageTask(
-        str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema, op,
-        order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
+        str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema,
+        chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
     )  # fmt: skip
     marks = core.root / task.marks
     with refusals(f"cannot stage in {marks}"):
@@ -253,7 +254,7 @@ def _op(name: str, table_schema: TableSchema, op: str | None) -> str:
         ("plain", PLAIN_OPS, "append") if is_plain else ("keyed", KEYED_OPS, "upsert")
     )
     if op is not None and op not in ops:
-        raise RequestError(f"{name!r} is a {kind} table: op must be one of {ops}; got {op!r}")
+        raise RequestError(f"{name!r} is a {kind} table: {not_one_of('op', op, ops)}")
     return op or default
 
 

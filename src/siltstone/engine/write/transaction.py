@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Self
+from typing import Self, get_args
 from weakref import ref
 
+from siltstone.choices import Durability, Isolation
 from siltstone.context_exits import commit_on_exit
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -24,14 +25,14 @@ from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction_rows import StagingHold, TransactionRows
-from siltstone.errors import ClosedError, RequestError, TableNotFoundError
+from siltstone.errors import ClosedError, RequestError, TableNotFoundError, not_one_of
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.storage.tables.tables import Compacted, InputsMovedError
 
-ISOLATIONS = ("snapshot", "serializable")
-DURABILITIES = ("sync", "async")
+ISOLATIONS: tuple[str, ...] = get_args(Isolation)
+DURABILITIES: tuple[str, ...] = get_args(Durability)
 
 
 class Phase(Enum):
@@ -52,8 +53,8 @@ class EngineTransaction:
         self,
         core: Core,
         *,
-        isolation: str = "snapshot",
-        durability: str = "sync",
+        isolation: Isolation = "snapshot",
+        durability: Durability = "sync",
         token: tuple[str, int] | None = None,
         claim: int | None = None,
     ) -> None:
@@ -64,9 +65,9 @@ class EngineTransaction:
         """
         core.writer()
         if isolation not in ISOLATIONS:
-            raise RequestError(f"isolation is one of {ISOLATIONS}, not {isolation!r}")
+            raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
         if durability not in DURABILITIES:
-            raise RequestError(f"durability is one of {DURABILITIES}, not {durability!r}")
+            raise RequestError(not_one_of("durability", durability, DURABILITIES))
         self.core, self._is_sync = core, durability == "sync"
         self._token = None if token is None else definitions.token_of(token)
         definitions.check_claim(claim, self._token)

@@ -13,13 +13,14 @@ from typing import cast, get_args
 
 import pyarrow as pa
 
-from siltstone.errors import RequestError, no_such
+from siltstone.choices import Encoding, IndexKind, Metric
+from siltstone.errors import RequestError, no_such, not_one_of
 from siltstone.formats.manifest import IndexOption
-from siltstone.storage.tables.tables import IndexKind
 
 KINDS: tuple[str, ...] = get_args(IndexKind)
 NAME_CHARACTERS_MAX = 128
-_METRICS, _ENCODINGS = ("l2", "cosine", "dot"), ("flat", "pq", "sq")
+_METRICS: tuple[str, ...] = get_args(Metric)
+_ENCODINGS: tuple[str, ...] = get_args(Encoding)
 _PARTITIONS_MAX = 65_536
 _OPTIONS: Mapping[str, Mapping[str, type]] = {
     "btree": {},
@@ -44,7 +45,7 @@ def check_kind(kind: object, column: str, type_: pa.DataType) -> IndexKind:
         RequestError: There is no such kind, or it does not fit the type.
     """
     if kind not in KINDS:
-        raise RequestError(f"the kind of an index must be one of {', '.join(KINDS)}; got {kind!r}")
+        raise RequestError(not_one_of("the kind of an index", kind, KINDS))
     found = cast("IndexKind", kind)
     if not _FITS[found](type_):
         raise RequestError(
@@ -89,7 +90,7 @@ def check_options(
 def _check_vector(options: Mapping[str, object], size: int) -> None:
     for name, allowed in (("metric", _METRICS), ("encoding", _ENCODINGS)):
         if options.get(name, allowed[0]) not in allowed:
-            raise RequestError(f"{name} must be one of {', '.join(allowed)}; got {options[name]!r}")
+            raise RequestError(not_one_of(name, options[name], allowed))
     partitions = cast("int", options.get("partitions", 1))
     if not 1 <= partitions <= _PARTITIONS_MAX:
         raise RequestError(f"partitions must be between 1 and {_PARTITIONS_MAX}; got {partitions}")

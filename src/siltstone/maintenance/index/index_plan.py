@@ -13,6 +13,7 @@ from typing import cast
 
 import pyarrow.compute as pc
 
+from siltstone.choices import IndexKind
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.formats.manifest import (
     Index,
@@ -24,7 +25,6 @@ from siltstone.formats.manifest import (
     TableDefinition,
 )
 from siltstone.storage.tables.tables import (
-    IndexKind,
     IndexSpec,
     PinnedTable,
     Segment,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
@@ -51,7 +52,7 @@ class JobStatus:
     """
 
     id: str
-    state: str
+    state: JobState
     kind: str
     tables: tuple[str, ...]
     pid: int
@@ -216,14 +217,15 @@ def jobs_of(jobs: Jobs) -> list[JobStatus]:
 
 def _seen(jobs: Jobs) -> Iterator[JobStatus]:
     for seen in jobs.list():
-        state, tasks = "running" if seen.is_running else "dead", len(seen.finished)
+        state: JobState = "running" if seen.is_running else "dead"
+        tasks = len(seen.finished)
         if seen.job is None:
             yield JobStatus(seen.id, state, "", (), 0, "", seen.changed_us, None, tasks)
         else:
             yield _job(seen.job, state, None, tasks)
 
 
-def _job(job: Job, state: str, ended_us: int | None, tasks: int) -> JobStatus:
+def _job(job: Job, state: JobState, ended_us: int | None, tasks: int) -> JobStatus:
     about = (job.kind, job.tables, job.pid, job.host)
     return JobStatus(job.id, state, *about, job.started_us, ended_us, tasks)
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from siltstone import deadline
 from siltstone.api.results import Receipt
+from siltstone.choices import Durability, Isolation
 from siltstone.errors import ClosedError, InDoubtError
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.scope import committed, done
@@ -140,7 +141,7 @@ class RequestScope:
         call: RestCall,
         work: Callable[[LocalTransaction], Found],
         unknown: Found,
-        isolation: str = "snapshot",
+        isolation: Isolation = "snapshot",
     ) -> tuple[Found, Receipt]:
         """Run `work` in a transaction of its own and commit it; again after a conflict."""
         begin = partial(self.served.db.transaction, isolation=isolation, token=call.token)
@@ -156,7 +157,9 @@ class RequestScope:
 
     # transactions over several requests
 
-    def begin(self, call: RestCall, isolation: str, durability: str) -> tuple[str, int]:
+    def begin(
+        self, call: RestCall, isolation: Isolation, durability: Durability
+    ) -> tuple[str, int]:
         """Begin a transaction; return its id and the seq that it reads at.
 
         Raises:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from siltstone import choices
 from siltstone.errors import AccessError, RequestError
 from siltstone.lance_namespace.catalog import LanceCatalog, effect_of
 from siltstone.lance_namespace.fresh import KEYED
@@ -234,7 +235,7 @@ class _StoreFace:
     def __getitem__(self, name: str) -> Any:
         return self._served.db[name]
 
-    def outcome(self, transaction_id: str) -> str:
+    def outcome(self, transaction_id: str) -> choices.Outcome:
         return self._served.outcome(transaction_id, spends=self._session.may_write)
 
     def changes(

@@ -21,7 +21,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from siltstone.storage.tables.tables import IndexKind, IndexSpec, Segment
+from siltstone.choices import IndexKind
+from siltstone.storage.tables.tables import IndexSpec, Segment
 
 STAGING = "staging"  # the empty directory that a merged text index leaves in its own
 _SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}

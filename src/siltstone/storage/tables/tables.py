@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.choices import IndexKind
 from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
@@ -27,7 +28,6 @@ INDEX_DIRECTORY = "_indices"
 
 SAMPLED_ROWS = 1024
 
-IndexKind = Literal["btree", "bitmap", "fts", "vector"]
 IndexOption = str | int | bool
 Span = tuple[int, int]
 Seqs = tuple[int, int]

@@ -1,0 +1,30 @@
+"""Choices: the words that public calls choose from, as types: editors complete them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, TypedDict
+
+Isolation: TypeAlias = Literal["snapshot", "serializable"]
+Durability: TypeAlias = Literal["sync", "async"]
+Outcome: TypeAlias = Literal["committed", "not committed", "in doubt"]
+StagedOp: TypeAlias = Literal["upsert", "insert", "delete", "append"]
+IndexKind: TypeAlias = Literal["btree", "bitmap", "fts", "vector"]
+Metric: TypeAlias = Literal["l2", "cosine", "dot"]
+Encoding: TypeAlias = Literal["flat", "pq", "sq"]
+JobState: TypeAlias = Literal["running", "dead", "finished"]
+
+
+class IndexOptions(TypedDict, total=False):
+    """The options of an index, of its kind; `Table.create_index` explains them."""
+
+    language: str
+    base_tokenizer: str
+    stem: bool
+    lower_case: bool
+    remove_stop_words: bool
+    ascii_folding: bool
+    with_position: bool
+    metric: Metric
+    encoding: Encoding
+    partitions: int
+    sub_vectors: int
