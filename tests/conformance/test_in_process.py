@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.clients.operations import NEW, ROWS
-from tests.conformance.cases import FILES, case
+from tests.conformance.cases import FILES, Refusal, case
 from tests.conformance.guests import Guest, Path, Pylance, PylanceInProcess
 from tests.conformance.lancedb_guests import LanceDBRemote
 from tests.conformance.operation_guests import Generated
@@ -43,6 +45,32 @@ def test_a_pickled_dataset_keeps_its_rows_while_the_table_goes_on(
     pickled = pickle.dumps(guest.db[table[0]].dataset())
     guest.append(table, NEW)
     assert counted(pickled) == 3
+
+
+@case(KIND, PylanceInProcess, causes=(13,))
+def test_a_dataset_is_seen_with_some_of_its_columns(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    some = pa.schema([("v", pa.string())])
+    assert guest.db[table[0]].dataset().replace_schema(some).to_table().column_names == ["v"]
+
+
+OTHER_CALL = {
+    client: Refusal(
+        NotImplementedError,
+        "Cannot replace the schema",
+        "a dataset of pylance has no other schema: name `columns` when you read, or take that of"
+        " `table.dataset()`",
+        by_client=True,
+    )
+    for client in (Pylance, PylanceInProcess)
+}
+
+
+@case(KIND, Pylance, PylanceInProcess, refused=OTHER_CALL, causes=(13,))
+def test_a_dataset_of_pylance_is_seen_with_some_of_its_columns(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    found: Any = guest.open(table)
+    found.replace_schema(pa.schema([("v", pa.string())]))
 
 
 @case(KIND, PylanceInProcess, causes=(13,))

@@ -150,6 +150,19 @@ def test_every_method_of_a_dataset_answers(dataset, tmp_path):
     assert {name for name in inherited if not name.startswith("_")} == set()
 
 
+def test_another_schema_shows_some_columns_other_types_and_new_ones(source, dataset):
+    wanted = pa.schema([("new", pa.date32()), ("id", pa.int64()), ("name", pa.large_string())])
+    found = dataset.filter(ID > 3).replace_schema(wanted)
+    assert found.schema.equals(wanted)
+    assert found.to_table().to_pydict() == {
+        "new": [None, None], "id": [4, 5], "name": ["dan", None],
+    }  # fmt: skip
+    assert source.calls == [(["id", "name"], "(id > 3)", None)]
+    assert dataset.replace_schema(pa.schema([("new", pa.int8())])).count_rows() == 5
+    with pytest.raises(RequestError, match="column 'name' is string, which is no int8: "):
+        dataset.replace_schema(pa.schema([("name", pa.int8())]))
+
+
 def test_it_can_be_written_as_parquet(dataset, tmp_path):
     ds.write_dataset(dataset, tmp_path / "copy", format="parquet")
     copy = ds.dataset(tmp_path / "copy").to_table()

@@ -79,6 +79,23 @@ def test_a_table_without_rows_is_true_and_counts_none(db: st.Store) -> None:
         assert bool(events)
 
 
+def test_a_table_and_a_result_are_cut_to_a_limit(db: st.Store) -> None:
+    with db.snapshot() as past:
+        for table in (db["orders"], past["orders"]):
+            assert table.limit(3).num_rows == 3
+            assert table.limit(3, ["id"], "id > 10").to_pydict() == {"id": [11]}
+            assert table.limit(0).column_names == table.schema.names
+            with pytest.raises(st.RequestError, match="limit"):
+                table.limit(-1)
+    found = db.sql("select id from orders order by id")
+    assert found.fetchone() == (0,)
+    assert found.limit(2).fetchall() == [(0,), (1,)]
+    assert len(found.limit(100)) == 12
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(st.RequestError, match="limit must be an integer from 0"):
+            found.limit(wrong)
+
+
 @pytest.mark.parametrize("call", ["to_arrow", "to_pandas", "to_polars"])
 def test_a_read_of_whole_rows_takes_a_limit(db: st.Store, call: str) -> None:
     assert len(getattr(db["orders"], call)(["id"], limit=4)) == 4
