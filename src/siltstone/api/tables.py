@@ -162,6 +162,15 @@ class ReadableTable(Declared):
         """Return some rows, at most `limit`, in no order; see `scan`."""
         return self.to_arrow(columns, filter, limit)
 
+    def limit(
+        self,
+        limit: int,
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002
+    ) -> pa.Table:
+        """Return at most `limit` rows, in no order: `head` under the name that SQL has for it."""
+        return self.head(limit, columns, filter)
+
     def __len__(self) -> int:
         """Return the number of rows: see `count`."""
         return self.count()

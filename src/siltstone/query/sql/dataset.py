@@ -158,7 +158,15 @@ class SnapshotDataset(ds.Dataset):
         return _in_memory(self).sort_by(sorting, **options)
 
     def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
-        return ds.dataset(self.to_table().cast(schema))
+        """Return the rows with the columns of another schema, by name; new ones are null.
+
+        Raises:
+            RequestError: The values of a column do not fit its new type.
+        """
+        known = [name for name in dict.fromkeys(schema.names) if name in self.schema.names]
+        rows = self.to_table(known or self.schema.names[:1])
+        columns = [_as(rows, field) for field in schema]
+        return ds.dataset(pa.table(columns, schema=schema))
 
     @property
     def partition_expression(self) -> pc.Expression:
@@ -167,6 +175,18 @@ class SnapshotDataset(ds.Dataset):
 
 def _in_memory(dataset: ds.Dataset) -> ds.Dataset:
     return ds.dataset(dataset.to_table()) if isinstance(dataset, SnapshotDataset) else dataset
+
+
+def _as(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    if field.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    column = rows.column(field.name)
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise RequestError(
+            f"column {field.name!r} is {column.type}, which is no {field.type}: {error}"
+        ) from error
 
 
 def _listed(columns: Any) -> Any:

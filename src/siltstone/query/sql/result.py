@@ -55,6 +55,14 @@ class Result:
         """
         return extras.imported("polars", "pl()", "Polars", "polars").from_arrow(self._table)
 
+    def limit(self, limit: int) -> Result:
+        """Return the first rows, at most `limit`, as a result of their own.
+
+        Raises:
+            RequestError: `limit` is no integer from 0.
+        """
+        return Result(self._table.slice(0, _number("limit", limit)))
+
     def fetchone(self) -> Row | None:
         """Return the next row as a tuple of Python values; None after the last one."""
         return next(iter(self.fetchmany(1)), None)
@@ -65,9 +73,7 @@ class Result:
         Raises:
             RequestError: `size` is no integer from 0.
         """
-        if type(size) is not int or size < 0:
-            raise RequestError(f"size must be an integer from 0; got {size!r}")
-        found = _rows(self._table.slice(self._place, size))
+        found = _rows(self._table.slice(self._place, _number("size", size)))
         self._place += len(found)
         return found
 
@@ -98,6 +104,12 @@ class Result:
     def _text(self, rows_max: int) -> str:
         first = _rows(self._table.slice(0, rows_max))
         return shown.as_text(self.columns, first, shown.counted(len(self)))
+
+
+def _number(name: str, given: int) -> int:
+    if type(given) is not int or given < 0:
+        raise RequestError(f"{name} must be an integer from 0; got {given!r}")
+    return given
 
 
 def _rows(table: pa.Table) -> list[Row]:
