@@ -237,6 +237,7 @@ def test_an_exit_code_says_what_to_do(filled: Shell, arguments: list[str], code:
     assert filled(*arguments) == code, filled.err
     assert filled.out == ""
     assert filled.err.startswith("siltstone: ")
+    assert filled.err.count("\n") == 1
 
 
 def test_a_damaged_store_exits_with_5(filled: Shell) -> None:
