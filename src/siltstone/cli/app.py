@@ -24,7 +24,7 @@ from siltstone.cli import (
 from siltstone.cli import bench as benches
 from siltstone.cli import demo as demos
 from siltstone.cli.arguments import add_command
-from siltstone.cli.exits import Exit, code_of
+from siltstone.cli.exits import Exit, code_of, in_one_line
 from siltstone.errors import SiltstoneError
 
 # rich formats help nicely and takes 0.1 s to import: --help goes without it.
@@ -106,7 +106,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return _code(end)
     except SiltstoneError as error:
-        print(f"siltstone: {error}", file=sys.stderr)
+        print(f"siltstone: {in_one_line(error)}", file=sys.stderr)
         return code_of(error)
     except BrokenPipeError:  # `siltstone scan t | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

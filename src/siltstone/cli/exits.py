@@ -50,6 +50,12 @@ _CODES: tuple[tuple[type[errors.SiltstoneError], Exit], ...] = (
 )
 
 
+def in_one_line(error: Exception) -> str:
+    """Return the message of an error without its line breaks, and the carets below a statement."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return " ".join(line for line in lines if line.strip("^~ "))
+
+
 def code_of(error: errors.SiltstoneError) -> Exit:
     """Return the exit code of an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)

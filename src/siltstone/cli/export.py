@@ -1,7 +1,8 @@
 """Export: the rows of a table as a file, whole or not at all.
 
-The rows go to a temporary file beside the target, which is synced and then takes its name: a run
-that fails or is killed leaves the target as it was. CSV spells binary as base64, and lists and
+The rows are those of one snapshot. They go to a temporary file beside the target, which is synced
+and then takes its name: a run that fails or is killed leaves the target as it was. A run that fails
+removes its temporary file; one that is killed leaves it. CSV spells binary as base64, and lists and
 structs as JSON; `create --from` and `upsert` read such values from the other formats alone.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import secrets
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -109,7 +111,8 @@ def _whole(path: Path, *, overwrite: bool) -> Generator[IO[bytes]]:
 
     if not overwrite and path.exists():
         raise RequestError(f"{path} exists already; use --overwrite to replace it")
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # Another name each time: what a killed run left must not be in the way of the next.
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with beside.open("xb") as file:
             if path.suffix.lower() == ".gz":
@@ -120,6 +123,7 @@ def _whole(path: Path, *, overwrite: bool) -> Generator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)  # noqa: PTH105 - the call whose promise is meant
+        _sync(path.parent)
     except pa.ArrowException as error:  # a type that the format lacks
         raise RequestError(f"cannot write {path}: {error}") from error
     except FileNotFoundError as error:
@@ -128,6 +132,15 @@ def _whole(path: Path, *, overwrite: bool) -> Generator[IO[bytes]]:
         raise UnavailableError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    """Make a name in a directory outlast a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _csv(sink: IO[bytes], schema: pa.Schema, batches: _Counted, delimiter: str) -> None:

@@ -8,26 +8,32 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from siltstone.api.schemas import arrow_schema_of
 from siltstone.cli.exits import UsageError
 from siltstone.cli.files import input_schema, read_bytes
 
 
-def columns_of(given: Sequence[str]) -> dict[str, str]:
-    """Return the columns of NAME:TYPE arguments."""
+def columns_of(given: Sequence[str]) -> pa.Schema:
+    """Return the columns of NAME:TYPE arguments.
+
+    Raises:
+        RequestError: One is no column, or there is no such type.
+    """
     pairs = [text.partition(":") for text in given]
     if any(not (name and kind) for name, _, kind in pairs):
         raise UsageError(f"a column must be NAME:TYPE, like id:int64; got {list(given)}")
     if len({name for name, _, _ in pairs}) < len(pairs):
         raise UsageError(f"a column appears twice in {list(given)}")
-    return {name: kind for name, _, kind in pairs}
+    return arrow_schema_of({name: kind for name, _, kind in pairs})
 
 
-def schema_of(path: Path) -> pa.Schema | dict[str, str]:
+def schema_of(path: Path) -> pa.Schema:
     """Return the columns of a schema file, or of a file of rows.
 
     Raises:
         NotFoundError: The file does not exist.
         UsageError: The file contains no schema.
+        RequestError: There is no such type.
     """
     if path.suffix not in {".json", ""} and str(path) != "-":
         return input_schema(path)
@@ -36,5 +42,5 @@ def schema_of(path: Path) -> pa.Schema | dict[str, str]:
     except msgspec.DecodeError as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
     if isinstance(found, dict):
-        return found
+        return arrow_schema_of(found)
     raise UsageError(f'{path} contains no schema; a schema is like {{"id": "int64", ...}}')

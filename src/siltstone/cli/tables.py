@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,9 +19,6 @@ from siltstone.cli.sessions import (
     reading,
     writing,
 )
-
-if TYPE_CHECKING:
-    from siltstone.store import Store
 
 
 def init(db: Db) -> None:
@@ -102,6 +99,7 @@ def create(
     form: Form,
 ) -> None:
     """Create a table, empty or from a file of rows. If it fails, there is no table."""
+    from siltstone.cli.files import input_rows
     from siltstone.cli.schemas import columns_of, schema_of
 
     if (schema is not None) + bool(column) != 1 and (source is None or schema or column):
@@ -113,30 +111,12 @@ def create(
         wanted = schema_of(schema)
     key = [name for name in pk.split(",") if name]
     with writing(db) as store:
-        if source is None:
-            made = store.create_table(table, wanted, key)
-            record = {"table": made.name, "primary_key": ",".join(key), "seq": store.seq}
-        else:
-            record = _create_from(store, table, key, source, csv, wanted)
-    emit_record(record, form)
-
-
-def _create_from(
-    store: Store, table: str, key: list[str], source: Path, csv: CsvForm, wanted: object
-) -> dict[str, object]:
-    """Create a table with the rows of a file; the columns are `wanted`, or those of the file."""
-    from siltstone.cli.files import input_rows
-
-    rows = None
-    if wanted is None:
-        rows = input_rows(source, None, csv)
-        wanted = rows.schema.remove_metadata()
-    with store.transaction() as tx:
-        made = tx.create_table(table, wanted, key)
-        if rows is None:
-            rows = input_rows(source, made.schema, csv)
-        written = made.insert(rows) if key else made.append(rows)
-    return {"table": table, "primary_key": ",".join(key), "seq": tx.seq, "rows": written}
+        rows = None if source is None else input_rows(source, wanted, csv)
+        with store.transaction() as tx:
+            tx.create_table(table, wanted, key, data=rows)
+    assert tx.receipt is not None
+    record: dict[str, object] = {"table": table, "primary_key": ",".join(key), "seq": tx.seq}
+    emit_record(record if source is None else record | {"rows": tx.receipt.rows}, form)
 
 
 def rename(
