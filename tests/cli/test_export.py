@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
 import json
 import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import siltstone as st
+from tests.children import with_pandas
 from tests.cli.shell import Shell
 
+NS = pa.timestamp("ns")
+KINDS: dict[pa.DataType, object] = {
+    pa.uint64(): 2**64 - 1,
+    pa.float16(): 1.5,
+    pa.decimal128(10, 2): Decimal("1.50"),
+    pa.decimal256(60, 2): Decimal("1.50"),
+    pa.large_binary(): b"\x00\xff",
+    pa.binary(2): b"\x00\xff",
+    pa.date64(): dt.date(2020, 2, 29),
+    pa.time64("ns"): 1_000,
+    pa.timestamp("us", "Europe/Oslo"): 1,
+    NS: 1,
+    pa.duration("s"): dt.timedelta(seconds=90),
+    pa.duration("ns"): 90_000_000_001,
+    pa.uuid(): UUID(int=7).bytes,
+    pa.json_(): '{"a":1}',
+    pa.fixed_shape_tensor(pa.float32(), [2]): [1.0, 2.0],
+    pa.list_(pa.float32(), 2): [1.0, 2.0],
+    pa.large_list(pa.int8()): [1, None],
+    pa.list_(pa.duration("ns")): [1],
+    pa.map_(pa.string(), NS): [("a", 1)],
+    pa.large_list(NS): [1],
+    pa.struct([("at", NS), ("raw", pa.binary())]): {"at": 1, "raw": b"\x00"},
+}
 BYTES_MAX = 256 << 10
 FORMS = ["csv", "csv.gz", "ndjson", "ndjson.gz", "parquet", "arrow"]
 # Python ignores the signal, so that a write beyond the limit fails as on a full disk; with the
@@ -27,6 +57,68 @@ signal.signal(signal.SIGXFSZ, getattr(signal, sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 sys.exit(main(sys.argv[3:]))
 """
+
+
+def column_of(kind: Any) -> pa.Array:
+    """Return a value of a type, and a null."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(
+            kind, pa.array([KINDS[kind], None], kind.storage_type)
+        )
+    return pa.array([KINDS[kind], None], kind)
+
+
+@pytest.fixture
+def kinds(shell: Shell) -> Shell:
+    """A table with a column of each type that a column may have."""
+    columns = {f"c{number}": column_of(kind) for number, kind in enumerate(KINDS)}
+    with st.connect(shell.db, background=False) as db:
+        db.create_table("kinds", data=pa.table(columns))
+    return shell
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "arrow.gz"])
+def test_every_type_that_a_column_has_is_exported_and_comes_back(
+    kinds: Shell, tmp_path: Path, form: str
+) -> None:
+    assert kinds("export", "kinds", tmp_path / f"k.{form}") == 0, kinds.err
+    assert kinds("create", "again", "--from", tmp_path / f"k.{form}") == 0, kinds.err
+    with st.connect(kinds.db, read_only=True) as db:
+        assert db["again"].schema.equals(db["kinds"].schema)
+        assert db["again"].to_arrow().equals(db["kinds"].to_arrow())
+
+
+TEXTS = {
+    NS: "1970-01-01 00:00:00.000000001",
+    pa.duration("ns"): "PT90.000000001S",
+    pa.uuid(): "00000000-0000-0000-0000-000000000007",
+    pa.json_(): '{"a":1}',
+    pa.binary(2): "AP8=",
+    pa.fixed_shape_tensor(pa.float32(), [2]): [1.0, 2.0],
+    pa.large_list(NS): ["1970-01-01 00:00:00.000000001"],
+    pa.map_(pa.string(), NS): [["a", "1970-01-01 00:00:00.000000001"]],
+}
+
+
+def test_every_type_has_a_text_also_without_pandas(kinds: Shell, tmp_path: Path) -> None:
+    """As a process of its own, a command finds no pandas."""
+    for form in ("csv", "tsv", "ndjson"):
+        done = subprocess.run(
+            [sys.executable, "-m", "siltstone", "export", "kinds", tmp_path / f"k.{form}"],
+            capture_output=True, text=True, check=False, env=with_pandas(),
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    shown, empty = map(json.loads, (tmp_path / "k.ndjson").read_text().splitlines())
+    names = {kind: f"c{number}" for number, kind in enumerate(KINDS)}
+    assert {kind: shown[names[kind]] for kind in TEXTS} == TEXTS
+    assert set(empty.values()) == {None}
+    with (tmp_path / "k.tsv").open(newline="") as file:
+        _, cells, _ = csv.reader(file, delimiter="\t")
+    told = dict(zip(names, cells, strict=True))
+    assert {kind: told[kind] for kind in TEXTS} == {
+        kind: text if isinstance(text, str) else json.dumps(text, separators=(",", ":"))
+        for kind, text in TEXTS.items()
+    }
 
 
 @pytest.fixture

@@ -98,15 +98,6 @@ def test_an_export_leaves_a_file_that_is_there_and_what_it_began(
     assert [path for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
 
 
-def test_an_export_whose_format_lacks_a_type_leaves_no_file(shell: Shell, tmp_path: Path) -> None:
-    kinds = pa.schema([("id", pa.int64()), ("place", pa.struct([]))])
-    with pa.ipc.new_file(str(tmp_path / "t.arrow"), kinds):
-        pass
-    if shell("create", "t", "--from", tmp_path / "t.arrow") == 0:
-        assert shell("export", "t", tmp_path / "t.parquet") == 2
-    assert not (tmp_path / "t.parquet").exists()
-
-
 def test_binary_lists_and_structs_are_texts_in_csv(shell: Shell, tmp_path: Path) -> None:
     kinds = pa.schema(
         [("id", pa.int64()), ("blob", pa.binary()), ("at", pa.list_(pa.timestamp("ns")))]
