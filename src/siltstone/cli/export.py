@@ -164,9 +164,9 @@ def _cell_type(kind: pa.DataType) -> pa.DataType:
 
     types = pa.types
     is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
-    if is_bytes or types.is_fixed_size_binary(kind) or types.is_nested(kind):
-        return pa.string()
-    return kind
+    is_text = is_bytes or types.is_fixed_size_binary(kind) or types.is_nested(kind)
+    is_text = is_text or types.is_duration(kind) or isinstance(kind, pa.BaseExtensionType)
+    return pa.string() if is_text else kind
 
 
 def _cells(column: pa.Array, kind: pa.DataType) -> pa.Array:

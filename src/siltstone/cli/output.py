@@ -11,6 +11,7 @@ import base64
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -78,21 +79,32 @@ def _values(column: pa.Array) -> Sequence[object]:
     # Python's datetime ends at microseconds, and Arrow would import pandas for more: a second.
     kind = _without_nanoseconds(column.type)
     shown: Any = column if kind.equals(column.type) else column.cast(kind)
+    if str(column.type) == "duration[ns]":
+        return [text and _span(int(text)) for text in shown.to_pylist()]
     return shown.to_pylist()
 
 
+def _span(nanoseconds: int) -> str:
+    return f"PT{Decimal(nanoseconds).scaleb(-9):f}S"
+
+
 def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts where `kind` has times of nanoseconds, at any depth."""
+    """Return a type with texts where `kind` has times of nanoseconds, at any depth.
+
+    The text of a duration is the number of its nanoseconds.
+    """
     import pyarrow as pa
 
     types = pa.types
-    if str(kind).startswith(("timestamp[ns", "time64[ns")):
+    if str(kind).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
         return pa.string()
+    if types.is_map(kind):
+        return pa.map_(_without_nanoseconds(kind.key_type), _without_nanoseconds(kind.item_type))
     if types.is_struct(kind):
         return pa.struct([field.with_type(_without_nanoseconds(field.type)) for field in kind])
     if types.is_fixed_size_list(kind):
         return pa.list_(_without_nanoseconds(kind.value_type), kind.list_size)
-    if types.is_list(kind):
+    if types.is_list(kind) or types.is_large_list(kind):
         return pa.list_(_without_nanoseconds(kind.value_type))
     return kind
 
