@@ -59,13 +59,11 @@ def test_what_is_to_be_installed_has_the_extras_that_are_named() -> None:
 
 
 def test_links_work_on_a_package_index_and_pages_exist() -> None:
+    # An index shows the page alone, and its headings have no names to lead to: a relative link is
+    # dead there, and so is `#speed` (github.com/pypa/readme_renderer/issues/169).
     targets = re.findall(r"\]\(([^)]+)\)", README)
-    titles = {
-        title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", README, re.MULTILINE)
-    }
-    assert [
-        t for t in targets if not t.startswith("https://") and t.lstrip("#") not in titles
-    ] == []
+    assert targets
+    assert [target for target in targets if not target.startswith("https://")] == []
     pages = set(re.findall(r"`((?:docs/)?[\w/-]+\.md|docs/adr|examples/\w+)`", README))
     assert len(pages) > 10
     assert [page for page in pages if not (ROOT / page).exists()] == []
