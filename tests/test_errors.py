@@ -11,6 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from lance_namespace import ListTablesRequest
+from lance_namespace.errors import NamespaceNotFoundError
 
 import siltstone as st
 from siltstone import errors, extras
@@ -83,7 +84,6 @@ MISTYPED: dict[str, tuple[Callable[[st.Store], object], str]] = {
     "a column to drop": (lambda db: db["orders"].drop_column("totl"), "total"),
     "a column to index": (lambda db: db["orders"].create_index("totl"), "total"),
     "a tag": (lambda db: db.snapshot(tag="audti"), "audit"),
-    "a namespace": (lambda db: listed(db, "nort"), "north"),
     "an option": (lambda db: st.connect(db.path, verfy="scrub"), "verify"),
 }
 
@@ -100,12 +100,6 @@ CHOSEN: dict[str, tuple[Callable[[st.Store], object], str]] = {
 }  # fmt: skip
 
 
-def listed(db: st.Store, namespace: str) -> object:
-    """Return the tables of a namespace."""
-    found = SiltstoneNamespace(cast("Any", db))
-    return found.list_tables(ListTablesRequest(id=[namespace]))
-
-
 def any_word(word: str) -> Any:
     """Return a word as what no type checker looks at."""
     return word
@@ -118,6 +112,12 @@ def test_a_mistyped_word_is_refused_with_all_words_and_a_suggestion(
     call, meant = CHOSEN[name]
     with pytest.raises(st.RequestError, match=f"must be one of .*{meant}.*did you mean '{meant}'"):
         call(shop)
+
+
+def test_a_mistyped_namespace_is_refused_with_a_suggestion(shop: st.Store) -> None:
+    namespace = SiltstoneNamespace(cast("Any", shop))
+    with pytest.raises(NamespaceNotFoundError, match="did you mean 'north'"):
+        namespace.list_tables(ListTablesRequest(id=["nort"]))
 
 
 def test_a_value_of_another_kind_is_no_choice(shop: st.Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import hashlib
 import json
 import os
 import signal
@@ -47,7 +48,7 @@ KINDS: dict[pa.DataType, object] = {
     pa.struct([("at", NS), ("raw", pa.binary())]): {"at": 1, "raw": b"\x00"},
 }
 BYTES_MAX = 256 << 10
-FORMS = ["csv", "csv.gz", "ndjson", "ndjson.gz", "parquet", "arrow"]
+FORMS = ["csv", "ndjson.gz", "parquet", "arrow"]
 # Python ignores the signal, so that a write beyond the limit fails as on a full disk; with the
 # default it kills the process, in the middle of that write.
 LIMITED = """
@@ -84,8 +85,12 @@ def test_every_type_that_a_column_has_is_exported_and_comes_back(
     assert kinds("export", "kinds", tmp_path / f"k.{form}") == 0, kinds.err
     assert kinds("create", "again", "--from", tmp_path / f"k.{form}") == 0, kinds.err
     with st.connect(kinds.db, read_only=True) as db:
-        assert db["again"].schema.equals(db["kinds"].schema)
-        assert db["again"].to_arrow().equals(db["kinds"].to_arrow())
+        rows, again = db["kinds"].to_arrow(), db["again"].to_arrow()
+    if form == "parquet":  # which has dates of days alone
+        place = list(KINDS).index(pa.date64())
+        rows = rows.set_column(place, f"c{place}", rows.column(place).cast(pa.date32()))
+    assert again.schema.equals(rows.schema)
+    assert again.equals(rows)
 
 
 TEXTS = {
@@ -124,7 +129,7 @@ def test_every_type_has_a_text_also_without_pandas(kinds: Shell, tmp_path: Path)
 @pytest.fixture
 def noise(shell: Shell) -> Shell:
     """A table whose rows take more bytes than `BYTES_MAX` in any form."""
-    words = [f"{number * 2_654_435_761 % 2**61:x}" * 4 for number in range(20_000)]
+    words = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(20_000)]
     with st.connect(shell.db, background=False) as db:
         db.create_table("noise", data=pa.table({"id": range(20_000), "word": words}))
     return shell
