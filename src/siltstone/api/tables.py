@@ -38,58 +38,10 @@ Handle = TypeVar("Handle")
 Done = TypeVar("Done")
 
 
-class ReadableTable(Declared):
-    """How a table is read, wherever it comes from."""
+class ScannedTable(Declared):
+    """How many rows of a table are read at once: as a stream, or in memory."""
 
     __slots__ = ()
-
-    @property
-    @abstractmethod
-    def id(self) -> int:
-        """The table's id in this store: a rename keeps it, and no other table ever gets it."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The table's name at the sequence number that is read."""
-
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The columns, with their names and types at the sequence number that is read."""
-
-    @property
-    @abstractmethod
-    def primary_key(self) -> tuple[str, ...]:
-        """The names of the key columns, in key order; empty for a plain table."""
-
-    @abstractmethod
-    def get(self, key: object) -> dict[str, Any] | None:
-        """Return the row of `key` as a dict, or None if no row has that key.
-
-        A timestamp with nanoseconds is a pandas Timestamp, because Python's own type ends at
-        microseconds; a time of day is cut to microseconds. `get_many` and `scan` return all digits.
-
-        Args:
-            key: A value; for a composite key a tuple in key order, or a dict by column.
-
-        Raises:
-            RequestError: A plain table.
-            SchemaMismatchError: The key is of another type.
-            ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
-        """
-
-    @abstractmethod
-    def get_many(self, keys: object) -> pa.Table:
-        """Return the rows of those `keys` that have one, in the order of the keys.
-
-        Args:
-            keys: A list of keys, or Arrow data with the key columns.
-
-        Raises:
-            RequestError: A plain table.
-            SchemaMismatchError: A key is of another type.
-        """
 
     @abstractmethod
     def scan(
@@ -109,10 +61,6 @@ class ReadableTable(Declared):
         Raises:
             RequestError: An unknown column, or a filter that does not parse.
         """
-
-    @abstractmethod
-    def count(self, filter: Condition = None) -> int:  # noqa: A002
-        """Return the number of rows, or of the rows that match `filter`; see `scan`."""
 
     def to_arrow(
         self,
@@ -170,6 +118,64 @@ class ReadableTable(Declared):
     ) -> pa.Table:
         """Return at most `limit` rows, in no order: `head` under the name that SQL has for it."""
         return self.head(limit, columns, filter)
+
+
+class ReadableTable(ScannedTable):
+    """How a table is read, wherever it comes from."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def id(self) -> int:
+        """The table's id in this store: a rename keeps it, and no other table ever gets it."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The table's name at the sequence number that is read."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns, with their names and types at the sequence number that is read."""
+
+    @property
+    @abstractmethod
+    def primary_key(self) -> tuple[str, ...]:
+        """The names of the key columns, in key order; empty for a plain table."""
+
+    @abstractmethod
+    def get(self, key: object) -> dict[str, Any] | None:
+        """Return the row of `key` as a dict, or None if no row has that key.
+
+        A timestamp with nanoseconds is a pandas Timestamp, because Python's own type ends at
+        microseconds; a time of day is cut to microseconds. `get_many` and `scan` return all digits.
+
+        Args:
+            key: A value; for a composite key a tuple in key order, or a dict by column.
+
+        Raises:
+            RequestError: A plain table.
+            SchemaMismatchError: The key is of another type.
+            ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
+        """
+
+    @abstractmethod
+    def get_many(self, keys: object) -> pa.Table:
+        """Return the rows of those `keys` that have one, in the order of the keys.
+
+        Args:
+            keys: A list of keys, or Arrow data with the key columns.
+
+        Raises:
+            RequestError: A plain table.
+            SchemaMismatchError: A key is of another type.
+        """
+
+    @abstractmethod
+    def count(self, filter: Condition = None) -> int:  # noqa: A002
+        """Return the number of rows, or of the rows that match `filter`; see `scan`."""
 
     def __len__(self) -> int:
         """Return the number of rows: see `count`."""
