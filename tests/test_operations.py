@@ -39,6 +39,7 @@ NO_OPERATIONS = {
     "to_pandas": "is made of a scan",
     "to_polars": "is made of a scan",
     "head": "is made of a scan",
+    "limit": "is made of a scan",
     "is_read_only": "is known: a joined store writes",
     "serve": "only the owner serves",
     "serve_local": "only the owner serves",
