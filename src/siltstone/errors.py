@@ -80,7 +80,7 @@ def no_such(what: str, name: object, known: Iterable[object]) -> str:
 
 
 def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
-    """Return the words for a value that is none of a few.
+    """Return the words for a value that is not among a few.
 
     For example: "isolation must be one of snapshot, serializable; got 'snap'; did you mean
     'snapshot'?"
