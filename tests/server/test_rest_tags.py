@@ -144,6 +144,32 @@ def test_a_tag_keeps_its_version_over_a_vacuum_and_a_restart(tmp_path: Path) -> 
         rest.close()
 
 
+def test_a_vacuum_before_the_commit_of_a_tag_takes_nothing_of_its_version(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "shop", retention="0s", background=False) as db:
+        rest = Rest(cast("RestServer", db.serve(port=0)))
+        db.create_table("a", ROWS.schema).append(ROWS)
+        number = newest(rest, "a")
+        seq = db.seq
+        for _ in range(2):
+            db["a"].overwrite(ROWS.slice(1))
+            db.checkpoint()
+        key = rest.post("/v1/transaction/begin").json["id"]
+        body = {"tag": "then", "version": number}
+        assert rest.post("/v1/table/a/tags/create", body, x_siltstone_txn=key).status == 200
+        for _ in range(2):
+            db["a"].overwrite(ROWS.slice(1))
+            db.checkpoint()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert rest.post(f"/v1/transaction/{key}/commit").status == 200
+        db.checkpoint()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert tags_of(rest, "a") == {"then": number}
+        assert rest.post("/v1/table/a/count_rows", {"version": number}).json == 2
+        with db.snapshot(seq=seq) as past:
+            assert past["a"].count() == 2
+        rest.close()
+
+
 def test_a_version_that_was_never_to_be_read_is_no_version_to_tag(served: Served) -> None:
     db, _, rest = served
     with db.transaction() as tx:
