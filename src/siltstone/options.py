@@ -14,6 +14,7 @@ from typing import Literal, TypedDict
 
 from siltstone.errors import RequestError, no_such, not_one_of
 
+_SECONDS_END = 1e18  # no clock goes so far; also beyond infinity, and what is no number
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _BOOLS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -149,7 +150,8 @@ def seconds_of(duration: object) -> float:
     """Return the seconds of "7d", "12h", "90s", a number or a timedelta."""
     if hasattr(duration, "total_seconds"):
         return float(duration.total_seconds())  # type: ignore[attr-defined]
-    if isinstance(duration, int | float) and not isinstance(duration, bool):
+    is_number = isinstance(duration, int | float) and not isinstance(duration, bool)
+    if is_number and abs(duration) < _SECONDS_END:
         return float(duration)
     found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if found is None:

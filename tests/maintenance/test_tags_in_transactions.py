@@ -1,4 +1,4 @@
-"""A tag that a transaction sets is checked and kept from vacuum like any other, until its commit."""
+"""What a transaction tags is checked like any tag, and kept from vacuum until the commit."""
 
 # pyright: reportArgumentType=false
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import siltstone as st
+from siltstone.engine.read.kept import kept_from
 from siltstone.joined.store import JoinedStore
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.query.changes.change_feed import kept_from
 from siltstone.query.changes.change_task import ChangeTask
 from tests.cli.shell import Shell
 from tests.maintenance.stores import Clock, open_store

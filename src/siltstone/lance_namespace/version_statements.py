@@ -113,10 +113,10 @@ class VersionStatements:
 
         Raises:
             TableNotFoundError: There is no such table.
+            SnapshotExpiredError: The store does not keep the seq.
         """
-        self.tx.require_open()
         found = catalogs.find(self.tx.catalog, table)
-        self.tx.change(group.Tagged(catalogs.table_tag(found.id, name), seq))
+        self.tx.set_tag(catalogs.table_tag(found.id, name), seq)
 
     def begin_versions(self, name: str) -> None:
         """Give a plain table that has columns its first version, empty, if it has none."""

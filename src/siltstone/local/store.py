@@ -24,6 +24,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
 from siltstone.engine.commit.core import Core
+from siltstone.engine.read.kept import readable
 from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
@@ -52,10 +53,11 @@ from siltstone.open.parts import Owner, follow_store
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
 from siltstone.paths import root_of
-from siltstone.query.changes.change_feed import Feeds, kept_from, readable
+from siltstone.query.changes.change_feed import Feeds
 from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
 from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.retry import Retry
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
@@ -214,8 +216,6 @@ class LocalStore(Store):
             if tag not in tags:
                 raise RequestError(no_such("tag", tag, sorted(tags)))
             wanted = tags[tag]
-        if not isinstance(wanted, int) or isinstance(wanted, bool):
-            raise RequestError(f"a seq is an integer, not {wanted!r}")
         return LocalSnapshot(self._core, state, readable(state, wanted))
 
     def _seq_at(self, state: State, moment: object) -> int:
@@ -320,19 +320,15 @@ class LocalStore(Store):
         return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
 
     def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
-        self._core.check()
-        if not isinstance(name, str) or not 0 < len(name) <= 128:
-            raise RequestError(f"a tag is a string of 1 to 128 characters, not {name!r}")
         lasts_s = 0 if lasts is None else math.ceil(seconds_of(lasts))
-        if lasts is not None and not 0 < lasts_s < 1 << 40:
+        if lasts is not None and not lasts_s:
             raise RequestError(f"a tag lasts for some seconds, not for {lasts!r}")
         wanted = self.durable_seq if seq is None else seq
-        state = self._core.state()
-        if lasts_s and wanted < kept_from(state):
-            raise SnapshotExpiredError(f"seq {wanted} on", kept_from(state), state.visible)
-        # No vacuum takes it before the tag is there.
-        with self._core.until_known(self.snapshot(seq=wanted)):
+
+        def once() -> results.Receipt:
             return self._commit(lambda tx: tx.tag(name, wanted, lasts_s))
+
+        return Retry(ATTEMPTS).run(once)  # the tag that keeps the seq may be changed just now
 
     def tags(self) -> dict[str, int]:
         return catalogs.store_tags(self._state().view.catalog)

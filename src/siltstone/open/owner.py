@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from siltstone import threads
-from siltstone.engine.commit.admission import TagMovedError
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
@@ -24,7 +23,7 @@ from siltstone.engine.commit.write_set import BLIND, WriteSet
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
-from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.errors import ConflictError, CorruptionError, UnavailableError
 from siltstone.formats import group
 from siltstone.formats.features import format_of_catalog
 from siltstone.formats.manifest import Record, Tag
@@ -328,5 +327,5 @@ def _memtable_bytes_max(options: Options) -> int:
 def _forget(core: Core, tag: Tag) -> None:
     """Remove a tag that has lapsed, unless it was set again or removed meanwhile."""
     changes = [group.Tagged(tag.name, None)]
-    with suppress(TagMovedError):
-        core.submit(WriteSet(next(core.numbers), BLIND, (), changes, lapsed=(tag,)))
+    with suppress(ConflictError):
+        core.submit(WriteSet(next(core.numbers), BLIND, (), changes, unmoved=(tag,)))

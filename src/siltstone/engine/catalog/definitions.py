@@ -32,6 +32,7 @@ from siltstone.formats.schema import (
 
 APP_CHARACTERS_MAX = 256
 HOLDER_CHARACTERS_MAX = 64
+TAG_CHARACTERS_MAX = 128
 
 
 def create(
@@ -244,6 +245,19 @@ def check_claim(claim: object, token: group.Token | None) -> None:
         raise RequestError(f"a claim must be a result of `claim(app)`; got {claim!r}")
     if token is None:
         raise RequestError("a claim belongs to the app of a token; the transaction has none")
+
+
+def check_tag(name: object, lasts_s: object) -> None:
+    """Check the name of a tag of the store, and for how many seconds it lasts (0: for ever)."""
+    if not isinstance(name, str) or not 0 < len(name) <= TAG_CHARACTERS_MAX:
+        raise RequestError(
+            f"a tag is a string of 1 to {TAG_CHARACTERS_MAX} characters, not {name!r}"
+        )
+    if catalogs.table_of_tag(name) is not None:
+        raise RequestError(f"a tag named #<number>/... is of one table; choose another: {name!r}")
+    is_number = isinstance(lasts_s, int) and not isinstance(lasts_s, bool)
+    if not is_number or not 0 <= lasts_s < 1 << 40:
+        raise RequestError(f"a tag lasts for some seconds, not for {lasts_s!r}")
 
 
 def check_app(app: object) -> str:

@@ -2,7 +2,7 @@
 
     token      seen before: the old receipt; lower than the last: refused; claimed by others: fenced
     catalog    tables still exist, the same incarnation, a schema that still fits; names free;
-               expired tags unchanged; namespaces as they were, if tables come or they go
+               tags unchanged; namespaces as they were, if tables come or they go
     versions   a plain table is still at the version on which the new one was staged
     rows       first committer wins (`recent_writes`), against earlier members of the group too
     reads      serializable only: no commit since wrote rows that were read
@@ -24,7 +24,7 @@ from siltstone.errors import (
     TableExistsError,
 )
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
+from siltstone.formats.manifest import Catalog, TableDefinition, Tag, TokenApp
 
 APPS_MAX = 10_000
 
@@ -54,10 +54,6 @@ class SchemaMovedError(Exception):
         self.table, self.seq = table, seq
 
 
-class TagMovedError(Exception):
-    """An expired tag was set again, or removed, since the caller looked; it stays as it is."""
-
-
 class RecheckError(Exception):
     """A scanned table was written since: the caller evaluates its predicates, and resubmits."""
 
@@ -70,7 +66,7 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
     before = catalog
     if write_set.token is not None:
         _check_token(write_set, catalog)
-    _check_lapsed(write_set, catalog)
+    _check_unmoved(write_set, catalog)
     _check_tables(write_set, catalog)
     for entry in write_set.changes:
         _check_change(entry, catalog, write_set.read_seq)
@@ -103,10 +99,17 @@ def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
         raise OlderBatchError
 
 
-def _check_lapsed(write_set: WriteSet, catalog: Catalog) -> None:
-    for tag in write_set.lapsed:
+def _check_unmoved(write_set: WriteSet, catalog: Catalog) -> None:
+    for tag in write_set.unmoved:
         if catalogs.tag_of(catalog, tag.name) != tag:
-            raise TagMovedError
+            _conflict_of_tag(tag, write_set.read_seq or 0)
+
+
+def _conflict_of_tag(tag: Tag, read_seq: int) -> None:
+    explained = (
+        f"tag {tag.name!r} of seq {tag.seq} was changed meanwhile; run the transaction again"
+    )
+    raise ConflictError("*", "*", read_seq, read_seq + 1, explained=explained)
 
 
 def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:

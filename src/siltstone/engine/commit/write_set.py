@@ -135,8 +135,9 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     """One transaction, ready to be admitted.
 
     `read_seq` is the seq of its reads; `BLIND` means that it read nothing and has no conflicts.
-    `lapsed` are expired tags that it removes, if they are unchanged. `staged_us` is the time at
-    which the first file that it names was begun, None if it names no file.
+    `unmoved` are tags that have to be unchanged: expired ones that it removes, and those that keep
+    what it tags. `staged_us` is the time at which the first file that it names was begun, None if
+    it names no file.
     """
 
     number: int
@@ -149,7 +150,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     is_sync: bool = True
     rows: int = 0
     nbytes: int = 0
-    lapsed: Sequence[Tag] = ()
+    unmoved: Sequence[Tag] = ()
     staged_us: int | None = None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import weakref
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -64,11 +65,29 @@ class PastRecords:
                 return self._read(number), lease
         return None
 
-    def _leased(self, number: int) -> Lease | None:
+    def upto(self, seq: int) -> Lease | None:
+        """Return a lease on the newest record that is not above `seq`; None: vacuum took all such.
+
+        While it is held, vacuum keeps all from `seq` on: the past that a newer record has of `seq`
+        may be trimmed from the records after it.
+        """
+        numbers = self._manifests.numbers()
+        upto = numbers[: bisect_right(numbers, seq, key=self._flushed)]
+        # Below FLOOR no lease begins: vacuum may have looked already.
+        leases = (self._leased(number, below_floor=False) for number in reversed(upto))
+        return next((lease for lease in leases if lease is not None), None)
+
+    def _flushed(self, number: int) -> int:
+        try:
+            return self._read(number).flushed_seq
+        except FileNotFoundError:
+            return 0  # vacuumed meanwhile: it was old
+
+    def _leased(self, number: int, *, below_floor: bool = True) -> Lease | None:
         """Return the lease that others have on a record, or a new one; None: vacuum took it."""
         lease = self._leases.get(number)
         if lease is None or not lease.is_held:
-            lease = self._manifests.lease(number, below_floor=True)
+            lease = self._manifests.lease(number, below_floor=below_floor)
             if lease is not None:
                 self._leases[number] = lease
         return lease

@@ -154,6 +154,10 @@ class Readers:
                 leases.setdefault(lease.number, lease)
         return leases
 
+    def keep(self, seq: int) -> Lease | None:
+        """Return a lease that keeps all from `seq` on from vacuum; None: it is taken already."""
+        return self._records.upto(seq)
+
     def storage_at(
         self, view: View, table: TableDefinition, seq: int
     ) -> tuple[KeyedStorage, object]:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
+from siltstone.engine.read.kept import keepers, kept_from, readable
+from siltstone.engine.read.view import State
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.errors import FencedError, RequestError
+from siltstone.errors import FencedError, SnapshotExpiredError
 from siltstone.formats import group
 
 
@@ -70,16 +72,35 @@ class DefiningTransaction(EngineTransaction):
         """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag.
 
         Raises:
-            RequestError: The catalog has tags of a table under such a name.
+            RequestError: The name, the seq or the time is not allowed.
+            SnapshotExpiredError: The store does not keep the seq, or it is in the future.
         """
-        if catalogs.table_of_tag(name) is not None:
-            raise RequestError(
-                f"a tag named #<number>/... is of one table; choose another: {name!r}"
-            )
-        if seq is None or not lasts_s:
-            self.change(group.Tagged(name, seq))
-        else:
-            self.change(group.Keep(name, seq, lasts_s))
+        definitions.check_tag(name, lasts_s)
+        self.set_tag(name, seq, lasts_s)
+
+    def set_tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
+        """As `tag`, under a name as the catalog has it: that of a tag of one table, too."""
+        self.require_open()
+        if seq is None:
+            self.change(group.Tagged(name, None))
+            return
+        if not self.is_applied:  # else nothing is tagged
+            self._keep(seq, is_followed=lasts_s > 0)
+        self.change(group.Keep(name, seq, lasts_s) if lasts_s else group.Tagged(name, seq))
+
+    def _keep(self, seq: int, *, is_followed: bool) -> None:
+        """Keep a seq from vacuum until the commit that tags it."""
+        state = State(self.view, self.read_seq)
+        readable(state, seq)
+        is_in_time = seq >= state.view.record.oldest_seq
+        lease = self.core.readers.keep(seq) if is_in_time else None
+        if lease is not None:
+            self.hold.keep_past(lease)
+            return
+        keeper = next(keepers(state, seq, is_followed=is_followed), None)
+        if keeper is None:  # perhaps since the snapshot
+            raise SnapshotExpiredError(f"seq {seq}", kept_from(state), state.visible)
+        self.unmoved.append(keeper)
 
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         """Claim a token app; see `api.transaction.Transaction.claim`."""

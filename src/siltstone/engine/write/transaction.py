@@ -28,7 +28,7 @@ from siltstone.engine.write.transaction_rows import StagingHold, TransactionRows
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError, not_one_of
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, TableDefinition
+from siltstone.formats.manifest import Catalog, TableDefinition, Tag
 from siltstone.storage.tables.tables import Compacted, InputsMovedError
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
@@ -46,7 +46,8 @@ class EngineTransaction:
 
     `catalog` is that of the snapshot with own changes, `view` the snapshot's view, `rows` what was
     read and written, `hold` what keeps staged files from vacuum.
-    `after_commit` is called when a commit is done, and must not fail.
+    `after_commit` is called when a commit is done, and must not fail. `unmoved` are the tags that
+    it relies on.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class EngineTransaction:
         self._reads = ReadSet(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self.after_commit: list[Callable[[], None]] = []
+        self.unmoved: list[Tag] = []
         self._found: dict[int, TableDefinition] = {}
         self.hold = StagingHold(core)
         self.rows = TransactionRows(core, self.view, self.read_seq, self._reads, self.hold)
@@ -235,7 +237,7 @@ class EngineTransaction:
 
     def _commit(self) -> Receipt:
         dirty = [writes for writes in self.rows.plain_writes.values() if writes.versions.steps]
-        with self.core.staging.held(writes.table for writes in dirty):
+        with self.hold.past_until_known(), self.core.staging.held(w.table for w in dirty):
             return submit(self.core, self._write_set, dirty, self.view)
 
     def _write_set(self) -> WriteSet | Receipt:
@@ -257,6 +259,7 @@ class EngineTransaction:
             rows=sum(part.rows for part in parts),
             nbytes=sum(part.nbytes for part in parts),
             staged_us=self.hold.oldest_us() if names_files else None,
+            unmoved=self.unmoved,
         )
 
     def rollback(self) -> None:

@@ -7,7 +7,7 @@ versions that are staged, of bulk commits as files that are staged elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -25,20 +25,24 @@ from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition
+from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.jobs import Begun
+
+_NOTHING = nullcontext()
 
 
 class StagingHold:
-    """Keeps from vacuum what a transaction stages, or names, until it ends.
+    """Keeps from vacuum what a transaction stages, names or tags, until it ends.
 
     One thread at a time; a finalizer may close it.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._held = ExitStack()
+        self._held, self._past = ExitStack(), ExitStack()
         self._begun: Begun | None = None
         self._since_us: int | None = None
+        self._has_past = False
 
     def keep(self) -> None:
         """Keep what is staged from now on.
@@ -55,6 +59,15 @@ class StagingHold:
         """Note that the commit names files staged elsewhere, the first of them at `since_us`."""
         self._since_us = since_us if self._since_us is None else min(self._since_us, since_us)
 
+    def keep_past(self, lease: Lease) -> None:
+        """Keep what a lease keeps: the commit tags a seq of it."""
+        self._has_past = True
+        self._past.enter_context(nullcontext(lease))  # others may share it
+
+    def past_until_known(self) -> AbstractContextManager[object]:
+        """Keep the past that the commit tags until it is known how the commit ended."""
+        return self._core.until_known(self._past.pop_all()) if self._has_past else _NOTHING
+
     def oldest_us(self) -> int:
         """Return the time (us) of the oldest file that the commit may name."""
         assert self._begun is not None
@@ -64,6 +77,7 @@ class StagingHold:
     def close(self) -> None:
         """Release everything."""
         self._held.close()
+        self._past.close()
 
 
 class TransactionRows:

@@ -31,6 +31,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, aligned, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.levels.history_run import HistoryRun, Source
+from siltstone.engine.read.kept import FOREVER, kept_from
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.errors import (
@@ -41,14 +42,6 @@ from siltstone.errors import (
 )
 from siltstone.formats.manifest import Incarnation, TableDefinition
 from siltstone.query.changes.change_task import RowMark, op_names
-
-FOREVER = 1 << 62
-
-
-def kept_from(state: State) -> int:
-    """Return the lowest seq from which the store keeps all versions and definitions."""
-    followed = (tag.seq for tag in state.view.catalog.tags if tag.lasts_s)
-    return min(state.view.record.oldest_seq, *followed, FOREVER)
 
 
 def refuse_range(state: State, since: int, until: int) -> None:
@@ -65,19 +58,6 @@ def refuse_range(state: State, since: int, until: int) -> None:
         raise SnapshotExpiredError(f"changes until seq {until}", kept, state.visible)
     if 0 < since < kept:
         raise SnapshotExpiredError(f"changes since seq {since}", kept, state.visible)
-
-
-def readable(state: State, seq: int) -> int:
-    """Return `seq` if all tables can be read there.
-
-    Raises:
-        SnapshotExpiredError: It is not kept and has no tag, or it is in the future.
-    """
-    oldest = state.view.record.oldest_seq
-    is_kept = seq >= oldest or any(tag.seq == seq for tag in state.view.catalog.tags)
-    if not 0 <= seq <= state.visible or not is_kept:
-        raise SnapshotExpiredError(f"seq {seq}", oldest, state.visible)
-    return seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.history_run import HistoryRun, seqs_of, span_of
+from siltstone.engine.read.kept import readable
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
@@ -29,7 +30,6 @@ from siltstone.query.changes.change_feed import (
     WholeTable,
     feed_fields,
     of_versions,
-    readable,
 )
 from siltstone.query.changes.change_task import ChangeTask, Range, RowMark, op_names
 from siltstone.query.scan.scan_plan import TaskFiles, groups, in_hand, plan
