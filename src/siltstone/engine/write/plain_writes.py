@@ -120,8 +120,13 @@ class PlainWrites:
         staged = self._tables.writer.stage(start, batches)
         return self._put(start, staged) if staged.rows else 0
 
-    def attach(self, pin: Pin, staged: StagedFiles) -> int:
+    def attach(self, pin: Pin, staged: StagedFiles, *, is_new: bool) -> int:
         """Append rows that were staged on `pin`; return their number.
+
+        Args:
+            pin: A version of the table, perhaps from before a truncate.
+            staged: The rows.
+            is_new: The transaction itself began this incarnation.
 
         Raises:
             SchemaMismatchError: Their columns were renamed or dropped since.
@@ -129,12 +134,10 @@ class PlainWrites:
         """
         if not staged.rows:
             return 0
-        if self.versions.pin is not None and pin.folder != self.versions.folder:
-            raise RequestError("the table was truncated since the rows were staged; stage again")
-        if self.versions.pin is not None:
-            return self._put(self.versions.pin, staged)
         if pin.folder == self.versions.folder:
-            return self._put(pin, staged)
+            return self._put(self.versions.pin or pin, staged)
+        if self.versions.pin is not None or not is_new:
+            raise RequestError("the table was truncated since the rows were staged; stage again")
         # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
         # have moved its new incarnation.
         self.versions.folder = pin.folder

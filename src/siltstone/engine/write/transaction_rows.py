@@ -201,14 +201,14 @@ class TransactionRows:
     def attach(self, table: TableDefinition, stage: StageTask, staged: Sequence[Staged]) -> int:
         """Add staged rows of a table; see `api.transaction.Transaction.attach`."""
         core = self._core
+        is_new = catalogs.incarnation_of(table).seq > self._read_seq
         if not catalogs.schema_of(table).key:
-            writes = self.plain(table)
-            return writes.attach(stage.pin, stage.joined(core.files, core.root, staged))
+            files = stage.joined(core.files, core.root, staged)
+            return self.plain(table).attach(stage.pin, files, is_new=is_new)
         own = self._keyed.get(table.id)
         if own is not None and own.memtable.rows:
             raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
         bulk = self._bulk.get(table.id) or BulkWrites(core, self._view)
-        is_new = catalogs.incarnation_of(table).seq > self._read_seq
         reader = None if is_new or bulk.parts else self.reader(table)
         assert reader is None or isinstance(reader, KeyedReader)
         rows = bulk.add(table, stage, staged, reader)
