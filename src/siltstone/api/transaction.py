@@ -106,7 +106,14 @@ class Transaction(TableDefinitions[TransactionTable, None]):
 
     @abstractmethod
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
-        """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag."""
+        """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag.
+
+        No vacuum takes anything of it before the commit.
+
+        Raises:
+            RequestError: The name, the seq or the time is not allowed.
+            SnapshotExpiredError: The store does not keep the seq, or it is in the future.
+        """
 
     @abstractmethod
     def commit(self) -> Receipt:
