@@ -109,7 +109,7 @@ class _Opening:
                 replayer.apply(frame.first_seq, frame.payload)
             state = State(replayer.finish(), replayer.last_seq)
             self._storage.site.tables.names.unite_all()
-            # A repair may have gone back to a record before the format that frames of the log have.
+            # The record of the format that frames of the log need may be lost.
             store_format = StoreFormat(manifests, record, self._ownership.require_in_place)
             store_format.require(max(replayer.format, format_of_catalog(state.view.catalog)))
             parts = self._parts(recovery.wal, state, replayer, store_format)

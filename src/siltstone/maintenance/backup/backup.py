@@ -29,6 +29,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
 from siltstone.formats import group
 from siltstone.formats.backup import Backup, BackupFile
+from siltstone.formats.features import format_of_changes
 from siltstone.formats.frame import Frame
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record
@@ -146,6 +147,10 @@ class Backuper:
     def _source(self, held: ExitStack) -> _Source:
         record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
         held.enter_context(lease)
+        needed = format_of(record, frames)
+        if needed > record.format:  # an older siltstone would restore it, and fail in its log
+            path, wrong = self._manifests.path(record.number), lost_format(record, needed)
+            raise CorruptionError(path, None, f"{wrong}: newer ones are lost; repair the store")
         islands, lost = self._islands(record, _tags(record, frames), held)
         return _Source(record, frames, islands, lost)
 
@@ -361,6 +366,16 @@ def created_by(frames: Iterable[Frame]) -> Iterator[str]:
     for entry in _entries(frames):
         if isinstance(entry, group.Create) and not entry.schema.key:
             yield storage_folder(entry.name, entry.table)
+
+
+def format_of(record: Record, frames: Iterable[Frame]) -> int:
+    """Return the format that a store must have whose newest record and log these are."""
+    return max(record.format, format_of_changes(_entries(frames)))
+
+
+def lost_format(record: Record, needed: int) -> str:
+    """Return what is wrong with a record whose log needs a higher format."""
+    return f"its format is {record.format}, the log is of format {needed}"
 
 
 def _tags(record: Record, frames: Sequence[Frame]) -> dict[str, int]:

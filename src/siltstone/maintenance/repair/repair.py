@@ -12,7 +12,7 @@ The proofs:
     index          it changes no result: it is removed from base, and rebuilt
     history        base is the fold of a complete history: it starts again, empty, at seq 0
     FLOOR          all records from some number to the newest exist: FLOOR was not below it
-    epoch          it was published before the log had a segment of it
+    epoch, format  it was published before the log had a segment, or a frame, of it
 
 Repair deletes nothing. It never frees the number of a record: a copy of the record that serves
 instead replaces it, so a process that slept cannot publish under the number. Each step is visible

@@ -36,7 +36,14 @@ from siltstone.engine.read.reader import Readers
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.formats.schema import SEQ_COLUMN
-from siltstone.maintenance.backup.backup import Progress, created_by, named_by, newest_with_log
+from siltstone.maintenance.backup.backup import (
+    Progress,
+    created_by,
+    format_of,
+    lost_format,
+    named_by,
+    newest_with_log,
+)
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
 from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
@@ -283,10 +290,13 @@ class Verifier:
         Return the folders of those datasets, and of the plain tables that they create.
         """
         try:
-            _, lease, frames = newest_with_log(self._files, self._root, self._manifests)
+            record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
         except UNREADABLE:
             return set()  # `_log` has named it
         with lease:
+            needed, path = format_of(record, frames), self._manifests.path(record.number)
+            if needed > record.format:  # raised, durably, before the first frame that needs it
+                tally.error(path, f"{lost_format(record, needed)}: newer ones are lost")
             found = list(named_by(frames))
             self._pins(found, tally)
             return {*(pin.folder for pin in found), *created_by(frames)}
