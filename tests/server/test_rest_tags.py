@@ -164,9 +164,30 @@ def test_a_vacuum_before_the_commit_of_a_tag_takes_nothing_of_its_version(tmp_pa
         db.checkpoint()
         db.vacuum(dry_run=False, grace_s=0)
         assert tags_of(rest, "a") == {"then": number}
-        assert rest.post("/v1/table/a/count_rows", {"version": number}).json == 2
         with db.snapshot(seq=seq) as past:
             assert past["a"].count() == 2
+        rest.close()
+
+
+def test_a_tagged_version_is_read_by_its_number_after_a_vacuum(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "shop", retention="0s", background=False) as db:
+        rest = Rest(cast("RestServer", db.serve(port=0)))
+        db.create_table("a", ROWS.schema).append(ROWS)
+        number = newest(rest, "a")
+        db.tag("other")
+        for _ in range(3):
+            db["a"].overwrite(ROWS.slice(1))
+            if newest(rest, "a") == number + 1:
+                assert tag(rest, "create", "a", "then", number).status == 200
+            db.checkpoint()
+        db.vacuum(dry_run=False, grace_s=0)
+        assert tags_of(rest, "a") == {"then": number}
+        for _ in range(2):
+            assert rest.post("/v1/table/a/count_rows", {"version": number}).json == 2
+            assert rest.post("/v1/table/a/count_rows", {"version": number + 1}).code == (404, 11)
+            db["a"].overwrite(ROWS.slice(1))
+            db.checkpoint()
+            db.vacuum(dry_run=False, grace_s=0)
         rest.close()
 
 
