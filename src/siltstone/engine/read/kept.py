@@ -40,6 +40,14 @@ def readable(state: State, seq: object) -> int:
     return seq
 
 
+def newest_kept(state: State, first: int, last: int) -> int:
+    """Return the newest seq from `first` to `last` that is kept; `last`, if none is."""
+    if last >= state.view.record.oldest_seq:
+        return last
+    tags = (tag.seq for tag in state.view.catalog.tags)
+    return max((seq for seq in tags if first <= seq <= last), default=last)
+
+
 def keepers(state: State, seq: int, *, is_followed: bool) -> Iterator[Tag]:
     """Yield the tags that keep a seq; with `is_followed` those that keep all since."""
     for tag in state.view.catalog.tags:

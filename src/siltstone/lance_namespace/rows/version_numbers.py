@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
+from siltstone.engine.read.kept import newest_kept
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_namespace.errors import Code, Refused
@@ -46,10 +47,12 @@ def seq_of(core: Core, table: str, version: int) -> int:
         if version > state.visible or version < found.created:
             raise _unknown(table, version)
         return version
-    return _plain_seq(found, table, version, state.visible)
+    first, last = _span(found, table, version, state.visible)
+    return newest_kept(state, first, last)
 
 
-def _plain_seq(found: TableDefinition, table: str, version: int, visible: int) -> int:
+def _span(found: TableDefinition, table: str, version: int, visible: int) -> tuple[int, int]:
+    """Return the first and the last seq at which a plain table has a version."""
     versions = catalogs.incarnation_of(found).versions
     until = visible
     for known in reversed(versions):
@@ -57,10 +60,10 @@ def _plain_seq(found: TableDefinition, table: str, version: int, visible: int) -
             text = f"version {version} of {table!r} is a step within a commit: read the next one"
             raise Refused(Code.VERSION_NOT_FOUND, text)
         if known.pin.version == version:
-            return until
+            return known.seq, until
         until = known.seq - 1
     if version == 0 and until >= found.created:
-        return until
+        return found.created, until
     raise _unknown(table, version)
 
 
