@@ -29,7 +29,7 @@ from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.tokens import tokens_of
 from siltstone.server.rpc.calls import Turn
 from siltstone.server.rpc.wire import RpcWire
-from tests.server.doors import Told, Wire, door_of
+from tests.server.doors import Door, Told, Wire, door_of
 from tests.server.rest import rest_of
 from tests.server.stores import eventually
 
@@ -165,6 +165,57 @@ def test_the_rows_of_a_large_result_hold_a_turn_until_they_are_read(tmp_path: Pa
                 (4_950,)
             ]
             eventually(lambda: lane.running == 0)
+
+
+def joined_at(door: Door) -> JoinedStore:
+    if door.kind == "socket":
+        return JoinedStore(door.db.path, str(door.address))
+    return JoinedStore(None, server_at(f"http://127.0.0.1:{door.address}"))
+
+
+@pytest.mark.parametrize("kind", ["socket", "joined"])
+def test_rows_that_nobody_reads_end_when_another_statement_needs_the_turn(
+    tmp_path: Path, kind: str
+) -> None:
+    with door_of(kind, tmp_path / "shop") as door:
+        lane = door.pipeline.lane
+        assert lane is not None
+        lane.policy = replace(lane.policy, unread_s=0.05)
+        with joined_at(door) as joined:
+            statement = "SELECT range AS n FROM range(2_000_000)"
+            readers = [joined.sql_reader(statement) for _ in range(4)]
+            assert joined.sql("SELECT 1 AS n").fetchall() == [(1,)]
+            told: list[str] = []
+            for reader in readers:
+                try:
+                    assert sum(batch.num_rows for batch in reader) == 2_000_000
+                except BusyError as error:
+                    told.append(str(error))
+            (words,) = told
+            assert words == (
+                "nobody read these rows for 0.05 s while other statements waited for a turn; read"
+                " them as they come, or take them all at once"
+            )
+        eventually(lambda: (lane.running, lane.waiting) == (0, 0))
+
+
+@pytest.mark.parametrize("kind", ["socket", "joined"])
+def test_an_answer_that_gets_no_headers_leaves_its_turn_and_closes_its_rows(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> dict[str, str]:
+        raise OSError("no headers")
+
+    with door_of(kind, tmp_path / "shop") as door:
+        lane = door.pipeline.lane
+        assert lane is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(door.pipeline.wire, "headers", fails)
+            wire = door.wire()
+            send_sql(wire, f"{door.prefix}/sql", "SELECT range AS n FROM range(10_000_000)")
+            assert wire.told().status == 500
+        eventually(lambda: (lane.running, lane.waiting) == (0, 0))
+        assert door.asked().status == 200
 
 
 def test_what_reads_ahead_keeps_the_deadline_of_the_first_rows_until_the_last(
