@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.lance_namespace.rows.members import AnyMembers
 from siltstone.server.rest.server import RestServer
 from siltstone.server.rest.wire import VERSIONS
 from tests.server.rest import Rest, rest_of, stream_of
@@ -25,6 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         db.create_table("p", {"id": "int64", "v": "string"})
         db["p"].append(ROWS)
         db.create_table("vectors", {"id": "int64", "e": pa.list_(pa.float32(), 2)})
+        db.create_table("team.blue.t", {"id": "int64"})
         yield found
 
 
@@ -135,6 +137,20 @@ def test_a_body_that_is_null_is_refused_by_every_route_that_takes_json(served: S
             assert rest.post(path, body).code == (400, 13), path
 
 
+@pytest.mark.parametrize("body", [b'{"body": null}', b"[]", b"[{}]", b"7", b"0", b'""', b"true"])
+def test_every_route_that_takes_a_body_refuses_one_that_says_nothing_it_knows(
+    served: Served, body: bytes
+) -> None:
+    _, service, rest = served
+    for route in service.routes:
+        if route.takes == "nothing":
+            continue
+        path = route.path.replace("{id}", "t").replace("{name}", "i")
+        answer = rest.post(path, body)
+        is_refused_anyway = route.request is AnyMembers and body[:1] == b"{"
+        assert answer.code == ((406, 0) if is_refused_anyway else (400, 13)), path
+
+
 def _bodies() -> dict[str, bytes]:
     whole = stream_of(ROWS)
     lying = bytearray(whole)
@@ -183,6 +199,29 @@ def test_rows_that_do_not_fit_are_refused(served: Served) -> None:
     assert rest.post("/v1/table/x/create?primary_key=nothing", ROWS).code[0] == 400
     for name in ("..", ".hidden", "_x", "a%2Fb", "a b", "x" * 200, "%2e%2e%2fetc"):
         assert rest.post(f"/v1/table/{name.replace(' ', '%20')}/create", ROWS).status in {400, 404}
+
+
+MISTYPED: list[tuple[str, object, str]] = [
+    ("table/vectors/update", {"updates": [["e_", "1"]]}, "no column 'e_'; did you mean 'e'?"),
+    ("table/t/drop_columns", {"columns": ["ID"]}, "no column 'ID'; did you mean 'id'?"),
+    ("table/t/create_index", {"column": "ids", "index_type": "BTREE"}, "did you mean 'id'?"),
+    ("table/vectors/query", {"vector": [1.0, 2.0], "vector_column": "ee"}, "did you mean 'e'?"),
+    ("table/vector/describe", {}, "no table 'vector'; did you mean 'vectors'?"),
+    ("table/t/tags/version", {"tag": "none"}, "no tag 'none'; there are no tags"),
+    ("table/t/index/none/stats", {}, "no index 'none'; there are no indexes"),
+    ("namespace/team$blu/describe", {}, "no namespace 'team.blu'; did you mean 'team.blue'"),
+    ("namespace/team$bleu$x/create", {}, "no namespace 'team.bleu'; did you mean 'team.blue'"),
+    ("namespace/team$blues/drop", {}, "no namespace 'team.blues'; did you mean 'team.blue'"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "words"), MISTYPED)
+def test_a_mistyped_name_is_answered_with_the_one_that_is_like_it(
+    served: Served, path: str, body: object, words: str
+) -> None:
+    answer = served[2].post(f"/v1/{path}", body)
+    assert answer.code[0] == 404
+    assert words in answer.json["error"]
 
 
 def test_headers_that_are_wrong_are_refused(served: Served) -> None:
