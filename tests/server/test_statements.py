@@ -174,9 +174,7 @@ def joined_at(door: Door) -> JoinedStore:
 
 
 @pytest.mark.parametrize("kind", ["socket", "joined"])
-def test_rows_that_nobody_reads_end_when_another_statement_needs_the_turn(
-    tmp_path: Path, kind: str
-) -> None:
+def test_unread_rows_end_when_another_statement_needs_the_turn(tmp_path: Path, kind: str) -> None:
     with door_of(kind, tmp_path / "shop") as door:
         lane = door.pipeline.lane
         assert lane is not None
@@ -193,10 +191,22 @@ def test_rows_that_nobody_reads_end_when_another_statement_needs_the_turn(
                     told.append(str(error))
             (words,) = told
             assert words == (
-                "nobody read these rows for 0.05 s while other statements waited for a turn; read"
-                " them as they come, or take them all at once"
+                "these rows were left unread for 0.05 s while other statements waited for a turn;"
+                " read them as they come, or take them all at once"
             )
         eventually(lambda: (lane.running, lane.waiting) == (0, 0))
+
+
+def test_a_server_says_how_long_rows_may_stay_unread(tmp_path: Path) -> None:
+    limits = replace(Limits(), statements_max=1, token_statements_max=1, unread_rows_s=0.05)
+    with (
+        rest_of(tmp_path / "shop", limits=limits) as (_, service, _),
+        JoinedStore(None, server_at(service.url)) as joined,
+    ):
+        reader = joined.sql_reader("SELECT range AS n FROM range(2_000_000)")
+        assert joined.sql("SELECT 1 AS n").fetchall() == [(1,)]
+        with pytest.raises(BusyError, match="left unread"):
+            reader.read_all()
 
 
 @pytest.mark.parametrize("kind", ["socket", "joined"])
@@ -304,5 +314,28 @@ def test_what_waits_is_bounded_for_each_client_and_in_all() -> None:
             lane.ask(None)
         with pytest.raises(BusyError, match="64 statements wait"):
             lane.ask("e")
+
+    asyncio.run(work())
+
+
+def test_unread_turns_end_for_those_that_wait_and_can_use_them() -> None:
+    async def work() -> None:
+        lane = lane_of()
+        running = [lane.ask(client) for client in "aabb"]
+        for turn in running:
+            lane.note_unread(turn)
+        lane.note_read(running[0])
+        assert not any(turn.must_end.done() for turn in running)
+        mine = lane.ask("b")  # who has two: the turn of another client is of no use
+        assert [turn.must_end.done() for turn in running] == [False, False, True, False]
+        other = lane.ask("c")
+        assert [turn.must_end.done() for turn in running] == [False, True, True, False]
+        assert [mine.may_run.done(), other.may_run.done()] == [False, False]
+        lane.leave(running[2])
+        assert [mine.may_run.done(), other.may_run.done()] == [True, False]
+        lane.leave(running[1])
+        assert other.may_run.done()
+        assert (lane.running, lane.waiting) == (4, 0)
+        assert not running[3].must_end.done()
 
     asyncio.run(work())

@@ -3,7 +3,8 @@
     client, role ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
     ─▶ reply, in one piece or as it is read
 
-SQL statements wait for a turn (`lane`) and have threads of their own; one ends with its client.
+SQL statements wait for a turn (`lane`) and have threads of their own; one ends with its client, or
+if its client leaves its rows unread while others wait for a turn.
 Routes that say whether the server lives skip the middle: the event loop answers them.
 What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
 is closed: nothing that follows on it could be told from the rest. Counters are touched by the event
@@ -125,9 +126,7 @@ class Pipeline:
                 response = await self._inside(route, request, caller)
         except Exception as error:  # noqa: BLE001 - each error becomes the answer
             response = self.wire.refusal(error, request, route)
-        if not request.may_go_on:
-            response.headers["connection"] = "close"
-        response.headers.update(self.wire.headers(request, caller))
+        response = self._headed(response, route, request, caller)
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1
         took_s = self._clock_s() - begun
@@ -137,6 +136,20 @@ class Pipeline:
                 counters.reads.buckets[bisect_left(BOUNDS_S, took_s)] += 1
                 counters.reads.seconds += took_s
         await response(request.scope, request.receive, send)
+
+    def _headed(
+        self, response: Response, route: Route, request: HttpRequest, caller: Any
+    ) -> Response:
+        """Return a response with the headers of every answer, or one that says why it has none."""
+        try:
+            response.headers.update(self.wire.headers(request, caller))
+        except Exception as error:  # noqa: BLE001 - rows that nobody would send are given up
+            if isinstance(response, StreamedResponse):
+                response.give_up()
+            response = self.wire.refusal(error, request, route)
+        if not request.may_go_on:
+            response.headers["connection"] = "close"
+        return response
 
     async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
         policy, counters = self.policy, self.counters
@@ -226,7 +239,10 @@ class Pipeline:
 
 
 class StreamedResponse(Response):
-    """The response that sends `Pieces`. The first one is made already: its errors are answers."""
+    """The response that sends `Pieces`. The first one is made already: its errors are answers.
+
+    A thread closes what is left of them once all was read, or it was given up.
+    """
 
     def __init__(
         self, pipeline: Pipeline, pieces: Pieces, first: bytes, headers: dict[str, str]
@@ -236,41 +252,53 @@ class StreamedResponse(Response):
         self._pipeline, self._pieces, self._first = pipeline, pieces, first
         self._end = pipeline.end_in(pipeline.policy.answer_timeout_s)
         self._send_timeout_s = pipeline.policy.send_timeout_s
-        self._lock, self._has_failed = threading.Lock(), False
+        self._lock, self._has_failed, self._is_given_up = threading.Lock(), False, False
         self._executor = pipeline.executor
-        self._leave: Callable[[], None] | None = None
+        self._seat: tuple[Lane, Turn] | None = None
         self._gone: asyncio.Task[None] | None = None
 
     def go_on_in(self, lane: Lane, turn: Turn, gone: asyncio.Task[None]) -> None:
         """Read the rows in the lane; the turn ends with them. `gone` ends if the client goes."""
-        self._executor, self._leave = lane.executor, partial(lane.leave, turn)
-        self._gone = gone
+        self._executor, self._seat, self._gone = lane.executor, (lane, turn), gone
         self._send_timeout_s = lane.policy.send_timeout_s
         self._end = self._pipeline.end_in(lane.policy.answer_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the rows end, or nobody reads them any more."""
-        loop = asyncio.get_running_loop()
-        gone = self._gone or loop.create_task(_disconnected(receive))
+        """Send until the rows end, or the client does not read them any more."""
+        self._gone = self._gone or asyncio.get_running_loop().create_task(_disconnected(receive))
         try:
-            await self._send_all(send, gone)
+            await self._send_all(send, self._gone)
         except Exception as error:  # noqa: BLE001 - the answer has begun: it can only be cut off
             _log.warning("a stream of rows was cut off: %s: %s", type(error).__name__, error)
             scope["state"]["connection"].transport.abort()
         finally:
-            gone.cancel()
-            try:
-                self._executor.submit(self._close_in, loop)
-            except RuntimeError:  # the server is closed
-                self.close()
+            self.give_up()
 
-    def _close_in(self, loop: asyncio.AbstractEventLoop) -> None:
+    def give_up(self) -> None:
+        """End with what was sent, which may be nothing. The event loop's thread."""
+        if self._gone is not None:
+            self._gone.cancel()
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        """Close the rows, in a thread, and leave the turn then; a second time does nothing."""
+        if self._is_given_up:
+            return
+        self._is_given_up = True
+        seat, self._seat = self._seat, None
+        try:
+            self._executor.submit(self._close_in, asyncio.get_running_loop(), seat)
+        except RuntimeError:  # the server is closed
+            self.close()
+
+    def _close_in(self, loop: asyncio.AbstractEventLoop, seat: tuple[Lane, Turn] | None) -> None:
         try:
             self.close()
         finally:
-            if self._leave is not None:
+            if seat is not None:
+                lane, turn = seat
                 with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
-                    loop.call_soon_threadsafe(self._leave)
+                    loop.call_soon_threadsafe(lane.leave, turn)
 
     async def _send_all(self, send: Send, gone: asyncio.Task[None]) -> None:
         loop, policy = asyncio.get_running_loop(), self._pipeline.policy
@@ -283,13 +311,45 @@ class StreamedResponse(Response):
             read = partial(loop.run_in_executor, self._executor, self.read_next)
             upcoming = read() if policy.reads_ahead else None
             try:
-                async with asyncio.timeout(self._send_timeout_s):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await self._send(send, piece)
+            except BusyError as error:
+                last = self._failed(error)  # in the place of the piece that nobody took
+                self._end_reading()
+                await self._send(send, last)
+                break
             finally:
                 if upcoming is not None:  # also where sending failed: `close` would wait for it
                     await asyncio.wait([upcoming])
             piece = await (upcoming or read())
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        self._end_reading()  # the client may take its time for the last of it
+        await self._send(send, b"", more_body=False)
+
+    async def _send(self, send: Send, piece: bytes, *, more_body: bool = True) -> None:
+        """Send a piece, once the client took enough of those before.
+
+        Raises:
+            TimeoutError: It took nothing for too long.
+            BusyError: It took nothing for a while, and another statement needs the turn.
+        """
+        message = {"type": "http.response.body", "body": piece, "more_body": more_body}
+        async with asyncio.timeout(self._send_timeout_s):
+            if self._seat is None:
+                await send(message)
+                return
+            lane, turn = self._seat
+            loop, unread_s = asyncio.get_running_loop(), lane.policy.unread_s
+            sending = loop.create_task(send(message))
+            timer = loop.call_later(unread_s, lane.note_unread, turn)
+            try:
+                first = asyncio.FIRST_COMPLETED
+                await asyncio.wait((sending, turn.must_end), return_when=first)
+                if turn.must_end.done():
+                    raise _unread(unread_s)
+                await sending
+            finally:
+                timer.cancel()
+                lane.note_read(turn)
+                sending.cancel()
 
     def read_next(self) -> bytes | None:
         """Return the next piece, None at the end."""
@@ -303,11 +363,15 @@ class StreamedResponse(Response):
                     if pipeline.is_closing:
                         raise UnavailableError("the server closes")
                     return next(pieces.chunks, None)
-            except Exception as error:
-                if pieces.told is None:
-                    raise
-                self._has_failed = True
-                return pieces.told(error)
+            except Exception as error:  # noqa: BLE001 - told in the format's own words, or raised
+                return self._failed(error)
+
+    def _failed(self, error: Exception) -> bytes:
+        """Return the last piece of rows that ended with an error, if their format has one."""
+        if self._pieces.told is None:
+            raise error
+        self._has_failed = True
+        return self._pieces.told(error)
 
     def _until(self) -> Deadline | None:
         """Return the deadline of the next piece."""
@@ -321,6 +385,13 @@ class StreamedResponse(Response):
         """Give up what is left. It waits for a piece that is just read."""
         with self._lock:
             self._pieces.close()
+
+
+def _unread(seconds: float) -> BusyError:
+    return BusyError(
+        f"these rows were left unread for {seconds:g} s while other statements waited for a turn;"
+        " read them as they come, or take them all at once"
+    )
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -48,6 +48,9 @@ class LanePolicy:
     waiting_per_client_max: int = 16
     send_timeout_s: float = 300.0
     """How long a client may read nothing of a result."""
+    unread_s: float = 30.0
+    """How long it may do so while other statements wait for its turn. PostgreSQL gives a query that
+    holds others up on a standby as long (`max_standby_streaming_delay`)."""
     answer_timeout_s: float = 3_600.0
     """How long the rows of a result may take in all."""
 

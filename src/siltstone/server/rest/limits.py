@@ -35,6 +35,8 @@ class Limits(RowLimits):
     """SQL statements that run at once."""
     token_statements_max: int = 2
     """Those of one access token."""
+    unread_rows_s: float = 30.0
+    """How long the rows of a statement may be left unread while others wait."""
     waiting_statements_max: int = 64
     token_waiting_statements_max: int = 16
     transactions_max: int = 256

@@ -153,6 +153,7 @@ def _joined(
         running_per_client_max=limits.token_statements_max,
         waiting_max=limits.waiting_statements_max,
         waiting_per_client_max=limits.token_waiting_statements_max,
+        unread_s=limits.unread_rows_s,
         answer_timeout_s=limits.answer_timeout_s,
     )
     policy = rpc_policy(
