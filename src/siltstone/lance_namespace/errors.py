@@ -48,9 +48,11 @@ def unsupported(what: str) -> Refused:
     return Refused(Code.UNSUPPORTED, what)
 
 
-def no_column(table: str, column: str) -> Refused:
+def no_column(table: str, column: str, known: Iterable[str]) -> Refused:
     """Return the refusal of a request that names a column which the table has not."""
-    return Refused(Code.COLUMN_NOT_FOUND, f"table {table!r} has no column {column[:128]!r}")
+    return Refused(
+        Code.COLUMN_NOT_FOUND, f"table {table!r} has {errors.no_such('column', column, known)}"
+    )
 
 
 def invalid(why: str) -> Refused:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from siltstone import deadline
+from siltstone.errors import no_such
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import Code, Refused, invalid, no_column, unsupported
 from siltstone.lance_namespace.rows import bodies
@@ -35,7 +36,7 @@ def create_table_index(scope: Scope, name: str, asked: bodies.CreateIndexRequest
     table = _keyed(scope, name)
     column = asked.column
     if column not in table.schema.names:
-        raise no_column(name, column)
+        raise no_column(name, column, table.schema.names)
     kind, options = _kind_of(asked)
     wanted = asked.name or column
     if any(index.name == wanted for index in table.indexes()):
@@ -81,10 +82,11 @@ def drop_table_index(scope: Scope, name: str, asked: bodies.IndexRequest) -> Don
 def _named(table: IndexedTable, asked: bodies.IndexRequest) -> IndexStatus:
     if not asked.index_name:
         raise invalid("index_name is the name of an index")
-    for index in table.indexes():
-        if index.name == asked.index_name:
-            return index
-    raise Refused(Code.INDEX_NOT_FOUND, asked.index_name[:200])
+    known = {index.name: index for index in table.indexes()}
+    if asked.index_name not in known:
+        text = f"table {table.name!r} has {no_such('index', asked.index_name, known)}"
+        raise Refused(Code.INDEX_NOT_FOUND, text)
+    return known[asked.index_name]
 
 
 def _keyed(scope: Scope, name: str) -> IndexedTable:

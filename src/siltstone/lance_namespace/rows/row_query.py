@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.read.readable import Readable
+from siltstone.errors import no_such
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.rows import bodies
@@ -198,7 +199,7 @@ def _vectors(schema: pa.Schema, name: str | None, length: int) -> list[str]:
     known = {".".join(path): (path, kind) for path, kind in _columns_of(schema, [])}
     vectors = [name for name, (_, kind) in known.items() if pa.types.is_fixed_size_list(kind)]
     if name is not None and name not in known:
-        raise Refused(Code.COLUMN_NOT_FOUND, f"no column {name[:128]!r}")
+        raise Refused(Code.COLUMN_NOT_FOUND, no_such("column", name, known))
     default = [name for name in vectors if len(known[name][0]) == 1] or vectors
     if name is None and len(default) != 1:
         raise invalid(f"vector_column is one of {vectors}: name it")

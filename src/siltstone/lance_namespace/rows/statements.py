@@ -30,8 +30,9 @@ def table_in(tx: DefiningTransaction, name: str) -> EngineTransactionTable:
 
 def require_column(tx: DefiningTransaction, table: str, column: str) -> None:
     """Raise Refused unless a table has a column of that name."""
-    if column not in table_in(tx, table).schema.names:
-        raise no_column(table, column)
+    known = table_in(tx, table).schema.names
+    if column not in known:
+        raise no_column(table, column, known)
 
 
 def insert(tx: DefiningTransaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
@@ -60,7 +61,7 @@ def assign(
     schema, key = table.schema, table.primary_key
     for column, _ in updates:
         if column not in schema.names:
-            raise no_column(name, column)
+            raise no_column(name, column, schema.names)
         if column in key:
             raise invalid(f"{column!r} is of the primary key; delete the row and insert another")
     made = {column: compile_value(text, schema) for column, text in updates}

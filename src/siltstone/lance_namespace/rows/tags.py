@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.errors import no_such
 from siltstone.formats.manifest import Catalog
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import Code, Refused, invalid
@@ -100,7 +101,7 @@ def _shown(scope: Scope, name: str, seq: int) -> bodies.TaggedVersion:
 
 def _seq_at(tags: dict[str, int], tag: str) -> int:
     if tag not in tags:
-        raise Refused(Code.TAG_NOT_FOUND, f"this table has no tag {tag[:_NAME_MAX]!r}")
+        raise Refused(Code.TAG_NOT_FOUND, f"this table has {no_such('tag', tag, tags)}")
     return tags[tag]
 
 
