@@ -102,8 +102,8 @@ class Spaces:
             return False
         return True
 
-    def declare(self, path: Path) -> None:
-        self._asked("declare_table", m.DeclareTableRequest(id=path))
+    def declare(self, path: Path) -> str:
+        return self._asked("declare_table", m.DeclareTableRequest(id=path)).location
 
     def register(self, path: Path, location: str) -> None:
         self._asked("register_table", m.RegisterTableRequest(id=path, location=location))
@@ -111,8 +111,8 @@ class Spaces:
     def deregister(self, path: Path) -> None:
         self._asked("deregister_table", m.DeregisterTableRequest(id=path))
 
-    def drop(self, path: Path) -> None:
-        self._asked("drop_table", m.DropTableRequest(id=path))
+    def drop(self, path: Path) -> str:
+        return self._asked("drop_table", m.DropTableRequest(id=path)).location
 
     def rename(self, path: Path, name: str, space: Path | None = None) -> None:
         request = m.RenameTableRequest(id=path, new_table_name=name, new_namespace_id=space)

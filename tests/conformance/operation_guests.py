@@ -32,8 +32,9 @@ WITHOUT_LIMIT = (1 << 63) - 1
 class Operations(Spaces, Guest):
     """Rows by `query_table`, `insert_into_table` and the like."""
 
-    def create(self, path: Path, rows: pa.Table, mode: str = "create") -> None:
-        self._asked("create_table", m.CreateTableRequest(id=path, mode=mode), stream_of(rows))
+    def create(self, path: Path, rows: pa.Table, mode: str = "create") -> str:
+        request = m.CreateTableRequest(id=path, mode=mode)
+        return self._asked("create_table", request, stream_of(rows)).location
 
     def create_keyed(self, path: Path, rows: pa.Table, key: str) -> None:
         request = m.CreateTableRequest(id=path, properties={"primary_key": key})

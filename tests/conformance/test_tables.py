@@ -105,6 +105,23 @@ def test_a_remote_table_is_opened_as_a_dataset(guest: Guest, table: Path) -> Non
     assert lance.dataset(guest.open(table).uri).count_rows() == 3
 
 
+@case(KIND, *MODELS, causes=(6,))
+def test_a_declared_table_lies_where_every_answer_says(guest: Guest, table: Path) -> None:
+    told = guest.declare(table)
+    assert guest.location(table) == told
+    assert guest.drop(table) == told
+
+
+@case(KIND, *MODELS, causes=(6,))
+def test_a_table_with_rows_lies_where_every_answer_says(guest: Guest, table: Path) -> None:
+    told = guest.create(table, ROWS) or guest.location(table)
+    guest.db.checkpoint()
+    guest.db.merge()  # which gives the versions their names for readers of the path
+    assert lance.dataset(told).count_rows() == 3
+    assert guest.location(table) == told
+    assert guest.drop(table) == told
+
+
 @case(KIND, *CLIENTS)
 def test_rows_are_appended_and_replaced(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)

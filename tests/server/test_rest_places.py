@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlparse
 
 import lance
 import pyarrow as pa
 import pytest
+from lance.namespace import RestNamespace
+from lance_namespace import DescribeTableRequest
 
 import siltstone as st
+from siltstone.joined.store import JoinedStore
+from siltstone.namespace import SiltstoneNamespace
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of
 
@@ -43,18 +46,45 @@ def test_a_rename_stays_in_its_namespace_unless_another_is_named(served: Served)
 
 
 @pytest.mark.parametrize("key", ["", "id"])
-def test_create_describe_and_drop_name_the_folder_that_lance_opens(
+def test_every_operation_of_every_door_tells_the_folder_that_lance_opens(
     served: Served, key: str
 ) -> None:
-    db, _, rest = served
-    made = rest.post(f"/v1/table/n$t/create?primary_key={key}", ROWS).json["location"]
+    db, service, rest = served
+    at = "/v1/table/n$t"
+    made = rest.post(f"{at}/create?primary_key={key}", ROWS).json["location"]
     db.checkpoint()
     db.merge()
-    described = rest.post("/v1/table/n$t/describe", {}, **REMOTE).json["location"]
-    found = rest.post("/v1/table/n$t/drop", {}).json
+    asked = {"id": ["n", "t"]}
+    wanted = DescribeTableRequest(id=["n", "t"])
+    with JoinedStore(db.path, str(db.serve_local())) as joined:
+        told = {
+            "create again": rest.post(f"{at}/create?mode=exist_ok", ROWS).json["location"],
+            "describe": rest.post(f"{at}/describe", {}).json["location"],
+            "describe for LanceDB": rest.post(f"{at}/describe", {}, **REMOTE).json["location"],
+            "pylance": RestNamespace(uri=service.url).describe_table(wanted).location,
+            "in process": SiltstoneNamespace(db).describe_table(asked).location,
+            "joined": SiltstoneNamespace(joined).describe_table(asked).location,
+        }
+    uri = rest.post(f"{at}/describe", {"with_table_uri": True}).json["table_uri"]
+    assert lance.dataset(made).count_rows() == lance.dataset(uri).count_rows() == 2
+    found = rest.post(f"{at}/drop", {}).json
+    told["drop"] = found["location"]
+    assert told == dict.fromkeys(told, made)
+    assert uri == Path(made).as_uri()
     assert found["id"] == ["n", "t"]
-    assert made == described == found["location"]
-    assert lance.dataset(urlparse(made).path).count_rows() == 2
+
+
+def test_a_declared_table_lies_where_all_operations_say(served: Served) -> None:
+    db, _, rest = served
+    declared = rest.post("/v1/table/a/declare", {}).json["location"]
+    assert rest.post("/v1/table/a/describe", {}).json["location"] == declared
+    assert rest.post("/v1/table/a/describe", {}, **REMOTE).json["location"] == declared
+    operations = {"operations": [{"deregister_table": {"id": ["a"]}}]}
+    (result,) = rest.post("/v1/table/batch-commit", operations).json["results"]
+    assert result["deregister_table"]["location"] == declared
+    ns = SiltstoneNamespace(db)
+    again = ns.declare_table({"id": ["a"]}).location
+    assert again == rest.post("/v1/table/a/deregister", {}).json["location"] != declared
 
 
 @pytest.mark.filterwarnings("ignore")
