@@ -168,6 +168,11 @@ class Scope(Protocol):
         ...
 
 
+def location_of(scope: Scope, folder: str) -> str:
+    """Return where a table lies, as every operation says it: an absolute path."""
+    return str(scope.root / folder)
+
+
 def known(scope: Scope, name: str) -> TableVersions:
     """Return a table as the scope shows it.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from siltstone.errors import RequestError
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.namespaces import require_namespace
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.scope import Scope, committed_by, known
+from siltstone.lance_namespace.scope import Scope, committed_by, known, location_of
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import listed
@@ -46,7 +48,7 @@ def describe_table(scope: Scope, request: Request) -> Answer:
     """Return where a table lies; with `load_detailed_metadata` also its version and schema."""
     name = requests.table_of(request)
     seen = _begun(scope, name)
-    location = str(scope.root / seen.folder)
+    location = location_of(scope, seen.folder)
     ids = requests.ids_of(name)
     answer: Answer = {
         "table": ids[-1],
@@ -60,7 +62,7 @@ def describe_table(scope: Scope, request: Request) -> Answer:
     if refusal is not None:
         answer["properties"]["siltstone.refused"] = refusal
     if request.get("with_table_uri"):
-        answer["table_uri"] = location
+        answer["table_uri"] = Path(location).as_uri()
     wanted = request.get("version")
     if wanted is not None:
         answer["version"] = listed(seen, wanted).pin.version
@@ -117,12 +119,12 @@ def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     name = requests.table_of(request)
     tx.definitions.declare_table(name)
     folder = tx.versions(name).folder
-    return {"location": str(scope.root / folder), "managed_versioning": True}
+    return {"location": location_of(scope, folder), "managed_versioning": True}
 
 
 def drop(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Drop a table as a statement of a transaction."""
     name = requests.table_of(request)
-    location = str(scope.root / tx.versions(name).folder)
+    location = location_of(scope, tx.versions(name).folder)
     tx.definitions.drop_table(name)
     return {"id": requests.ids_of(name), "location": location}

@@ -14,7 +14,7 @@ from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
 from siltstone.lance_namespace.rows.statements import table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
-from siltstone.lance_namespace.scope import Scope, seq_shown, shown
+from siltstone.lance_namespace.scope import Scope, location_of, seq_shown, shown
 from siltstone.lance_namespace.version_statements import VersionStatements
 
 PRIMARY_KEY = "primary_key"
@@ -36,7 +36,7 @@ def create_table(
     def work(tx: DefiningTransaction) -> str:
         if name in tx.tables():
             if mode == "existok":
-                return location_of(scope, tx, name)
+                return place_of(scope, tx, name)
             if mode == "overwrite":
                 tx.drop_table(name)
         tx.define_table(name, _plain(rows.schema), key)
@@ -51,22 +51,22 @@ def create_table(
     return bodies.CreateTableAnswer(version_now(scope.db.core, name, seq), location), seq
 
 
-def location_of(scope: Scope, tx: DefiningTransaction, name: str) -> str:
-    """Return the URL of the folder that a Lance client opens."""
-    return (scope.root / VersionStatements(tx).folder(name)).as_uri()
+def place_of(scope: Scope, tx: DefiningTransaction, name: str) -> str:
+    """Return the folder that a Lance client opens."""
+    return location_of(scope, VersionStatements(tx).folder(name))
 
 
 def root_of(scope: Scope) -> str:
-    """Return the URL of the store: what an applied token did before, it does not say."""
-    return scope.root.as_uri()
+    """Return the folder of the store: what an applied token did before, it does not say."""
+    return str(scope.root)
 
 
 def _created(scope: Scope, tx: DefiningTransaction, name: str) -> str:
     """Return where a created table lies; if the token was applied before, where it is now."""
     if not tx.is_applied:
-        return location_of(scope, tx, name)
+        return place_of(scope, tx, name)
     with scope.db.transaction() as now:
-        return location_of(scope, now, name) if name in now.tables() else root_of(scope)
+        return place_of(scope, now, name) if name in now.tables() else root_of(scope)
     raise AssertionError
 
 

@@ -9,9 +9,9 @@ from operator import methodcaller
 from siltstone.errors import UnavailableError
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.rows.bodies import NoMembers, TableRequest
-from siltstone.lance_namespace.rows.creation import PRIMARY_KEY, location_of, root_of
+from siltstone.lance_namespace.rows.creation import PRIMARY_KEY, place_of, root_of
 from siltstone.lance_namespace.rows.version_numbers import seq_of, version_now
-from siltstone.lance_namespace.scope import seq_shown
+from siltstone.lance_namespace.scope import location_of, seq_shown
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import schemas as bodies
@@ -56,7 +56,7 @@ class TableRoutes:
             found = bodies.TableAnswer(
                 table=requests.ids_of(name)[-1],
                 namespace=requests.ids_of(name)[:-1],
-                location=self._shown(face, name),
+                location=location_of(LanceScope(self._scope, call), self._shown(face, name)),
                 properties={PRIMARY_KEY: ",".join(table.primary_key)},
                 is_only_declared=False,
                 version=version_now(self._served.parts.core, name, seq),
@@ -65,7 +65,7 @@ class TableRoutes:
             return Reply(found, seq)
 
     def _shown(self, face: Face, name: str) -> str:
-        """Return the same, for a client that opens the folder by its path.
+        """Return the folder of a table, for a client that opens it by its path.
 
         There a version of a plain table has a name from the next checkpoint on, or from now.
         """
@@ -74,7 +74,7 @@ class TableRoutes:
             with suppress(UnavailableError):  # it opens an older one, as every reader of a path
                 newest = seen.committed[-1].pin
                 self._served.parts.core.tables.names.show(seen.folder, [newest])
-        return (self._served.db.path / seen.folder).as_uri()
+        return seen.folder
 
     def exists(self, call: RestCall[bodies.TableExistsRequest]) -> Reply[bytes]:
         """Answer nothing, or that there is no such table, or not in that version."""
@@ -93,7 +93,7 @@ class TableRoutes:
         scope = LanceScope(self._scope, call)
 
         def work(tx: LocalTransaction) -> str:
-            location = location_of(scope, tx, name)
+            location = place_of(scope, tx, name)
             tx.drop_table(name)
             return location
 
