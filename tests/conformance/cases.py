@@ -22,14 +22,14 @@ from lancedb.remote.errors import HttpError
 
 from tests.conformance.guests import Guest, NoWordsError, Pylance, PylanceInProcess
 from tests.conformance.lancedb_guests import LanceDBNamespace, LanceDBRemote
-from tests.conformance.operation_guests import Generated
+from tests.conformance.operation_guests import Generated, OperationsInProcess
 
 FILES = (Pylance, LanceDBNamespace, PylanceInProcess)
 """The clients that open the files of a table, and commit versions."""
-STATEMENTS = (LanceDBRemote, Generated)
+STATEMENTS = (LanceDBRemote, Generated, OperationsInProcess)
 """The clients that ask the store to read and write rows."""
 CLIENTS: tuple[type[Guest], ...] = (
-    *(Pylance, LanceDBNamespace, LanceDBRemote, Generated, PylanceInProcess),
+    *(Pylance, LanceDBNamespace, LanceDBRemote, Generated, PylanceInProcess, OperationsInProcess),
 )
 
 
@@ -56,6 +56,7 @@ def not_offered(words: str, why: str) -> dict[type[Guest], Refusal]:
     return {
         LanceDBRemote: Refusal(HttpError, words, why),
         Generated: coded,
+        OperationsInProcess: coded,
     }
 
 

@@ -1,6 +1,7 @@
-"""Operation guests: clients that ask the server for rows, by the operations of the specification.
+"""Operation guests: clients that ask the store for rows, by the operations of the specification.
 
 Generated            the client that is generated from the specification's document
+OperationsInProcess  the operations of `siltstone.namespace`, no server between
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from lance_namespace.errors import LanceNamespaceError, from_error_code
@@ -19,6 +20,7 @@ from lance_namespace_urllib3_client.configuration import Configuration
 from lance_namespace_urllib3_client.exceptions import ApiException
 from lance_namespace_urllib3_client.models.error_response import ErrorResponse
 
+from siltstone.namespace import SiltstoneNamespace
 from tests.conformance.guests import Guest, Path, Spaces
 from tests.server.rest import stream_of
 
@@ -221,6 +223,14 @@ class Generated(Operations):
                 return method(**arguments)
             except ApiException as error:
                 raise refusal_of(error) from error
+
+
+class OperationsInProcess(Operations):
+    name = "operations, in process"
+
+    def _asked(self, operation: str, request: Any, rows: bytes | None = None) -> Any:
+        method = getattr(SiltstoneNamespace(cast("Any", self.db)), operation)
+        return method(request) if rows is None else method(request, rows)
 
 
 def _json(value: object) -> str:

@@ -9,11 +9,11 @@ from lance_namespace import errors
 from tests.clients.operations import NEW, ROWS
 from tests.conformance.cases import CLIENTS, FILES, STATEMENTS, case, refused_with
 from tests.conformance.guests import Guest, Path, Pylance, PylanceInProcess
-from tests.conformance.operation_guests import Generated
+from tests.conformance.operation_guests import Generated, OperationsInProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 KIND = "errors"
-MODELS = (Pylance, Generated, PylanceInProcess)
+MODELS = (Pylance, Generated, PylanceInProcess, OperationsInProcess)
 
 
 @case(KIND, *CLIENTS)
@@ -85,7 +85,7 @@ def test_a_table_elsewhere_is_not_registered(guest: Guest, table: Path) -> None:
     assert not guest.has_table(table)
 
 
-@case(KIND, Generated)
+@case(KIND, Generated, OperationsInProcess)
 def test_metadata_of_a_schema_is_refused(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     with refused_with("(?i)metadata|supported", errors.UnsupportedOperationError):

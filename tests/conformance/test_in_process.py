@@ -13,7 +13,7 @@ from tests.clients.operations import NEW, ROWS
 from tests.conformance.cases import FILES, Refusal, case
 from tests.conformance.guests import Guest, Path, Pylance, PylanceInProcess
 from tests.conformance.lancedb_guests import LanceDBRemote
-from tests.conformance.operation_guests import Generated
+from tests.conformance.operation_guests import Generated, OperationsInProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 KIND = "pickles and results"
@@ -93,7 +93,7 @@ def test_results_of_sql_are_frames(guest: Guest, table: Path) -> None:
     assert frame.height == 3
 
 
-@case(KIND, Generated, causes=(13,))
+@case(KIND, Generated, OperationsInProcess, causes=(13,))
 def test_the_rows_of_a_table_are_counted_in_its_statistics(guest: Guest, table: Path) -> None:
     guest.db.create_table(table[0], ROWS.schema).append(ROWS)
     assert guest.stats(table) == 3

@@ -7,7 +7,7 @@ import pytest
 from tests.clients.operations import CHANGED, NEW, ROWS
 from tests.conformance.cases import CLIENTS, STATEMENTS, case
 from tests.conformance.guests import Guest, Path
-from tests.conformance.operation_guests import Generated
+from tests.conformance.operation_guests import Generated, OperationsInProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 KIND = "keyed tables"
@@ -73,7 +73,7 @@ def test_a_key_is_indexed(guest: Guest, table: Path) -> None:
     assert len(guest.indexes(table)) == 1
 
 
-@case(KIND, Generated)
+@case(KIND, Generated, OperationsInProcess)
 def test_a_table_with_a_key_is_made(guest: Guest, table: Path) -> None:
     guest.create_keyed(table, ROWS, "id")
     assert guest.db[table[0]].primary_key == ("id",)

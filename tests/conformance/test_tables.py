@@ -11,11 +11,11 @@ from tests.clients.operations import NEW, ROWS
 from tests.conformance.cases import CLIENTS, FILES, case, refused_with
 from tests.conformance.guests import Guest, Path, Pylance, PylanceInProcess
 from tests.conformance.lancedb_guests import LanceDBNamespace, LanceDBRemote
-from tests.conformance.operation_guests import Generated
+from tests.conformance.operation_guests import Generated, OperationsInProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 KIND = "tables"
-MODELS = (Pylance, Generated, PylanceInProcess)
+MODELS = (Pylance, Generated, PylanceInProcess, OperationsInProcess)
 """The clients that have the models of the specification."""
 
 

@@ -6,21 +6,13 @@ import pytest
 from lance_namespace import errors
 
 from tests.clients.operations import NEW, ROWS
-from tests.conformance.cases import CLIENTS, Refusal, case, refused_with
-from tests.conformance.guests import Guest, Path, PylanceInProcess
+from tests.conformance.cases import CLIENTS, case, refused_with
+from tests.conformance.guests import Guest, Path
 from tests.conformance.lancedb_guests import LanceDBNamespace, LanceDBRemote
-from tests.conformance.operation_guests import Generated
+from tests.conformance.operation_guests import Generated, OperationsInProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 KIND = "tags"
-SERVED = tuple(client for client in CLIENTS if client is not PylanceInProcess)
-IN_PROCESS: dict[type[Guest], Refusal] = {
-    PylanceInProcess: Refusal(
-        errors.UnsupportedOperationError,
-        "Not supported: (create|list|get|update|delete)_table_tag",
-        "in process the tags of a store are those of `db.tag`; tags of a table are set over REST",
-    )
-}
 
 
 def two_tables(guest: Guest, table: Path) -> tuple[Path, Path]:
@@ -30,7 +22,7 @@ def two_tables(guest: Guest, table: Path) -> tuple[Path, Path]:
     return table, other
 
 
-@case(KIND, *CLIENTS, refused=IN_PROCESS, causes=(5,))
+@case(KIND, *CLIENTS, causes=(5,))
 def test_a_tag_is_set_and_listed(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.append(table, NEW)
@@ -39,21 +31,21 @@ def test_a_tag_is_set_and_listed(guest: Guest, table: Path) -> None:
     assert guest.tags(table) == {"old": 1, "new": 2}
 
 
-@case(KIND, *CLIENTS, refused=IN_PROCESS, causes=(4, 5))
+@case(KIND, *CLIENTS, causes=(4, 5))
 def test_the_first_version_is_tagged(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.tag(table, "first", 1)
     assert guest.tagged(table, "first") == 1
 
 
-@case(KIND, *CLIENTS, refused=IN_PROCESS, causes=(3,))
+@case(KIND, *CLIENTS, causes=(3,))
 def test_tags_are_of_one_table(guest: Guest, table: Path) -> None:
     one, other = two_tables(guest, table)
     guest.tag(one, "kept", guest.version(one))
     assert guest.tags(other) == {}
 
 
-@case(KIND, *CLIENTS, refused=IN_PROCESS, causes=(3,))
+@case(KIND, *CLIENTS, causes=(3,))
 def test_two_tables_have_a_tag_of_one_name(guest: Guest, table: Path) -> None:
     one, other = two_tables(guest, table)
     guest.append(other, NEW)
@@ -62,7 +54,7 @@ def test_two_tables_have_a_tag_of_one_name(guest: Guest, table: Path) -> None:
     assert (guest.tagged(one, "kept"), guest.tagged(other, "kept")) == (1, 2)
 
 
-@case(KIND, *CLIENTS, refused=IN_PROCESS, causes=(3,))
+@case(KIND, *CLIENTS, causes=(3,))
 def test_a_deleted_tag_leaves_the_other_tables_tag(guest: Guest, table: Path) -> None:
     one, other = two_tables(guest, table)
     guest.tag(one, "kept", 1)
@@ -72,7 +64,7 @@ def test_a_deleted_tag_leaves_the_other_tables_tag(guest: Guest, table: Path) ->
     assert guest.tags(other) == {}
 
 
-@case(KIND, *CLIENTS, refused=IN_PROCESS)
+@case(KIND, *CLIENTS)
 def test_a_tag_is_moved_to_another_version(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.append(table, NEW)
@@ -81,7 +73,7 @@ def test_a_tag_is_moved_to_another_version(guest: Guest, table: Path) -> None:
     assert guest.tagged(table, "current") == 2
 
 
-@case(KIND, *CLIENTS, refused=IN_PROCESS)
+@case(KIND, *CLIENTS)
 def test_a_tag_is_set_once(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.tag(table, "kept", 1)
@@ -89,7 +81,7 @@ def test_a_tag_is_set_once(guest: Guest, table: Path) -> None:
         guest.tag(table, "kept", 1)
 
 
-@case(KIND, *SERVED, causes=(4,))
+@case(KIND, *CLIENTS, causes=(4,))
 def test_a_version_that_is_not_there_is_not_tagged(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     with refused_with("(?i)version|was not found", errors.TableVersionNotFoundError):
@@ -97,7 +89,7 @@ def test_a_version_that_is_not_there_is_not_tagged(guest: Guest, table: Path) ->
     assert guest.tags(table) == {}
 
 
-@case(KIND, *SERVED)
+@case(KIND, *CLIENTS)
 def test_a_tag_that_is_not_there_is_refused(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     with refused_with("(?i)tag|was not found", errors.TableTagNotFoundError):
@@ -114,7 +106,7 @@ def test_a_table_is_read_at_a_tag(guest: Guest, table: Path) -> None:
     assert handle.count_rows() == 3
 
 
-@case(KIND, Generated)
+@case(KIND, Generated, OperationsInProcess)
 def test_a_table_is_restored_to_a_tag(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)
     guest.tag(table, "old", guest.version(table))
