@@ -1,0 +1,425 @@
+"""Operations on rows work in process as over REST: on own, joined and read-only stores."""
+
+# pyright: reportArgumentType=false
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from lance_namespace import errors
+
+import siltstone as st
+from siltstone.api.store import Store
+from siltstone.lance_namespace.catalog import LanceCatalog
+from siltstone.lance_namespace.limits import RowLimits
+from siltstone.lance_namespace.rows.operations import OFFERED
+from siltstone.lance_namespace.store_scopes import LiveScope
+from siltstone.lance_namespace.turns import Turns
+from siltstone.namespace import SiltstoneNamespace
+from tests.namespace.clients import ids, opened, rows
+from tests.server.rest import stream_of
+from tests.server.stores import joined_to
+
+# The module says of none of its classes that others may import it.
+m: Any = import_module("lance_namespace_urllib3_client.models")
+KEYED, PLAIN = {"id": ["k"]}, {"id": ["p"]}
+
+
+@pytest.fixture(params=["own", "joined"])
+def ns(db: Store, request: pytest.FixtureRequest) -> Iterator[SiltstoneNamespace]:
+    with ExitStack() as held:
+        store = db if request.param == "own" else held.enter_context(joined_to(db))
+        yield SiltstoneNamespace(store)
+
+
+def create(ns: Any, request: dict[str, Any], table: pa.Table, **members: Any) -> Any:
+    return ns.create_table({**request, **members}, stream_of(table))
+
+
+@pytest.fixture
+def tables(ns: SiltstoneNamespace) -> SiltstoneNamespace:
+    """Two tables with three rows each: one with a key, one plain."""
+    create(ns, KEYED, rows(0, 3), properties={"primary_key": "id"})
+    create(ns, PLAIN, rows(0, 3))
+    return ns
+
+
+def found(ns: Any, request: dict[str, Any], **members: Any) -> list[dict[str, Any]]:
+    answer = ns.query_table({**request, **members})
+    return pa.ipc.open_file(answer.data).read_all().to_pylist()
+
+
+def keys(ns: Any, request: dict[str, Any], **members: Any) -> list[int]:
+    return sorted(row["id"] for row in found(ns, request, **members))
+
+
+def test_rows_are_written_and_read(tables: SiltstoneNamespace) -> None:
+    for table in (KEYED, PLAIN):
+        made = tables.insert_into_table(table, stream_of(rows(3, 5)))
+        assert made.num_inserted_rows == 2
+        merged = tables.merge_insert_into_table(
+            {**table, "on": ["id"], "when_matched_update_all": True}, stream_of(rows(4, 9, "new"))
+        )
+        assert (merged.num_updated_rows, merged.num_inserted_rows) == (1, 0)
+        changed = tables.update_table({**table, "predicate": "id = 0", "updates": [["v", "'z'"]]})
+        assert changed.updated_rows == 1
+        tables.delete_from_table({**table, "predicate": "id = 1"})
+        assert tables.count_table_rows({**table, "predicate": "id > 1"}).count == 3
+        wanted = {"columns": {"column_aliases": {"n": "id + 1"}}, "filter": "v = 'new'"}
+        assert found(tables, table, **wanted) == [{"n": 5}]
+        assert tables.get_table_stats(table).num_rows == 4
+
+
+def test_requests_are_models_or_dicts(tables: SiltstoneNamespace) -> None:
+    vector = m.QueryTableRequestVector(single_vector=[])
+    asked = m.QueryTableRequest(id=["p"], k=2, vector=vector, filter="id > 0")
+    answer = tables.query_table(asked)
+    assert pa.ipc.open_file(answer.data).read_all().num_rows == 2
+    assert tables.count_table_rows(m.CountTableRowsRequest(id=["p"])).count == 3
+    plan = tables.explain_table_query_plan({"id": ["p"], "query": {"filter": "id > 0"}})
+    assert "filter: id > 0" in plan
+    assert "answered with: 2 rows" in tables.analyze_table_query_plan(asked)
+
+
+def test_versions_are_tagged_and_restored(tables: SiltstoneNamespace) -> None:
+    version = tables.insert_into_table(PLAIN, stream_of(rows(3, 4))).version
+    tables.create_table_tag({**PLAIN, "tag": "whole", "version": version})
+    tables.delete_from_table({**PLAIN, "predicate": "true"})
+    tagged = tables.get_table_tag_version({**PLAIN, "tag": "whole"}).version
+    assert (tagged, keys(tables, PLAIN, version=tagged)) == (version, [0, 1, 2, 3])
+    tables.restore_table({**PLAIN, "version": tagged})
+    assert keys(tables, PLAIN) == [0, 1, 2, 3]
+    assert list(tables.list_table_tags(PLAIN).tags) == ["whole"]
+    assert tables.list_table_tags(KEYED).tags == {}
+
+
+def test_columns_are_added_renamed_and_dropped(db: Store, tables: SiltstoneNamespace) -> None:
+    for name in ("k", "p"):
+        table = {"id": [name]}
+        new = [{"name": "n", "expression": "id * 2"}]
+        tables.alter_table_add_columns({**table, "new_columns": new})
+        tables.alter_table_alter_columns({**table, "alterations": [{"path": "n", "rename": "m"}]})
+        tables.alter_table_drop_columns({**table, "columns": ["v"]})
+        assert db[name].schema.names == ["id", "m"]
+        assert found(tables, table, filter="id = 2") == [{"id": 2, "m": 4}]
+
+
+def test_indexes_of_a_keyed_table_are_listed(db: Store, tables: SiltstoneNamespace) -> None:
+    db.checkpoint()
+    db.merge()
+    tables.create_table_scalar_index({**KEYED, "column": "v", "index_type": "BTREE"})
+    (index,) = tables.list_table_indices(KEYED).indexes
+    assert (index.index_name, index.num_indexed_rows) == ("v", 3)
+    named = {**KEYED, "index_name": "v"}
+    assert tables.describe_table_index_stats(named).num_unindexed_rows == 0
+    tables.drop_table_index(named)
+    assert tables.list_table_indices(KEYED).indexes == []
+    with pytest.raises(errors.TableIndexNotFoundError):
+        tables.drop_table_index(named)
+
+
+def test_the_nearest_rows_come_with_their_distance(ns: SiltstoneNamespace) -> None:
+    vectors = pa.array([[0.0, 1.0], [0.0, 5.0]], pa.list_(pa.float32(), 2))
+    create(ns, PLAIN, pa.table({"id": [0, 1], "e": vectors}))
+    wanted = {"vector": {"single_vector": [0.0, 4.0]}, "k": 1, "columns": {"column_names": ["id"]}}
+    assert found(ns, PLAIN, **wanted) == [{"id": 1, "_distance": 1.0}]
+
+
+# transactions and snapshots
+
+
+def test_statements_of_a_transaction_see_each_other_and_are_committed_together(
+    db: Store, tables: SiltstoneNamespace
+) -> None:
+    before = db.seq
+    with tables.transaction() as tx:
+        create(tx, {"id": ["new"]}, rows(0, 2))
+        assert tx.insert_into_table(KEYED, stream_of(rows(3, 4))).version == 0
+        tx.delete_from_table({**PLAIN, "predicate": "id = 0"})
+        tx.alter_table_drop_columns({**PLAIN, "columns": ["v"]})
+        assert found(tx, PLAIN, filter="id = 1") == [{"id": 1}]
+        assert tx.count_table_rows(KEYED).count == 4
+        assert tx.get_table_stats({"id": ["new"]}).num_rows == 2
+        assert tables.count_table_rows(KEYED).count == 3
+        assert db.tables() == ["k", "p"]
+    assert db.seq == before + 1
+    assert (keys(tables, KEYED), keys(tables, PLAIN)) == ([0, 1, 2, 3], [1, 2])
+    assert db["new"].count() == 2
+
+
+def test_a_transaction_that_is_rolled_back_leaves_nothing(
+    db: Store, tables: SiltstoneNamespace
+) -> None:
+    before = db.seq
+    tx = tables.transaction()
+    tx.insert_into_table(PLAIN, stream_of(rows(3, 9)))
+    tx.create_table_tag({**PLAIN, "tag": "a", "version": 1})
+    assert list(tx.list_table_tags(PLAIN).tags) == ["a"]
+    tx.rollback()
+    assert (db.seq, keys(tables, PLAIN)) == (before, [0, 1, 2])
+    assert tables.list_table_tags(PLAIN).tags == {}
+    with pytest.raises(errors.LanceNamespaceError):
+        tx.count_table_rows(PLAIN)
+
+
+def test_a_snapshot_is_read_and_not_written(db: Store, tables: SiltstoneNamespace) -> None:
+    with tables.at() as past:
+        tables.delete_from_table({**KEYED, "predicate": "true"})
+        tables.alter_table_drop_columns({**PLAIN, "columns": ["v"]})
+        before = db.seq
+        assert keys(past, KEYED) == [0, 1, 2]
+        assert found(past, PLAIN, filter="id = 1") == [{"id": 1, "v": "x"}]
+        assert past.get_table_stats(KEYED).num_rows == 3
+        with pytest.raises(errors.PermissionDeniedError, match="is read, not written"):
+            past.insert_into_table(PLAIN, stream_of(rows(3, 4)))
+        with pytest.raises(errors.PermissionDeniedError):
+            past.create_table_tag({**PLAIN, "tag": "a", "version": 1})
+        assert db.seq == before
+
+
+def test_an_index_is_no_part_of_a_transaction_or_snapshot(tables: SiltstoneNamespace) -> None:
+    asked = {**KEYED, "column": "v", "index_type": "BTREE"}
+    with tables.at() as past, tables.transaction() as tx:
+        for inside in (past, tx):
+            with pytest.raises(errors.InvalidInputError, match="no part of a transaction"):
+                inside.create_table_index(asked)
+            with pytest.raises(errors.InvalidInputError, match="no part of a transaction"):
+                inside.drop_table_index({**KEYED, "index_name": "v"})
+    assert tables.list_table_indices(KEYED).indexes == []
+
+
+def test_a_transaction_has_no_id_of_the_specification(ns: SiltstoneNamespace) -> None:
+    for operation in (ns.describe_transaction, ns.alter_transaction):
+        with pytest.raises(errors.UnsupportedOperationError, match="begins a transaction"):
+            operation({"id": ["1"]})
+
+
+def test_a_read_only_store_answers_and_changes_nothing(
+    db: Store, tables: SiltstoneNamespace
+) -> None:
+    tables.create_table_tag({**PLAIN, "tag": "a", "version": 1})
+    before = db.seq
+    with st.connect(db.path, read_only=True) as beside:
+        other = SiltstoneNamespace(beside)
+        assert (keys(other, KEYED), other.count_table_rows(PLAIN).count) == ([0, 1, 2], 3)
+        assert list(other.list_table_tags(PLAIN).tags) == ["a"]
+        assert other.get_table_stats(KEYED).num_rows == 3
+        for name, (request, data) in WRITES.items():
+            if name != "drop_table_index":  # there is none
+                with pytest.raises(errors.PermissionDeniedError):
+                    getattr(other, name)(request, *data)
+    assert db.seq == before
+
+
+def test_two_that_set_one_tag_are_not_both_first(db: Store, tables: SiltstoneNamespace) -> None:
+    wins = list[int]()
+
+    def set_all(number: int) -> None:
+        mine = SiltstoneNamespace(db)
+        for tag in "abcdefgh":
+            start.wait(30)
+            try:
+                mine.create_table_tag({**PLAIN, "tag": tag, "version": 1})
+            except errors.TableTagAlreadyExistsError:
+                continue
+            wins.append(number)
+
+    start = threading.Barrier(2)
+    threads = [threading.Thread(target=set_all, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == len("abcdefgh")
+    assert len(tables.list_table_tags(PLAIN).tags) == len("abcdefgh")
+
+
+# wrong requests
+
+DATA = (stream_of(rows(5, 6)),)
+WRITES: dict[str, tuple[dict[str, Any], tuple[bytes, ...]]] = {
+    "create_table": ({"id": ["new"]}, DATA),
+    "insert_into_table": (PLAIN, DATA),
+    "merge_insert_into_table": (
+        {**PLAIN, "on": ["id"], "when_not_matched_insert_all": True},
+        DATA,
+    ),
+    "update_table": ({**PLAIN, "updates": [["v", "'z'"]]}, ()),
+    "delete_from_table": ({**PLAIN, "predicate": "true"}, ()),
+    "restore_table": ({**PLAIN, "version": 1}, ()),
+    "alter_table_add_columns": (
+        {**PLAIN, "new_columns": [{"name": "n", "expression": "id"}]},
+        (),
+    ),
+    "alter_table_alter_columns": ({**PLAIN, "alterations": [{"path": "v", "rename": "w"}]}, ()),
+    "alter_table_drop_columns": ({**PLAIN, "columns": ["v"]}, ()),
+    "create_table_tag": ({**PLAIN, "tag": "b", "version": 1}, ()),
+    "update_table_tag": ({**PLAIN, "tag": "a", "version": 1}, ()),
+    "delete_table_tag": ({**PLAIN, "tag": "a"}, ()),
+    "create_table_index": ({**KEYED, "column": "v", "index_type": "BTREE"}, ()),
+    "create_table_scalar_index": ({**KEYED, "column": "v", "index_type": "BTREE"}, ()),
+    "drop_table_index": ({**KEYED, "index_name": "v"}, ()),
+}
+READS: dict[str, dict[str, Any]] = {
+    "query_table": PLAIN,
+    "count_table_rows": PLAIN,
+    "get_table_stats": PLAIN,
+    "explain_table_query_plan": PLAIN,
+    "analyze_table_query_plan": PLAIN,
+    "list_table_tags": PLAIN,
+    "get_table_tag_version": {**PLAIN, "tag": "a"},
+    "list_table_indices": KEYED,
+    "describe_table_index_stats": {**KEYED, "index_name": "v"},
+}
+INVALID, MISSING = errors.InvalidInputError, errors.TableNotFoundError
+NO_COLUMN, SCHEMA = errors.TableColumnNotFoundError, errors.TableSchemaValidationError
+NOT_OFFERED = errors.UnsupportedOperationError
+NO_VERSION = errors.TableVersionNotFoundError
+NO_TAG, TAG_EXISTS = errors.TableTagNotFoundError, errors.TableTagAlreadyExistsError
+UNLIKE = (stream_of(pa.table({"other": [1]})),)
+CUT = (DATA[0][: len(DATA[0]) // 2],)
+BAD: list[tuple[str, dict[str, Any], tuple[Any, ...], type[Exception]]] = [
+    ("create_table", {**PLAIN}, DATA, errors.TableAlreadyExistsError),
+    ("create_table", {"id": ["new"], "mode": "perhaps"}, DATA, INVALID),
+    ("create_table", {"id": ["new"]}, (b"",), INVALID),
+    ("create_table", {"id": ["new"]}, (None,), INVALID),
+    ("create_table", {"id": ["new"]}, (rows(0, 1),), INVALID),
+    ("create_table", {"id": ["new"]}, (b"no arrow at all",), INVALID),
+    ("create_table", {"id": ["new"], "properties": {"owner": "me"}}, DATA, NOT_OFFERED),
+    ("create_table", {"id": ["new"], "storage_options": {"a": "b"}}, DATA, NOT_OFFERED),
+    ("create_table", {"id": ["new"], "properties": {"primary_key": "x"}}, DATA, SCHEMA),
+    ("create_table", {"id": ["a.b", "c"]}, DATA, INVALID),
+    ("insert_into_table", PLAIN, CUT, INVALID),
+    ("insert_into_table", PLAIN, UNLIKE, SCHEMA),
+    ("insert_into_table", {**PLAIN, "mode": "perhaps"}, DATA, INVALID),
+    ("insert_into_table", {**PLAIN, "branch": "dev"}, DATA, NOT_OFFERED),
+    ("insert_into_table", KEYED, (stream_of(rows(0, 1)),), INVALID),
+    ("insert_into_table", {**KEYED, "mode": "overwrite"}, UNLIKE, SCHEMA),
+    ("merge_insert_into_table", PLAIN, DATA, INVALID),
+    ("merge_insert_into_table", {**PLAIN, "on": ["nowhere"]}, DATA, NO_COLUMN),
+    ("merge_insert_into_table", {**PLAIN, "on": "id"}, DATA, INVALID),
+    ("merge_insert_into_table", {**PLAIN, "on": ["id"], "timeout": "1s"}, DATA, NOT_OFFERED),
+    ("update_table", {**PLAIN, "updates": [["nowhere", "1"]]}, (), NO_COLUMN),
+    ("update_table", {**PLAIN, "updates": [["v", "1"], ["v", "2"]]}, (), INVALID),
+    ("update_table", {**PLAIN, "updates": "v = 1"}, (), INVALID),
+    ("update_table", {**KEYED, "updates": [["id", "1"]]}, (), INVALID),
+    ("update_table", {**PLAIN, "updates": [["v", "'a'"]], "predicate": "id >"}, (), INVALID),
+    ("delete_from_table", {**PLAIN, "predicate": "nowhere = 1"}, (), INVALID),
+    ("delete_from_table", {**PLAIN, "predicate": 7}, (), INVALID),
+    ("delete_from_table", PLAIN, (), INVALID),
+    ("restore_table", {**PLAIN, "version": 77}, (), NO_VERSION),
+    ("restore_table", {**PLAIN, "version": "1"}, (), INVALID),
+    ("restore_table", {**PLAIN, "version": -1}, (), INVALID),
+    ("alter_table_add_columns", {**PLAIN, "new_columns": []}, (), INVALID),
+    ("alter_table_add_columns", {**PLAIN, "new_columns": [{"name": "n"}]}, (), INVALID),
+    ("alter_table_drop_columns", {**PLAIN, "columns": ["v", "nowhere"]}, (), NO_COLUMN),
+    (
+        "alter_table_alter_columns",
+        {**PLAIN, "alterations": [{"path": "v", "nullable": False}]},
+        (),
+        NOT_OFFERED,
+    ),
+    (
+        "create_table_tag",
+        {**PLAIN, "tag": "a", "version": 1},
+        (),
+        TAG_EXISTS,
+    ),
+    ("create_table_tag", {**PLAIN, "tag": "x" * 129, "version": 1}, (), INVALID),
+    ("create_table_tag", {**PLAIN, "tag": 7, "version": 1}, (), INVALID),
+    (
+        "create_table_tag",
+        {**PLAIN, "tag": "b", "version": 77},
+        (),
+        NO_VERSION,
+    ),
+    ("update_table_tag", {**PLAIN, "tag": "b", "version": 1}, (), NO_TAG),
+    ("delete_table_tag", {**PLAIN, "tag": "b"}, (), NO_TAG),
+    ("get_table_tag_version", {**PLAIN, "tag": "b"}, (), NO_TAG),
+    ("list_table_tags", {**PLAIN, "page_token": "../.."}, (), INVALID),
+    ("create_table_index", {**KEYED, "column": "nowhere", "index_type": "BTREE"}, (), NO_COLUMN),
+    ("create_table_index", {**KEYED, "column": "v", "index_type": "magic"}, (), NOT_OFFERED),
+    ("create_table_index", {**PLAIN, "column": "v", "index_type": "BTREE"}, (), NOT_OFFERED),
+    ("drop_table_index", KEYED, (), INVALID),
+    ("query_table", {**PLAIN, "filter": "id >"}, (), INVALID),
+    ("query_table", {**PLAIN, "columns": ["nowhere"]}, (), SCHEMA),
+    ("query_table", {**PLAIN, "columns": "id"}, (), INVALID),
+    ("query_table", {**PLAIN, "k": -1}, (), INVALID),
+    ("query_table", {**PLAIN, "vector": "near"}, (), INVALID),
+    ("query_table", {**PLAIN, "order_by": ["id"]}, (), NOT_OFFERED),
+    ("query_table", {**PLAIN, "version": 77}, (), NO_VERSION),
+    ("query_table", {**PLAIN, 1: 2}, (), INVALID),
+    ("count_table_rows", {**PLAIN, "predicate": object()}, (), INVALID),
+    ("explain_table_query_plan", {**PLAIN, "query": {"id": ["k"]}}, (), INVALID),
+    ("list_tables", {"id": 7}, (), INVALID),
+    ("describe_table", {"id": [["p"]]}, (), INVALID),
+]
+
+
+@pytest.mark.parametrize(
+    "wrong", BAD, ids=[f"{number}-{each[0]}" for number, each in enumerate(BAD)]
+)
+def test_a_wrong_request_is_refused_and_changes_nothing(
+    db: Store, tables: SiltstoneNamespace, wrong: tuple[str, Any, tuple[Any, ...], type[Exception]]
+) -> None:
+    name, request, data, kind = wrong
+    tables.create_table_tag({**PLAIN, "tag": "a", "version": 1})
+    before = db.seq
+    _refused(kind, lambda: getattr(tables, name)(request, *data))
+    assert (db.seq, db.tables()) == (before, ["k", "p"])
+    assert (keys(tables, KEYED), keys(tables, PLAIN)) == ([0, 1, 2], [0, 1, 2])
+
+
+def _refused(kind: type[Exception], ask: Callable[[], object]) -> None:
+    with pytest.raises(errors.LanceNamespaceError) as caught:
+        ask()
+    assert type(caught.value) is kind, repr(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_these_are_all_operations_on_rows() -> None:
+    assert WRITES.keys() | READS.keys() == OFFERED.keys()
+
+
+def test_every_operation_refuses_what_is_no_request_of_it(
+    db: Store, tables: SiltstoneNamespace
+) -> None:
+    before = db.seq
+    for name, (request, data) in (WRITES | {name: (r, ()) for name, r in READS.items()}).items():
+        operation = getattr(tables, name)
+        for wrong in (None, 7, [], "p"):
+            _refused(INVALID, lambda: operation(wrong, *data))  # noqa: B023 - called at once
+        for member in ("no_such_member", "identity"):
+            kind = INVALID if member == "no_such_member" else NOT_OFFERED
+            _refused(kind, lambda: operation({**request, member: {"a": "b"}}, *data))  # noqa: B023
+        for space in ("p", 7, [7], [""], ["p" * 200]):
+            _refused(INVALID, lambda: operation({**request, "id": space}, *data))  # noqa: B023
+        if name != "create_table":
+            _refused(MISSING, lambda: operation({**request, "id": ["nobody"]}, *data))  # noqa: B023
+        _refused(MISSING, lambda: operation({**request, "id": []}, *data))  # noqa: B023
+    assert db.seq == before
+
+
+def test_an_answer_that_holds_too_much_is_refused(db: Store) -> None:
+    db.create_table("p", rows(0, 1).schema).append(rows(0, 10_000))
+    scope = LiveScope(db, Turns())
+    scope.limits = RowLimits(collected_bytes_max=10_000, collected_rows_max=1_000)
+    catalog = LanceCatalog(scope)
+    with pytest.raises(st.SiltstoneError, match="more than 10000 bytes"):
+        catalog.answer("query_table", PLAIN)
+    with pytest.raises(st.SiltstoneError, match="holds more than 1000 rows"):
+        catalog.answer("update_table", {**PLAIN, "updates": [["v", "'z'"]]})
+    assert catalog.answer("count_table_rows", PLAIN) == {"count": 10_000}
+
+
+def test_other_clients_see_the_rows(tmp_path: Path, tables: SiltstoneNamespace) -> None:
+    tables.insert_into_table(PLAIN, stream_of(rows(3, 4)))
+    assert ids(opened(tables, "p")) == [0, 1, 2, 3]
+    assert [v.version for v in tables.list_table_versions(PLAIN).versions] == [1, 2]
