@@ -240,6 +240,30 @@ def test_an_exit_code_says_what_to_do(filled: Shell, arguments: list[str], code:
     assert filled.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["head", "orders", "--tag", "mondya"], "no tag 'mondya'; did you mean 'monday'"),
+        (["tag", "rm", "mondya", "--yes"], "no tag 'mondya'; did you mean 'monday'"),
+        (["index", "drop", "orders", "totla", "--yes"], "no index 'totla'; did you mean 'total'"),
+        (["create", "t", "-c", "idx:int64", "--pk", "id"], "no column 'id'; did you mean 'idx'"),
+        (["token", "boss"], "'boss' is not one of 'read', 'write', 'admin'"),
+        (["token", "read", "a b"], "the name of a client is one word"),
+        (["token", "read", "#a"], "the name of a client is one word"),
+        (["get", "orders", "eu"], "give 2 values"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else " ".join(given),
+)
+def test_what_is_mistyped_is_told_with_what_there_is(
+    filled: Shell, arguments: list[str], said: str
+) -> None:
+    assert filled("tag", "add", "monday") == 0
+    assert filled("index", "create", "orders", "total") == 0
+    assert filled(*arguments) in {1, 2, 3}
+    assert said in filled.err
+    assert not filled.out
+
+
 def test_a_damaged_store_exits_with_5(filled: Shell) -> None:
     for log in (filled.db / "wal").glob("*.wal"):
         data = bytearray(log.read_bytes())

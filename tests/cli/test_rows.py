@@ -104,6 +104,8 @@ BAD_FILES = {
     "extra.csv": "id,region,nope\n1,eu,1\n",
     "null_key.csv": "id,region\n,eu\n",
     "bad.json": '[{"id": 1,',
+    "deep.json": "[" * 3_000,
+    "deep.ndjson": '{"id": ' + "[" * 3_000,
     "bad.ndjson": '{"id": 1, "region": 5}\n',
     "extra.ndjson": '{"id": 1, "region": "eu", "nope": 1}\n',
     "bad.parquet": "PAR1 not at all",
