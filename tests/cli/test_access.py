@@ -62,7 +62,7 @@ def test_a_wrong_role_makes_no_token(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["token", "chief"]) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert "read|write|admin" in err
+    assert "'read', 'write', 'admin'" in err
 
 
 def test_spark_without_pyspark_names_the_extra() -> None:

@@ -197,7 +197,7 @@ def test_key_columns_are_never_null_and_ids_count_from_1() -> None:
     assert made.key == (2, 1)
     with pytest.raises(RequestError, match="'c' of type float cannot be a key"):
         schemas.new_schema(table_schema, ["c"], schema_id=1)
-    with pytest.raises(SchemaMismatchError, match="'d' is not one of"):
+    with pytest.raises(SchemaMismatchError, match="the key is no column 'd'"):
         schemas.new_schema(table_schema, ["d"], schema_id=1)
 
 

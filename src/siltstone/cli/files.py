@@ -56,8 +56,8 @@ def input_rows(path: Path, schema: pa.Schema | None, csv: CsvForm) -> Rows:
         return read(read_bytes(path), known)
     except pa.ArrowException as error:
         raise SchemaMismatchError(f"{path}: {error}") from error
-    except msgspec.DecodeError as error:
-        raise SchemaMismatchError(f"{path} is not JSON: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SchemaMismatchError(f"{path} is not JSON of rows: {error}") from None
 
 
 def input_schema(path: Path) -> pa.Schema:

@@ -11,6 +11,7 @@ from siltstone.cli.arguments import Db, DryRun, Table, Yes, add_command, form_of
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import confirm, is_remote, path_of, reading, writing
+from siltstone.errors import no_such
 
 app = typer.Typer(
     help="Manage indexes. They speed up queries and never change results.", no_args_is_help=True
@@ -81,9 +82,11 @@ def drop(
     from siltstone.admin import drop_index_in
 
     with reading(db) as store:
-        found = [index for index in store[table].indexes() if index.name == name]
+        known = store[table].indexes()
+    found = [index for index in known if index.name == name]
     if not found:
-        raise NotFoundError(f"{table!r} has no index {name!r}")
+        names = [index.name for index in known]
+        raise NotFoundError(f"{table!r} has {no_such('index', name, names)}")
     if dry_run:
         record = {"table": table, "index": name, "bytes": found[0].nbytes}
         emit_record(record, form_of())

@@ -120,7 +120,8 @@ def _key_of(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
         raise UsageError(f"{table.name!r} is a plain table, without a key; use scan")
     if len(names) != len(texts):
         raise UsageError(
-            f"the key of {table.name!r} is {', '.join(names)}; give {len(names)} values"
+            f"the key of {table.name!r} is {', '.join(names)}; give {len(names)}"
+            f" value{'s' if len(names) > 1 else ''}"
         )
     schema, values = table.schema, dict[str, pa.Array]()
     for name, text in zip(names, texts, strict=True):

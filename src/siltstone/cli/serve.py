@@ -9,11 +9,12 @@ import stat
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from siltstone.cli.arguments import Db
+from siltstone.cli.exits import UsageError
 from siltstone.cli.sessions import note, opened, path_of
 from siltstone.errors import RequestError
 
@@ -70,7 +71,10 @@ def serve(
 
 
 def token(
-    role: Annotated[str, typer.Argument(help="read, write or admin.", show_default=False)],
+    role: Annotated[
+        Literal["read", "write", "admin"],
+        typer.Argument(metavar="ROLE", case_sensitive=False, show_default=False),
+    ],
     name: Annotated[
         str, typer.Argument(help="The name of the client, for messages and the log.")
     ] = "client",
@@ -91,6 +95,8 @@ def token(
 
     secret = new_token()
     line = f"{name} {role.lower()} sha256:{digest_of(secret).hex()}"
+    if len(name.split()) != 1 or ";" in name or name.startswith("#"):
+        raise UsageError(f"the name of a client is one word, without ';' and '#'; got {name!r}")
     tokens_of(line, "the token")
     if secret_file is not None:
         _write_secret(secret_file, secret)

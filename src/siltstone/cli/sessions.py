@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from siltstone.cli.exits import NotFoundError, UsageError
-from siltstone.errors import OwnedError
+from siltstone.errors import OwnedError, no_such
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
@@ -137,10 +137,8 @@ def past(store: Store, as_of: AsOf) -> Snapshot:
         RequestError: More than one of them is given.
     """
     tag = as_of.tag
-    if tag is not None and tag not in store.tags():
-        names = ", ".join(sorted(store.tags()))
-        known = f"The tags are {names}." if names else "This store has no tags."
-        raise NotFoundError(f"There is no tag {tag!r}. {known}")
+    if tag is not None and tag not in (known := store.tags()):
+        raise NotFoundError(f"there is {no_such('tag', tag, sorted(known))}")
     return store.snapshot(at=as_of.at, seq=as_of.seq, tag=tag)
 
 

@@ -10,6 +10,7 @@ from siltstone.cli.arguments import AsOf, At, Db, DryRun, Seq, Yes, add_command,
 from siltstone.cli.exits import NotFoundError
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import confirm, past, reading, writing
+from siltstone.errors import no_such
 
 app = typer.Typer(help="Tag sequence numbers, so that they stay readable.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
@@ -34,9 +35,10 @@ def add(name: Name, db: Db, at: At = None, seq: Seq = None, *, form: Form) -> No
 def rm(name: Name, db: Db, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Remove a tag. Vacuum may then delete the past that only this tag kept."""
     with reading(db) as store:
-        seq = store.tags().get(name)
+        known = store.tags()
+    seq = known.get(name)
     if seq is None:
-        raise NotFoundError(f"there is no tag {name!r}")
+        raise NotFoundError(f"there is {no_such('tag', name, sorted(known))}")
     if dry_run:
         emit_record({"tag": name, "seq": seq}, form_of())
         return

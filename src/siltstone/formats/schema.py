@@ -309,7 +309,7 @@ def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -
         raise RequestError(f"columns {sorted(doubled)} appear twice")
     for name in key:
         if name not in names:
-            raise SchemaMismatchError(f"key column {name!r} is not one of {names}")
+            raise SchemaMismatchError(f"the key is {no_such('column', name, names)}")
         check_key_type(name, table_schema.field(name).type)
     if len(set(key)) != len(key):
         raise RequestError(f"key {list(key)} names a column twice")
