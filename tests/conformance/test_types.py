@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.conformance.cases import CLIENTS, case, refused_with
+from tests.conformance.cases import CLIENTS, FILES, STATEMENTS, case, refused_with
 from tests.conformance.guests import Guest, Path
 from tests.conformance.lancedb_guests import LanceDBRemote
 
@@ -113,7 +113,17 @@ def test_decimals_of_256_bits_are_kept(guest: Guest, table: Path) -> None:
     keeps(guest, table, pa.decimal256(50, 2), [Decimal("1.25"), Decimal(10) ** 40])
 
 
-@case(KIND, *CLIENTS, causes=(7,))
+@case(KIND, *STATEMENTS, causes=(7,))
+def test_rows_with_dictionaries_are_taken_as_their_values(guest: Guest, table: Path) -> None:
+    rows = pa.table({"id": [0, 1, 2], "x": pa.array(["a", None, "a"]).dictionary_encode()})
+    guest.create(table, rows)
+    guest.append(table, rows.slice(1, 1))
+    found = guest.rows(table, limit=9)
+    assert found.schema.field("x").type == pa.string()
+    assert sorted(found["x"].to_pylist(), key=str) == [None, None, "a", "a"]
+
+
+@case(KIND, *FILES, causes=(7,))
 def test_a_table_with_dictionaries_is_refused_and_not_left_behind(
     guest: Guest, table: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -35,6 +36,17 @@ EVERY_TYPE = pa.schema(
         pa.field("words", pa.list_(pa.string())),
         pa.field("vector", pa.list_(pa.float32(), 2)),
         pa.field("point", pa.struct([("x", pa.uint8()), ("y", pa.list_(pa.int32()))])),
+        pa.field("uid", pa.uuid()),
+        pa.field("code", pa.binary(3)),
+        pa.field("many", pa.large_list(pa.large_string())),
+        pa.field("pairs", pa.map_(pa.large_string(), pa.decimal256(9, 2))),
+        pa.field("span_s", pa.duration("s")),
+        pa.field("span_ns", pa.duration("ns")),
+        pa.field("day_ms", pa.date64()),
+        pa.field("sum", pa.decimal256(38, 2)),
+        pa.field("square", pa.fixed_shape_tensor(pa.float32(), [2, 2])),
+        pa.field("doc", pa.json_()),
+        pa.field("inside", pa.struct([("code", pa.binary(2)), ("day", pa.date64())])),
     ]
 )
 ROW = {
@@ -57,12 +69,33 @@ ROW = {
     "words": ["a", None],
     "vector": [1.0, 2.0],
     "point": {"x": 255, "y": [1, None]},
+    "uid": UUID(int=7).bytes,
+    "code": b"\0\xff\0",
+    "many": ["", None],
+    "pairs": [("b", Decimal("-0.01")), ("a", None)],
+    "span_s": dt.timedelta(days=-100_000),
+    "span_ns": dt.timedelta(microseconds=1),
+    "day_ms": dt.date(1, 1, 1),
+    "sum": Decimal("123456789012345678901234567890.25"),
+    "square": [0.0, 1.0, -2.0, 3.5],
+    "doc": '{"a":1}',
+    "inside": {"code": b"ab", "day": dt.date(9999, 12, 31)},
 }
 NOTHING = {name: 1 if name == "id" else None for name in EVERY_TYPE.names}
 
 
 def batch_of(*rows: dict[str, object]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(rows), EVERY_TYPE)
+    plain = pa.schema(
+        [field.with_type(getattr(field.type, "storage_type", field.type)) for field in EVERY_TYPE]
+    )
+    given = pa.RecordBatch.from_pylist(list(rows), plain)
+    columns = [
+        pa.ExtensionArray.from_storage(field.type, column)
+        if isinstance(field.type, pa.BaseExtensionType)
+        else column
+        for field, column in zip(EVERY_TYPE, given.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=EVERY_TYPE)
 
 
 def test_every_type_of_a_store_has_one_in_spark() -> None:
@@ -88,6 +121,17 @@ def test_every_type_of_a_store_has_one_in_spark() -> None:
         "array<string>",
         "array<float>",
         "struct<x:smallint,y:array<int>>",
+        "binary",
+        "binary",
+        "array<string>",
+        "map<string,decimal(9,2)>",
+        "interval day to second",
+        "interval day to second",
+        "date",
+        "decimal(38,2)",
+        "array<float>",
+        "string",
+        "struct<code:binary,day:date>",
     ]
 
 
@@ -100,7 +144,7 @@ def test_rows_go_to_spark_and_back_unchanged() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("local_ns", 1_500), ("ns", 1_500), ("local_s", 10**15)],
+    [("local_ns", 1_500), ("ns", 1_500), ("local_s", 10**15), ("span_ns", 1), ("span_s", 10**15)],
 )
 def test_a_value_that_spark_cannot_hold_is_an_error(name: str, value: int) -> None:
     kind = EVERY_TYPE.field(name).type
@@ -110,8 +154,13 @@ def test_a_value_that_spark_cannot_hold_is_an_error(name: str, value: int) -> No
 
 
 def test_a_type_that_spark_lacks_is_refused_by_name() -> None:
-    for kind in (pa.decimal128(5, -2), pa.decimal128(2, 5), pa.list_(pa.decimal128(5, -2))):
-        with pytest.raises(SchemaMismatchError, match=r"'odd' has type .*`columns`"):
+    wide = pa.decimal256(39, 2)
+    for kind in (
+        *(pa.decimal128(5, -2), pa.decimal128(2, 5), pa.list_(pa.decimal128(5, -2))),
+        *(wide, pa.map_(pa.string(), wide), pa.struct([("x", pa.large_list(wide))])),
+        pa.map_(pa.struct([("x", pa.map_(pa.int32(), pa.int32()))]), pa.int32()),
+    ):
+        with pytest.raises(SchemaMismatchError, match=r"'odd.*' has type .*`columns`"):
             to_spark(pa.schema([("odd", kind)]))
 
 
@@ -137,6 +186,14 @@ def test_a_schema_of_the_callers_own_picks_columns() -> None:
         ("money", "decimal(8,1)"),
         ("vector", "array<float>"),
         ("words", "void"),
+        ("uid", "binary"),
+        ("code", "binary"),
+        ("many", "array<string>"),
+        ("pairs", "map<string,smallint>"),
+        ("span_s", "interval day to second"),
+        ("span_s", "interval hour to minute"),
+        ("square", "array<float>"),
+        ("day_ms", "date"),
     ],
 )
 def test_a_column_takes_types_that_lose_nothing(name: str, kind: str) -> None:
