@@ -19,15 +19,18 @@ from typing import Any, cast
 from uuid import UUID
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.api.schemas import plain_schema
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
+from siltstone.spelled import ERRORS, has_spelled, value_of
 
 _BLOCK_BYTES_MAX = 1 << 30
-Rows = pa.Table | pa.RecordBatchReader
+Rows = pa.Table | pa.RecordBatchReader | list[dict[str, Any]]
 
 
 def input_rows(path: Path, schema: pa.Schema | None, csv: CsvForm) -> Rows:
@@ -65,9 +68,10 @@ def input_schema(path: Path) -> pa.Schema:
     if ending_of(path) == "parquet":
         import pyarrow.parquet as pq
 
-        return pq.read_schema(BytesIO(read_bytes(path))).remove_metadata()
+        return plain_schema(pq.read_schema(BytesIO(read_bytes(path))).remove_metadata())
     if ending_of(path) in {"csv", "tsv", "arrow", "feather", "ipc"}:
-        return input_rows(path, None, CsvForm()).schema.remove_metadata()
+        rows: Any = input_rows(path, None, CsvForm())
+        return plain_schema(rows.schema.remove_metadata())
     raise unknown_ending(path)
 
 
@@ -128,31 +132,91 @@ def delimiter_of(given: str | None, ending: str) -> str:
 def _csv(data: bytes, schema: pa.Schema, csv: CsvForm, ending: str) -> Rows:
     import pyarrow.csv as pcsv
 
+    texts = [field for field in schema if _is_text_in_csv(field.type)]
     options = pcsv.ConvertOptions(
-        column_types=schema,
+        column_types=pa.schema(
+            [field.with_type(pa.string()) if field in texts else field for field in schema]
+        ),
         null_values=["", *(csv.null or ())],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
     delimiter = delimiter_of(csv.delimiter, ending)
     parse = pcsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    return pcsv.read_csv(BytesIO(data), parse_options=parse, convert_options=options)
+    table = pcsv.read_csv(BytesIO(data), parse_options=parse, convert_options=options)
+    for field in texts:
+        place = table.schema.get_field_index(field.name)
+        if place >= 0:
+            column = _of_texts(table.column(place), field)
+            table = table.set_column(place, field, column)
+    return table
+
+
+def _is_text_in_csv(kind: pa.DataType) -> bool:
+    """Say whether Arrow's reader of CSV has no word for a type, and `export` spells it."""
+    types = pa.types
+    if isinstance(kind, pa.UuidType | pa.JsonType) or types.is_decimal256(kind):
+        return True
+    return types.is_duration(kind) or types.is_fixed_size_binary(kind)
+
+
+def _of_texts(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    kind: Any = field.type
+    if not pa.types.is_duration(kind):
+        return _cast(column, kind)
+    spans = [_value(field.name, text, kind) for text in column.to_pylist()]
+    return pa.chunked_array([_spans(spans).cast(kind)])
+
+
+def _spans(spans: list[Any]) -> pa.Array:
+    """Return durations in the unit that holds them all: Arrow's cast refuses to cut."""
+    unit = "ns" if any(isinstance(span, np.timedelta64) for span in spans) else "us"
+    exact = [None if span is None else np.timedelta64(span, unit) for span in spans]
+    return pa.array(cast("Any", exact), pa.duration(unit))
 
 
 def _json(data: bytes, schema: pa.Schema) -> Rows:
     if data.lstrip()[:1] != b"[":
         return _objects(data, schema)
+    if _is_beyond_arrow(schema):
+        return _spelled(msgspec.json.decode(data), schema)
     parts = msgspec.json.decode(data, type=list[msgspec.Raw])
     lines = (msgspec.json.format(bytes(part), indent=0) for part in parts)
     return _objects(b"\n".join(lines), schema)
 
 
-def _objects(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Return JSON objects as a table; types that the JSON reader lacks are cast from others."""
+def _is_beyond_arrow(schema: pa.Schema) -> bool:
+    """Say whether a column has values that Arrow's reader of JSON does not build, nor casts."""
+    types = pa.types
+    return any(
+        types.is_duration(field.type) or (types.is_nested(field.type) and has_spelled(field.type))
+        for field in schema
+    )
+
+
+def _spelled(objects: Any, schema: pa.Schema) -> list[dict[str, Any]]:
+    """Return JSON objects as rows of Python values."""
+    if not isinstance(objects, list) or not all(isinstance(each, dict) for each in objects):
+        raise SchemaMismatchError("rows must be JSON objects")
+    kinds = {field.name: field.type for field in schema}
+    return [{n: _value(n, v, kinds.get(n)) for n, v in row.items()} for row in objects]
+
+
+def _value(name: str, value: object, kind: pa.DataType | None) -> object:
+    try:
+        return value_of(value, kind)
+    except ERRORS as error:
+        raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
+
+
+def _objects(data: bytes, schema: pa.Schema) -> Rows:
+    """Return JSON objects as rows; types that Arrow's reader lacks are cast from others."""
     import pyarrow.json as pj
 
     if not data.strip():
         return schema.empty_table()
+    if _is_beyond_arrow(schema):
+        return _spelled(msgspec.json.Decoder().decode_lines(data), schema)
     raw = pa.schema([pa.field(f.name, _raw_type(f.type)) for f in schema])
     table = pj.read_json(
         BytesIO(data),
@@ -181,7 +245,9 @@ def _raw_type(kind: Any) -> pa.DataType:
         return pa.string()
     if types.is_float16(kind):
         return pa.float32()
-    return pa.list_(kind.value_type) if types.is_fixed_size_list(kind) else kind
+    if types.is_fixed_size_list(kind) or types.is_large_list(kind):
+        return pa.list_(kind.value_type)
+    return kind
 
 
 def _is_binary(kind: pa.DataType) -> bool:

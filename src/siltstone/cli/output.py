@@ -2,7 +2,8 @@ r"""Output: rows on stdout as a table for people, or as TSV, JSON or NDJSON for 
 
 A table that is wider than the terminal is shown sideways: each value on a line of its own. No value
 is ever cut. In TSV a null is an empty cell; tab, newline, return and backslash are written
-\t \n \r \\. In JSON a decimal is a string and binary is base64, as in the input of `upsert`.
+\t \n \r \\. In JSON a decimal is a string, binary base64 and a duration ISO 8601, as in the input
+of `upsert`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import base64
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -80,12 +80,10 @@ def _values(column: pa.Array) -> Sequence[object]:
     kind = _without_nanoseconds(column.type)
     shown: Any = column if kind.equals(column.type) else column.cast(kind)
     if str(column.type) == "duration[ns]":
-        return [text and _span(int(text)) for text in shown.to_pylist()]
+        from siltstone.spelled import span_text
+
+        return [text and span_text(int(text)) for text in shown.to_pylist()]
     return shown.to_pylist()
-
-
-def _span(nanoseconds: int) -> str:
-    return f"PT{Decimal(nanoseconds).scaleb(-9):f}S"
 
 
 def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
@@ -138,8 +136,8 @@ def cell(value: object) -> str:
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    if isinstance(value, list | tuple | dict):
-        return _json(value)
+    if isinstance(value, list | tuple | dict | dt.timedelta):
+        return _json(value).strip('"')
     return str(value)
 
 

@@ -10,9 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.errors import SchemaMismatchError, no_such
 from siltstone.formats.extensions import is_json, storage_type, unwrapped, wrapped
+from siltstone.formats.layouts import without_views
 from siltstone.formats.manifest import Schema
 from siltstone.formats.rows import is_json as is_json_text
 from siltstone.formats.schema import key_names
@@ -40,7 +42,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
         if array.null_count and (not field.nullable or field.name in keys):
             raise SchemaMismatchError(f"column {field.name!r} may not be null or missing")
         if pa.types.is_nested(field.type):
-            _refuse_hidden_null(field.name, array)
+            _refuse_inside(field.name, array)
         if is_json(field.type):
             _refuse_no_json(field.name, array)
     return pa.RecordBatch.from_arrays(arrays, schema=target)
@@ -55,22 +57,43 @@ def _refuse_malformed(batch: pa.RecordBatch) -> None:
             raise SchemaMismatchError(f"column {name!r} is malformed: {error}") from None
 
 
-def _refuse_hidden_null(name: str, column: Any) -> None:
-    """Refuse a null in a field of a struct that has none: Lance would refuse it at the flush."""
+def _refuse_inside(name: str, column: Any) -> None:
+    """Refuse a null in a field of a struct that has none, and a map with a key twice.
+
+    Lance would refuse the null at the flush; DuckDB reads no map with equal keys.
+    """
     kind = column.type
     if pa.types.is_struct(kind):
         for field, child in zip(kind, column.flatten(), strict=True):
             if not field.nullable and child.filter(column.is_valid()).null_count:
                 raise SchemaMismatchError(f"field {field.name!r} of {name!r} may not be null")
-            _refuse_hidden_null(f"{name}.{field.name}", child)
+            _refuse_inside(f"{name}.{field.name}", child)
     elif _is_one_of(kind, _LISTS):
-        _refuse_hidden_null(name, column.flatten())
+        _refuse_inside(name, column.flatten())
     elif pa.types.is_map(kind):
-        _refuse_hidden_null(name, as_lists(column).flatten())
+        pairs = as_lists(column)
+        if _has_key_twice(pairs):
+            raise SchemaMismatchError(f"a map in {name!r} has a key twice")
+        _refuse_inside(name, pairs.flatten())
+
+
+def _has_key_twice(pairs: Any) -> bool:
+    """Say whether one of the lists of pairs has two with the same key."""
+    lengths = pc.list_value_length(pairs).fill_null(0).to_numpy(zero_copy_only=False)
+    keys = pairs.flatten().field(0)
+    try:
+        codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    except pa.ArrowNotImplementedError:  # of structs and lists Arrow makes no dictionary
+        known: dict[str, int] = {}
+        codes = np.array([known.setdefault(repr(key), len(known)) for key in keys], np.int64)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    return len(np.unique(rows * (len(codes) + 1) + codes)) < len(codes)
 
 
 def as_lists(column: Any) -> Any:
     """Return maps as lists of their pairs; Arrow's own cast and flatten do not take a map."""
+    if column.null_count and column.offset:  # Arrow makes no list of a slice with nulls
+        column = pa.concat_arrays([column, pa.nulls(0, column.type)])
     pairs = pa.StructArray.from_arrays(
         [column.keys, column.items], fields=list(column.type.field(0).type)
     )
@@ -96,7 +119,7 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if given.type != wanted and not _may_cast(given.type, wanted):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}, not {column.type}")
     try:
-        converted = _without_views(given).cast(wanted)
+        converted = without_views(given).cast(wanted)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"column {field.name!r} is {field.type}, not {column.type}: {error}"
@@ -104,17 +127,6 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if _became_infinite(given, converted):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}: a number is too large")
     return wrapped(converted, field.type)
-
-
-def _without_views(column: Any) -> Any:
-    """Return a dictionary of views (a Polars categorical) as one that Arrow can decode."""
-    if not pa.types.is_dictionary(column.type):
-        return column
-    kind = column.type.value_type
-    if not (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)):
-        return column
-    plain = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain))
 
 
 def _became_infinite(given: Any, converted: Any) -> bool:

@@ -263,7 +263,7 @@ def _list(kind: Any) -> Convert:
 
 
 def _map(kind: Any) -> Convert:
-    """Take a mapping or pairs; each key once, for Arrow alone keeps both."""
+    """Take a mapping or pairs, each key once: Arrow alone keeps both."""
     key, item = _inner(kind.key_type), _inner(kind.item_type)
 
     def convert(value: object) -> object:
@@ -275,9 +275,18 @@ def _map(kind: Any) -> Convert:
             if not isinstance(pair, list | tuple) or len(pair) != 2 or pair[0] is None:
                 raise UnfitError
             found.append((key(pair[0]), None if pair[1] is None else item(pair[1])))
+        if _is_any_twice([found_key for found_key, _ in found]):
+            raise UnfitError
         return found
 
     return convert
+
+
+def _is_any_twice(values: Sequence[object]) -> bool:
+    try:
+        return len(set(values)) < len(values)
+    except TypeError:  # lists and structs have no hash
+        return any(value in values[:place] for place, value in enumerate(values))
 
 
 def _flat(value: Sequence[Any], shape: Sequence[int]) -> list[Any]:

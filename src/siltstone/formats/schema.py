@@ -25,6 +25,8 @@ from siltstone.formats.unfit_types import why_plain_only, why_unfit
 SEQ_COLUMN, OP_COLUMN = "_seq", "_op"
 COLUMNS_MAX = 4_000
 NAME_CHARACTERS_MAX = 128
+NESTED_MAX = 32
+"""Arrow writes to the log what is nested up to 64 times."""
 
 _SIMPLE = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -104,6 +106,8 @@ def encode_column(name: str, kind: pa.DataType, *, is_keyed: bool) -> object:
     Raises:
         RequestError: The column cannot have this type; the message says why.
     """
+    if _is_deep(kind):
+        raise RequestError(f"column {name!r} is nested more than {NESTED_MAX} times")
     try:
         stored = encode_type(kind)
     except UnfitTypeError as unfit:
@@ -117,6 +121,17 @@ def encode_column(name: str, kind: pa.DataType, *, is_keyed: bool) -> object:
             f"column {name!r} of a table with a primary key cannot have type {kind}: {why}"
         )
     return stored
+
+
+def _is_deep(kind: Any) -> bool:
+    """Say whether a type is nested too often; level by level, however deep it is."""
+    level = [kind]
+    for _ in range(NESTED_MAX + 1):
+        nested = [each for each in level if pa.types.is_nested(each)]
+        level = [each.field(place).type for each in nested for place in range(each.num_fields)]
+        if not level:
+            return False
+    return True
 
 
 class UnfitTypeError(RequestError):

@@ -4,19 +4,27 @@
     bool, int8 .. int64                  boolean, byte, short, int, long
     uint8, uint16, uint32, uint64        short, int, long, decimal(20, 0)
     float16, float32, float64            float, float, double
-    decimal128(p, s), 0 <= s <= p        decimal(p, s)
+    decimal128, decimal256(p, s)         decimal(p, s), if 0 <= s <= p <= 38
     [large_]string, [large_]binary       string, binary
-    date32                               date
+    uuid, fixed_size_binary              binary: a write must have the bytes of the column
+    json                                 string
+    date32, date64                       date
+    duration                             interval day to second: microseconds
     time32, time64                       time: microseconds
     timestamp[s | ms | us | ns]          timestamp_ntz, with a zone timestamp: microseconds
-    list, vector                         array
-    struct                               struct
+    [large_]list, vector                 array
+    tensor                               array, flat: a write must have the tensor's length
+    struct, map                          struct, map
 
-A column with any other type is refused, with its name. Nanoseconds are read if they are whole
-microseconds. A value that Spark cannot hold is an error and is never changed.
+A column with any other type is refused, with its name: wider decimals, and maps whose keys hold
+maps. Nanoseconds are read if they are whole microseconds. A value that Spark cannot hold is an
+error and is never changed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -42,7 +50,11 @@ _SIMPLE: dict[pa.DataType, spark.DataType] = {
     pa.binary(): spark.BinaryType(),
     pa.large_binary(): spark.BinaryType(),
     pa.date32(): spark.DateType(),
+    pa.date64(): spark.DateType(),
+    pa.uuid(): spark.BinaryType(),
+    pa.json_(): spark.StringType(),
 }
+_DECIMAL_DIGITS_MAX = 38
 # What a column of the store takes besides its own Spark type, because no value is lost on the way.
 _WIDER: dict[str, tuple[str, ...]] = {
     "smallint": ("tinyint",),
@@ -54,6 +66,10 @@ _WIDER: dict[str, tuple[str, ...]] = {
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
+def _is_tensor(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.FixedShapeTensorType)
+
+
 def spark_type(name: str, kind: pa.DataType) -> spark.DataType:
     """Return the type of column `name` in Spark.
 
@@ -62,21 +78,55 @@ def spark_type(name: str, kind: pa.DataType) -> spark.DataType:
     """
     if kind in _SIMPLE:
         return _SIMPLE[kind]
-    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return spark.DecimalType(kind.precision, kind.scale)
-    if pa.types.is_timestamp(kind):
-        return spark.TimestampNTZType() if kind.tz is None else spark.TimestampType()
-    if pa.types.is_time(kind):
-        return spark.TimeType(6)
-    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return spark.ArrayType(spark_type(name, kind.value_type), kind.value_field.nullable)
-    if pa.types.is_struct(kind):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        return spark.StructType([_field(f"{name}.{field.name}", field) for field in fields])
+    for is_of, make in _MADE:
+        found = make(name, kind) if is_of(kind) else None
+        if found is not None:
+            return found
     raise SchemaMismatchError(
         f"column {name!r} has type {kind}, which Spark does not have; leave it out by the option"
         " `columns`"
     )
+
+
+def _decimal(_: str, kind: Any) -> spark.DataType | None:
+    is_known = 0 <= kind.scale <= kind.precision <= _DECIMAL_DIGITS_MAX
+    return spark.DecimalType(kind.precision, kind.scale) if is_known else None
+
+
+def _timestamp(_: str, kind: Any) -> spark.DataType:
+    return spark.TimestampNTZType() if kind.tz is None else spark.TimestampType()
+
+
+def _array(name: str, kind: Any) -> spark.DataType:
+    return spark.ArrayType(spark_type(name, kind.value_type), kind.value_field.nullable)
+
+
+def _struct(name: str, kind: Any) -> spark.DataType:
+    return spark.StructType([_field(f"{name}.{field.name}", field) for field in kind])
+
+
+def _map(name: str, kind: Any) -> spark.DataType | None:
+    key, item = spark_type(name, kind.key_type), spark_type(name, kind.item_type)
+    if "map<" in key.simpleString():
+        return None
+    return spark.MapType(key, item, kind.item_field.nullable)
+
+
+_MADE: tuple[
+    tuple[Callable[[pa.DataType], bool], Callable[[str, Any], spark.DataType | None]], ...
+] = (
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_time, lambda _, __: spark.TimeType(6)),
+    (pa.types.is_duration, lambda _, __: spark.DayTimeIntervalType()),
+    (pa.types.is_fixed_size_binary, lambda _, __: spark.BinaryType()),
+    (pa.types.is_list, _array),
+    (pa.types.is_large_list, _array),
+    (pa.types.is_fixed_size_list, _array),
+    (_is_tensor, lambda name, kind: _array(name, kind.storage_type)),
+    (pa.types.is_struct, _struct),
+    (pa.types.is_map, _map),
+)
 
 
 def _field(path: str, field: pa.Field) -> spark.StructField:
@@ -140,10 +190,15 @@ def to_store(given: spark.StructType, schema: pa.Schema, table: str) -> pa.Schem
 
 
 def _fits(given: spark.DataType, wanted: spark.DataType) -> bool:
-    if isinstance(given, spark.NullType):
+    if isinstance(given, spark.NullType) or (
+        isinstance(given, spark.DayTimeIntervalType) and isinstance(wanted, type(given))
+    ):
         return True
     if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
         return _fits(given.elementType, wanted.elementType)
+    if isinstance(given, spark.MapType) and isinstance(wanted, spark.MapType):
+        pairs = ((given.keyType, wanted.keyType), (given.valueType, wanted.valueType))
+        return all(_fits(one, other) for one, other in pairs)
     if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
         return given.fieldNames() == wanted.fieldNames() and all(
             _fits(one.dataType, other.dataType)
@@ -180,14 +235,17 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _as_type(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+def _as_type(array: Any, kind: Any, name: str) -> pa.Array:
     is_time = pa.types.is_time64(array.type)
     if array.type.equals(kind) and not is_time:
         return array
+    given = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+    wanted = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     try:
         # Spark's batches have times in nanoseconds, its values do not.
-        return (array.cast(pa.time64("us")) if is_time else array).cast(kind)
+        found = (given.cast(pa.time64("us")) if is_time else given).cast(wanted)
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"column {name!r}: a value of {array.type} does not fit {kind}: {error}"
         ) from error
+    return found if wanted is kind else pa.ExtensionArray.from_storage(kind, found)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.row_input import dicts_of, stream_of
 from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.formats.layouts import plain_schema
 from siltstone.formats.schema import arrow_schema_of
 
 
@@ -55,23 +56,4 @@ def _columns_of(schema: pa.Schema) -> pa.Schema:
             raise SchemaMismatchError(
                 f"column {field.name!r} of the data has no type, only nulls; give a schema"
             )
-    return pa.schema([field.with_type(_stored(field.type)) for field in schema])
-
-
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """Return a type without views (of Polars), which are another layout of the same values."""
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_list(kind):
-        return pa.list_(_field(kind.value_field))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_field(kind.value_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([_field(field) for field in kind])
-    return kind
-
-
-def _field(field: pa.Field) -> pa.Field:
-    return field.with_type(_stored(field.type))
+    return plain_schema(schema)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import TableNotFoundError
+from siltstone.formats.layouts import plain_schema
 from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
@@ -39,7 +40,7 @@ def create_table(
                 return place_of(scope, tx, name)
             if mode == "overwrite":
                 tx.drop_table(name)
-        tx.define_table(name, _plain(rows.schema), key)
+        tx.define_table(name, plain_schema(rows.schema) if rows.num_rows else rows.schema, key)
         made = table_in(tx, name)
         if rows.num_rows:
             (made.insert if key else made.append)(rows)
@@ -88,11 +89,6 @@ def _key(asked: bodies.CreateTableRequest, schema: pa.Schema) -> list[str]:
     if text is not None:
         return [name.strip() for name in text.split(",") if name.strip()]
     return [field.name for field in schema if (field.metadata or {}).get(LANCE_KEY) == b"true"]
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the columns without what clients noted on them."""
-    return pa.schema([field.remove_metadata() for field in schema])
 
 
 # statistics

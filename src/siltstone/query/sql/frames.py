@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.formats.layouts import plain_column, plain_schema
 
 Variables: TypeAlias = Callable[[str], object]
 """Returns the value of a variable; None if the caller has none of that name."""
@@ -42,7 +43,9 @@ def rows_of(variables: Variables, name: str) -> pa.Table | None:
     try:
         stream = stream_of(found)
         if stream is not None:
-            return stream.read_all()
+            rows = stream.read_all()
+            columns = [plain_column(column) for column in rows.columns]
+            return pa.Table.from_arrays(columns, schema=plain_schema(rows.schema))
     except pa.ArrowException as error:
         raise RequestError(f"the rows of {name!r} cannot be read: {error}") from error
     kind = type(found).__name__

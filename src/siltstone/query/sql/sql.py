@@ -103,6 +103,7 @@ def read(
             for name in _others(sql, names):
                 frame = rows_of(variables, name)
                 if frame is not None:
+                    refuse_decimal256(frame.schema, "DuckDB")
                     statement.connection.register(name, frame)
             rows = statement.rows(sql, parameters)
     except BaseException:

@@ -34,6 +34,7 @@ from siltstone.errors import (
     SiltstoneError,
     TableNotFoundError,
 )
+from siltstone.formats import layouts
 from siltstone.options import SqlBounds
 from siltstone.query.sql.dataset import Filter, Scannable, SnapshotDataset
 
@@ -197,6 +198,8 @@ class Statement:
             if kind == "HUGEINT":
                 marked = schema.field(place).with_metadata({HUGEINT_KEY: b""})
                 schema = schema.set(place, marked)
+        # An ENUM is a dictionary, which no table takes and no stream of ours carries.
+        schema = layouts.plain_schema(schema)
         batches = self._batches(reader, schema)
         next(batches)  # it ends what it began: dropped before that, it would close nothing
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -210,7 +213,7 @@ class Statement:
                     if batch is None:
                         return
                     self._refuse_large(batch)
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+                yield layouts.plain_batch(batch, schema)
         finally:
             self.close()
 

@@ -1,34 +1,15 @@
-"""Row input: the rows of a JSON body.
-
-Times are ISO 8601, bytes base64, decimals strings or numbers; the rest as it looks.
-"""
+"""Row input: the rows of a JSON body, as `spelled` has them."""
 
 from __future__ import annotations
 
-import binascii
-import datetime as dt
-from base64 import b64decode
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
-from operator import attrgetter
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.lance_namespace.errors import invalid
-
-_SPELLED = frozenset(
-    kind.id
-    for kind in (
-        *(pa.timestamp("s"), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us")),
-        *(pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
-        *(pa.binary(), pa.large_binary(), pa.binary(1), pa.duration("s")),
-    )
-)
-"""The types whose values JSON can only spell."""
-_TYPE_ID = attrgetter("type.id")
+from siltstone.spelled import ERRORS, has_spelled, value_of
 
 
 def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -40,7 +21,7 @@ def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
     """
     if not isinstance(rows, list) or not {*map(type, rows)} <= {dict}:
         raise invalid("rows is a list of objects")
-    if _SPELLED.isdisjoint(map(_TYPE_ID, schema)):
+    if not any(has_spelled(field.type) for field in schema):
         return rows
     kinds = {field.name: field.type for field in schema}
     return [_values(row, kinds) for row in rows]
@@ -71,30 +52,7 @@ def json_key(key: object, schema: pa.Schema, names: Sequence[str]) -> object:
 
 
 def _value(value: Any, kind: pa.DataType, name: str) -> Any:
-    if not isinstance(value, str) and not (pa.types.is_decimal(kind) and value is not None):
-        return value
     try:
-        return _of_text(value, kind)
-    except (ValueError, InvalidOperation, binascii.Error, msgspec.ValidationError) as error:
+        return value_of(value, kind)
+    except ERRORS as error:
         raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
-
-
-def _of_text(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_timestamp(kind):
-        return dt.datetime.fromisoformat(value)
-    if pa.types.is_date(kind):
-        return dt.date.fromisoformat(value)
-    if pa.types.is_time(kind):
-        return dt.time.fromisoformat(value)
-    if pa.types.is_decimal(kind):
-        return Decimal(str(value))
-    return _of_bytes_or_span(value, kind)
-
-
-def _of_bytes_or_span(value: Any, kind: pa.DataType) -> Any:
-    types = pa.types
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return b64decode(value, validate=True)
-    if types.is_duration(kind):
-        return msgspec.convert(value, dt.timedelta)
-    return value

@@ -1,0 +1,138 @@
+"""Spelled: values for which JSON has no form of its own, as the texts that stand for them.
+
+    binary, also of a fixed size    base64
+    date, time, timestamp           ISO 8601
+    duration                        ISO 8601: PT90S
+    decimal                         a string, or a number
+    map                             an object, or a list of pairs
+
+All other values are as they look; a text where another type is wanted is left for the store to
+refuse. Nothing is cut: a text with more digits than its type has is refused.
+"""
+
+from __future__ import annotations
+
+import binascii
+import datetime as dt
+import re
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+ERRORS = (ValueError, InvalidOperation, binascii.Error, msgspec.ValidationError)
+"""What `value_of` raises for a text that is none of its type."""
+_MICROSECOND_DIGITS, _NANOSECOND_DIGITS = 6, 9
+_FRACTION = re.compile(r"[.,](\d+)")
+_SECONDS = re.compile(r"([+-]?)PT(\d+)[.,](\d{7,9})S")
+
+
+def value_of(value: Any, kind: Any) -> Any:
+    """Return the Python value that a value of JSON stands for, in a column of type `kind`."""
+    if value is None or kind is None:
+        return value
+    if isinstance(value, str) or pa.types.is_decimal(kind):
+        read = next((read for is_of, read in _TEXTS if is_of(kind)), None)
+        return value if read is None else read(value, kind)
+    if isinstance(value, list) and _is_list(kind):
+        return [value_of(part, kind.value_type) for part in value]
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        kinds = {field.name: field.type for field in kind}
+        return {name: value_of(part, kinds.get(name)) for name, part in value.items()}
+    return _pairs(value, kind) if pa.types.is_map(kind) else value
+
+
+def _pairs(value: Any, kind: Any) -> Any:
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+        return value
+    return [(value_of(k, kind.key_type), value_of(v, kind.item_type)) for k, v in pairs]
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list | tuple) and len(cast("Any", pair)) == 2
+
+
+def span_text(nanos: int) -> str:
+    """Return a duration of nanoseconds as a text; Python's own end at the microsecond."""
+    seconds, rest = divmod(abs(nanos), 10**_NANOSECOND_DIGITS)
+    fraction = f".{rest:0{_NANOSECOND_DIGITS}}" if rest else ""
+    return f"{'-' if nanos < 0 else ''}PT{seconds}{fraction}S"
+
+
+def has_spelled(kind: Any) -> bool:
+    """Say whether values of a type, or values inside of them, are spelled."""
+    if kind.id in _AS_THEY_LOOK:
+        return False
+    return pa.types.is_map(kind) or any(
+        is_of(each) for each in _with_inner(kind) for is_of, _ in _TEXTS
+    )
+
+
+_AS_THEY_LOOK = frozenset(
+    kind.id
+    for kind in (
+        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.large_string()),
+        *(pa.float16(), pa.float32(), pa.float64()),
+    )
+)
+
+
+def _with_inner(kind: Any) -> Iterator[Any]:
+    yield kind
+    if pa.types.is_nested(kind):
+        for place in range(kind.num_fields):
+            yield from _with_inner(kind.field(place).type)
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _is_binary(kind: Any) -> bool:
+    types = pa.types
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+
+
+def _digits(text: str) -> int:
+    fraction = _FRACTION.search(text)
+    return len(fraction[1]) if fraction else 0
+
+
+def _timestamp(text: str, kind: Any) -> object:
+    if _digits(text) <= _MICROSECOND_DIGITS:
+        return dt.datetime.fromisoformat(text)
+    exact = pa.scalar(text).cast(pa.timestamp("ns", tz=kind.tz))  # refuses more than nine digits
+    return np.datetime64(exact.value, "ns")
+
+
+def _time(text: str, _: Any) -> object:
+    if _digits(text) > _MICROSECOND_DIGITS:
+        raise ValueError(text)
+    return dt.time.fromisoformat(text)
+
+
+def _duration(text: str, _: Any) -> object:
+    if _digits(text) <= _MICROSECOND_DIGITS:
+        return msgspec.convert(text, dt.timedelta)
+    found = _SECONDS.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    nanos = int(found[2] + found[3].ljust(_NANOSECOND_DIGITS, "0"))
+    return np.timedelta64(-nanos if found[1] == "-" else nanos, "ns")
+
+
+_TEXTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], object]], ...] = (
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_date, lambda text, _: dt.date.fromisoformat(text)),
+    (pa.types.is_time, _time),
+    (pa.types.is_decimal, lambda value, _: Decimal(str(value))),
+    (_is_binary, lambda text, _: b64decode(text, validate=True)),
+    (pa.types.is_duration, _duration),
+)
