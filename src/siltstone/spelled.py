@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 ERRORS = (ValueError, InvalidOperation, binascii.Error, msgspec.ValidationError)
-"""What `value_of` raises for a text that is none of its type."""
+"""What `value_of` raises for a text that is invalid for its type."""
 _MICROSECOND_DIGITS, _NANOSECOND_DIGITS = 6, 9
 _FRACTION = re.compile(r"[.,](\d+)")
 _SECONDS = re.compile(r"([+-]?)PT(\d+)[.,](\d{7,9})S")
