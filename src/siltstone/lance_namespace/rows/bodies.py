@@ -28,8 +28,8 @@ IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 """Of another kind or type it is "not offered", which clients tell from a wrong request."""
 
 
-class AnswerBody(Struct, omit_defaults=True):
-    """The body of an answer."""
+class AnswerBody(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """The body of an answer: a member that has nothing to say is left out, and never null."""
 
 
 class PageAnswer(AnswerBody, kw_only=True):
@@ -61,25 +61,25 @@ class TablePageRequest(TableRequest, kw_only=True):
 
 
 class FragmentLengths(AnswerBody):
-    min: int
-    max: int
-    mean: int
-    p25: int
-    p50: int
-    p75: int
-    p99: int
+    min: Count
+    max: Count
+    mean: Count
+    p25: Count
+    p50: Count
+    p75: Count
+    p99: Count
 
 
 class FragmentStats(AnswerBody):
-    num_fragments: int
-    num_small_fragments: int
+    num_fragments: Count
+    num_small_fragments: Count
     lengths: FragmentLengths
 
 
 class TableStatsAnswer(AnswerBody):
-    total_bytes: int
-    num_rows: int
-    num_indices: int
+    total_bytes: Count
+    num_rows: Count
+    num_indices: Count
     fragment_stats: FragmentStats
 
 
@@ -122,7 +122,7 @@ class DropColumnsRequest(TableRequest):
 
 
 class VersionAnswer(AnswerBody):
-    version: int
+    version: Count
 
 
 class CreateTableAnswer(VersionAnswer):
@@ -141,7 +141,7 @@ class SetTagRequest(TagRequest):
 
 
 class TaggedVersion(VersionAnswer):
-    manifest_size: int = field(name="manifestSize")
+    manifest_size: Count = field(name="manifestSize")
 
 
 class TagsAnswer(AnswerBody):
@@ -204,7 +204,7 @@ class QueryAnswer(AnswerBody):
 
 
 class CountAnswer(AnswerBody):
-    count: int
+    count: Count
 
 
 class PlanAnswer(AnswerBody):
@@ -218,7 +218,7 @@ class InsertRequest(TableRequest):
 
 
 class InsertAnswer(VersionAnswer):
-    num_inserted_rows: int
+    num_inserted_rows: Count
 
 
 class MergeInsertRequest(TableRequest):
@@ -236,9 +236,9 @@ class MergeInsertRequest(TableRequest):
 
 
 class MergeInsertAnswer(VersionAnswer):
-    num_updated_rows: int
-    num_inserted_rows: int
-    num_deleted_rows: int
+    num_updated_rows: Count
+    num_inserted_rows: Count
+    num_deleted_rows: Count
 
 
 class UpdateRequest(TableRequest):
@@ -253,8 +253,8 @@ class UpdateRequest(TableRequest):
 class UpdateAnswer(VersionAnswer):
     """LanceDB's remote client also gets `rows_updated`."""
 
-    updated_rows: int
-    rows_updated: int | None = None
+    updated_rows: Count
+    rows_updated: Count | None = None
 
 
 class DeleteRequest(TableRequest):
@@ -262,7 +262,7 @@ class DeleteRequest(TableRequest):
 
 
 class DeleteAnswer(VersionAnswer):
-    num_deleted_rows: int
+    num_deleted_rows: Count
 
 
 class RestoreRequest(TableRequest):
@@ -323,10 +323,10 @@ class IndexRequest(TableRequest):
 class IndexRows(AnswerBody):
     """What an index is of, and how many rows of its table it covers."""
 
-    index_type: str
+    index_type: Literal["BTREE", "BITMAP", "FTS", "IVF_FLAT", "IVF_SQ", "IVF_PQ"]
     distance_type: str | None
-    num_indexed_rows: int
-    num_unindexed_rows: int
+    num_indexed_rows: Count
+    num_unindexed_rows: Count
 
 
 class IndexAnswer(IndexRows, kw_only=True):
@@ -334,8 +334,8 @@ class IndexAnswer(IndexRows, kw_only=True):
     index_uuid: str
     columns: list[str]
     status: Literal["pending", "done"]
-    size_bytes: int
-    num_segments: int
+    size_bytes: Count
+    num_segments: Count
 
 
 class IndexesAnswer(AnswerBody):
@@ -344,4 +344,4 @@ class IndexesAnswer(AnswerBody):
 
 
 class IndexStatsAnswer(IndexRows):
-    num_indices: int
+    num_indices: Count

@@ -140,7 +140,7 @@ def _shown(index: IndexStatus, rows: int) -> bodies.IndexAnswer:
         index_uuid=index.name,  # it has several segments, each with an id of its own
         columns=[index.column],
         status="pending" if index.lagging_rows else "done",
-        index_type=kind,
+        index_type=cast("Any", kind),
         distance_type=cast("str | None", index.options.get("metric")),
         num_indexed_rows=max(0, rows - index.lagging_rows),
         num_unindexed_rows=index.lagging_rows,

@@ -118,7 +118,8 @@ class JobRoutes:
             job.result, job.status = found, "succeeded"
 
 
-def _plain(found: object) -> object:
+def _plain(found: object) -> dict[str, Any]:
+    """Return what a job found as an object of JSON."""
     if is_dataclass(found) and not isinstance(found, type):
         found = {"outcome": type(found).__name__, **asdict(cast("Any", found))}
     return msgspec.to_builtins(found, enc_hook=str)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
+from siltstone.lance_namespace.rows.bodies import AnswerBody
 from siltstone.operations import Role
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.http.route import ARROW, JSON, Route
@@ -35,6 +37,9 @@ def document(routes: Sequence[Route], version: str) -> dict[str, object]:
         ErrorAnswer,
     ]
     found, components = msgspec.json.schema_components(types, ref_template=_SCHEMAS)
+    for kind in _all_below(AnswerBody):
+        if kind.__name__ in components:
+            _forbid_nulls(components[kind.__name__])
     schemas = iter(found)
     paths: dict[str, dict[str, object]] = {}
     for route in routes:
@@ -52,6 +57,20 @@ def document(routes: Sequence[Route], version: str) -> dict[str, object]:
             },
         },
     }
+
+
+def _all_below(kind: type) -> Iterator[type]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _all_below(each)
+
+
+def _forbid_nulls(schema: dict[str, Any]) -> None:
+    """Let no member of an answer be null that is left out where it has nothing to say."""
+    for name, member in schema.get("properties", {}).items():
+        if "default" in member:
+            kinds = [each for each in member["anyOf"] if each != {"type": "null"}]
+            schema["properties"][name] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
 def _operation(route: Route, request: object, answer: object) -> dict[str, object]:

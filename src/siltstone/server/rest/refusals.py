@@ -20,10 +20,9 @@ from siltstone.lance_namespace import errors as lance_errors
 from siltstone.lance_namespace.errors import Code, Refused
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.http.request import BodyTooLargeError
-from siltstone.server.rest.schemas import ErrorAnswer
+from siltstone.server.rest.schemas import ERROR_CHARACTERS_MAX, ErrorAnswer
 
 _log = logging.getLogger("siltstone.server")
-ERROR_CHARACTERS_MAX = 2_000
 STATUS = {
     Code.UNSUPPORTED: 406,
     Code.NAMESPACE_NOT_FOUND: 404,

@@ -122,7 +122,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
 
 
 def _route(method: str, path: str, role: Role, handler: Handler, **more: Any) -> Route:
-    hints = get_type_hints(handler)
+    hints = get_type_hints(handler, include_extras=True)
     (answer,), (request,) = map(get_args, (hints.pop("return"), *hints.values()))
     no_json = {type(None), bytes, Pieces}
     asked = None if request in no_json else request

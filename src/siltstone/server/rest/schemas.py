@@ -33,6 +33,7 @@ from siltstone.lance_namespace.rows.members import (
     RequestPart,
 )
 
+ERROR_CHARACTERS_MAX = 2_000
 TransactionStatus = Literal["Running", "Succeeded", "Failed", "Canceled"]
 JobKind = Literal["checkpoint", "merge", "optimize", "vacuum"]
 
@@ -40,8 +41,8 @@ JobKind = Literal["checkpoint", "merge", "optimize", "vacuum"]
 class ErrorAnswer(AnswerBody):
     """Every refusal: `code` is the specification's."""
 
-    error: str
-    code: int
+    error: Annotated[str, Meta(min_length=1, max_length=ERROR_CHARACTERS_MAX)]
+    code: Annotated[int, Meta(ge=0, le=21)]
     detail: str | None = None
     instance: str | None = None
 
@@ -50,13 +51,13 @@ class ErrorAnswer(AnswerBody):
 
 
 class HealthAnswer(AnswerBody):
-    status: str
+    status: Literal["ok", "ready"]
 
 
 class ServerCounts(AnswerBody):
-    requests: int
-    transactions: int
-    jobs: int
+    requests: Count
+    transactions: Count
+    jobs: Count
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class JobAnswer(AnswerBody):
     id: str
     kind: JobKind
     status: Literal["queued", "running", "succeeded", "failed"]
-    result: Any = None
+    result: dict[str, Any] | None = None
     error: str | None = None
 
 
@@ -149,7 +150,7 @@ class JsonType(AnswerBody):
 
     type: str
     fields: list[JsonField] | None = None
-    length: int | None = None
+    length: Count | None = None
 
 
 class JsonField(AnswerBody):
@@ -171,7 +172,7 @@ class TableAnswer(AnswerBody):
     is_only_declared: bool
     managed_versioning: bool | None = None
     table_uri: str | None = None
-    version: int | None = None
+    version: Count | None = None
     schema: JsonSchema | None = None
 
 
@@ -196,7 +197,7 @@ class BeginRequest(RequestPart):
 
 class BeginAnswer(AnswerBody):
     id: str
-    seq: int
+    seq: Count
 
 
 class CommitAnswer(BeginAnswer):
@@ -208,11 +209,11 @@ class RollbackAnswer(AnswerBody):
 
 
 class RowsWritten(AnswerBody):
-    rows: int
+    rows: Count
 
 
 class ApplyAnswer(AnswerBody):
-    seq: int
+    seq: Count
     transaction_id: str
     results: list[RowsWritten]
 
@@ -254,7 +255,9 @@ class DeclareAnswer(CommittedAnswer):
 
 
 class BranchesAnswer(AnswerBody):
-    branches: dict[str, Any]
+    """A table has no branch but main, which is not named."""
+
+    branches: Annotated[dict[str, Any], Meta(max_length=0)]
 
 
 class ListVersionsRequest(TablePageRequest):
@@ -267,10 +270,10 @@ class DescribeVersionRequest(TableRequest):
 
 class TableVersionAnswer(VersionAnswer):
     manifest_path: str
-    manifest_size: int
+    manifest_size: Count
     e_tag: str
     metadata: dict[str, str]
-    timestamp_millis: int | None = None
+    timestamp_millis: Count | None = None
 
 
 class VersionsAnswer(PageAnswer):
@@ -301,7 +304,7 @@ class DeleteVersionsRequest(TableRequest):
 
 
 class DeletedVersionsAnswer(CommittedAnswer):
-    deleted_count: int
+    deleted_count: Count
 
 
 class CreateVersionsRequest(RequestBody):
@@ -321,5 +324,14 @@ class CommitTablesRequest(RequestBody):
     operations: Annotated[list[TableOperation], Meta(min_length=1)]
 
 
+class DoneOperation(AnswerBody):
+    """What came of an operation, under its name."""
+
+    declare_table: DeclareAnswer | None = None
+    create_table_version: OneVersionAnswer | None = None
+    delete_table_versions: DeletedVersionsAnswer | None = None
+    deregister_table: DropTableAnswer | None = None
+
+
 class CommitTablesAnswer(CommittedAnswer):
-    results: list[dict[str, Any]]
+    results: Annotated[list[DoneOperation], Meta(min_length=1)]

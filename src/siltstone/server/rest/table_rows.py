@@ -15,7 +15,7 @@ import msgspec
 from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.creation import PRIMARY_KEY
-from siltstone.lance_namespace.rows.members import RequestPart
+from siltstone.lance_namespace.rows.members import Count, RequestPart
 from siltstone.lance_namespace.rows.operations import OFFERED, refuse_not_offered
 from siltstone.lance_namespace.rows.queries import read
 from siltstone.lance_namespace.rows.statements import collected
@@ -82,7 +82,7 @@ class RowRoutes:
             return Reply(arrow(reader, held.pop_all().close, is_file=is_file), seq)
         raise AssertionError
 
-    def count(self, call: RestCall[bodies.CountRequest]) -> Reply[int]:
+    def count(self, call: RestCall[bodies.CountRequest]) -> Reply[Count]:
         """Return how many rows there are, or how many match."""
         found, seq = self._answered(call, "count_table_rows")
         return Reply(found.count, seq)
