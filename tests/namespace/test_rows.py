@@ -423,3 +423,84 @@ def test_other_clients_see_the_rows(tmp_path: Path, tables: SiltstoneNamespace) 
     tables.insert_into_table(PLAIN, stream_of(rows(3, 4)))
     assert ids(opened(tables, "p")) == [0, 1, 2, 3]
     assert [v.version for v in tables.list_table_versions(PLAIN).versions] == [1, 2]
+
+
+# statements that are refused half-way
+
+TWICE = pa.table({"id": [7, 7], "v": ["a", "b"]})
+NEW_COLUMN = {"name": "n", "expression": "id"}
+HALF: dict[str, tuple[str, dict[str, Any], tuple[bytes, ...]]] = {
+    "a key twice in a new table": (
+        "create_table",
+        {"id": ["new"], "properties": {"primary_key": "id"}},
+        (stream_of(TWICE),),
+    ),
+    "a key twice in a table made anew": (
+        "create_table",
+        {**KEYED, "mode": "overwrite", "properties": {"primary_key": "id"}},
+        (stream_of(TWICE),),
+    ),
+    "a key twice in rows that replace all": (
+        "insert_into_table",
+        {**KEYED, "mode": "overwrite"},
+        (stream_of(TWICE),),
+    ),
+    "other columns in rows that replace all": (
+        "insert_into_table",
+        {**KEYED, "mode": "overwrite"},
+        UNLIKE,
+    ),
+    "a column that is there already": (
+        "alter_table_add_columns",
+        {**KEYED, "new_columns": [NEW_COLUMN, {"name": "v", "expression": "id"}]},
+        (),
+    ),
+    "a value that is no number": (
+        "alter_table_add_columns",
+        {**PLAIN, "new_columns": [NEW_COLUMN, {"name": "m", "expression": "cast(v as int)"}]},
+        (),
+    ),
+    "no expression": (
+        "alter_table_add_columns",
+        {**PLAIN, "new_columns": [NEW_COLUMN, {"name": "m"}]},
+        (),
+    ),
+    "a second name that is taken": (
+        "alter_table_alter_columns",
+        {**PLAIN, "alterations": [{"path": "v", "rename": "w"}, {"path": "id", "rename": "w"}]},
+        (),
+    ),
+    "a second column of the key": (
+        "alter_table_drop_columns",
+        {**KEYED, "columns": ["v", "id"]},
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HALF)
+def test_a_statement_that_is_refused_half_way_leaves_no_half_in_its_transaction(
+    db: Store, tables: SiltstoneNamespace, what: str
+) -> None:
+    name, request, data = HALF[what]
+    with tables.transaction() as tx:
+        tx.insert_into_table(KEYED, stream_of(rows(3, 4)))
+        with pytest.raises(errors.LanceNamespaceError):
+            getattr(tx, name)(request, *data)
+        tx.insert_into_table(PLAIN, stream_of(rows(3, 4)))
+    assert db.tables() == ["k", "p"]
+    for table in (KEYED, PLAIN):
+        everything = sorted(found(tables, table), key=lambda row: row["id"])
+        assert everything == rows(0, 4).to_pylist()
+
+
+def test_rows_of_an_older_schema_are_not_restored_half_way(
+    db: Store, tables: SiltstoneNamespace
+) -> None:
+    version = db.seq
+    tables.alter_table_drop_columns({**KEYED, "columns": ["v"]})
+    with tables.transaction() as tx:
+        with pytest.raises(errors.TableSchemaValidationError):
+            tx.restore_table({**KEYED, "version": version})
+        tx.insert_into_table(PLAIN, stream_of(rows(3, 4)))
+    assert keys(tables, KEYED) == [0, 1, 2]
