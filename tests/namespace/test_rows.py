@@ -428,6 +428,7 @@ def test_other_clients_see_the_rows(tmp_path: Path, tables: SiltstoneNamespace) 
 # statements that are refused half-way
 
 TWICE = pa.table({"id": [7, 7], "v": ["a", "b"]})
+ALL = {"when_matched_update_all": True, "when_not_matched_insert_all": True}
 NEW_COLUMN = {"name": "n", "expression": "id"}
 HALF: dict[str, tuple[str, dict[str, Any], tuple[bytes, ...]]] = {
     "a key twice in a new table": (
@@ -464,6 +465,22 @@ HALF: dict[str, tuple[str, dict[str, Any], tuple[bytes, ...]]] = {
         "alter_table_add_columns",
         {**PLAIN, "new_columns": [NEW_COLUMN, {"name": "m"}]},
         (),
+    ),
+    "a merge whose new rows lack a column": (
+        "merge_insert_into_table",
+        {**KEYED, "on": ["id"], **ALL, "when_not_matched_by_source_delete": True},
+        (stream_of(pa.table({"id": [0, 9], "other": ["a", "b"]})),),
+    ),
+    "a merge whose filter is wrong": (
+        "merge_insert_into_table",
+        {
+            **KEYED,
+            "on": ["id"],
+            **ALL,
+            "when_not_matched_by_source_delete": True,
+            "when_not_matched_by_source_delete_filt": "nowhere = 1",
+        },
+        (stream_of(rows(2, 6, "new")),),
     ),
     "a second name that is taken": (
         "alter_table_alter_columns",

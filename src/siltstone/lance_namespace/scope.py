@@ -216,13 +216,14 @@ def seq_shown(found: RowReads) -> int:
 
 
 def done(tx: Tx, work: Callable[[Tx], Found], unknown: Found) -> Found:
-    """Run a statement; under a token that was applied before it fails at nothing.
+    """Run a statement, whole or not at all; under a token that was applied it fails at nothing.
 
     What it does is forgotten, and what it was about may be gone by now: a client that lost the
     answer hears the same again, also if other clients changed the tables since.
     """
     try:
-        return work(tx)
+        with tx.whole():
+            return work(tx)
     except (RequestError, Refused):
         if not tx.is_applied:
             raise

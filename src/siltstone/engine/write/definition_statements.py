@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -15,6 +16,28 @@ from siltstone.formats import group
 
 class DefiningTransaction(EngineTransaction):
     """See the module. Under a token that was applied before, what is done already is left as is."""
+
+    @contextmanager
+    def whole(self) -> Generator[None]:
+        """Run a statement of several steps: if it raises, nothing of it is left.
+
+        Its last step alone may write rows of a keyed table that has some of this transaction;
+        otherwise the transaction is rolled back.
+        """
+        self.require_open()
+        catalog, lists = self.catalog, (self._changes, self.after_commit, self.unmoved)
+        lengths, take_back = [*map(len, lists)], self.rows.saved()
+        try:
+            yield
+        except BaseException:
+            if self.is_open:
+                self.catalog = catalog
+                self._found.clear()
+                for each, length in zip(lists, lengths, strict=True):
+                    del each[length:]
+                if not take_back():
+                    self.rollback()
+            raise
 
     def tables(self) -> list[str]:
         """Return the names of all tables, own changes included."""

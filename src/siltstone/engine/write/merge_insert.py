@@ -93,13 +93,17 @@ def _merge_keyed(table: EngineTransactionTable, rows: pa.Table, how: Merge) -> M
     both = pa.array([place is not None for place in partners], pa.bool_())
     old = living.take(pa.array([p for p in partners if p is not None], pa.int64()))
     changed, new = rows.filter(both), rows.filter(pc.invert(both))
-    if how.updates and changed.num_rows:
-        table.upsert(_patched(old, changed))
+    # What may be refused comes first, so that a refused merge changed nothing.
+    gone = _others(table, set(keys), how) if how.deletes else []
+    written = [_patched(old, changed)] if how.updates and changed.num_rows else []
     if how.inserts and new.num_rows:
-        table.upsert(new)
-    deleted = _delete_others(table, set(keys), how) if how.deletes else 0
+        written.append(new)
+    if written:
+        table.upsert(pa.concat_tables(written, promote_options="default"))
+    if gone:
+        table.delete(gone)
     return MergeInserted(
-        changed.num_rows if how.updates else 0, new.num_rows if how.inserts else 0, deleted
+        changed.num_rows if how.updates else 0, new.num_rows if how.inserts else 0, len(gone)
     )
 
 
@@ -108,14 +112,15 @@ def _keys_of(rows: pa.Table, key: Sequence[str]) -> Sequence[object]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def _delete_others(table: EngineTransactionTable, keys: set[object], how: Merge) -> int:
+def _others(table: EngineTransactionTable, keys: set[object], how: Merge) -> list[object]:
+    """Return the keys of the rows to delete, which are not in the source."""
     key = table.primary_key
     gone: list[object] = []
     for batch in table.scan(list(key), how.delete_filter):
         found = _keys_of(pa.Table.from_batches([batch]), key)
         gone += [one for one in found if one not in keys]
         _refuse_many(len(gone), how)
-    return table.delete(gone) if gone else 0
+    return gone
 
 
 def _patched(old: pa.Table, new: pa.Table) -> pa.Table:

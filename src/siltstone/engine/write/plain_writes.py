@@ -105,6 +105,15 @@ class PlainWrites:
         self.rows = 0
         self.is_imported = self._is_compaction = False
 
+    def __copy__(self) -> PlainWrites:
+        """Return the state, which later changes leave alone."""
+        made = object.__new__(PlainWrites)
+        vars(made).update(vars(self))
+        made._operations = [*self._operations]
+        made.versions = PlainVersions(self._tables, self.versions.folder, self.versions.start)
+        made.versions.steps += self.versions.steps
+        return made
+
     def begin(self) -> Pin:
         """Return the version to continue from; create an empty first one if there is none."""
         return self.versions.add(self._begun())

@@ -6,8 +6,9 @@ versions that are staged, of bulk commits as files that are staged elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from copy import copy
 from dataclasses import replace
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -197,6 +198,28 @@ class TransactionRows:
         """Drop what was written of a table."""
         for writes in (self._keyed, self.plain_writes, self._bulk):
             writes.pop(table_id, None)
+
+    def saved(self) -> Callable[[], bool]:
+        """Return what takes back all that is written from now on, and says whether it could.
+
+        It could not if there are more rows of a keyed table that had some before.
+        """
+        keyed = [(each, each.table_schema, each.memtable.rows) for each in self._keyed.values()]
+        plain = [(each, copy(each)) for each in self.plain_writes.values()]
+        bulk = dict(self._bulk)
+
+        def take_back() -> bool:
+            self._keyed = {each.table: each for each, _, _ in keyed}
+            self.plain_writes = {each.table: each for each, _ in plain}
+            self._bulk = bulk
+            self._readers.clear()
+            for writes, table_schema, _ in keyed:
+                writes.table_schema = table_schema
+            for writes, before in plain:
+                vars(writes).update(vars(before))
+            return all(writes.memtable.rows == rows for writes, _, rows in keyed)
+
+        return take_back
 
     def attach(self, table: TableDefinition, stage: StageTask, staged: Sequence[Staged]) -> int:
         """Add staged rows of a table; see `api.transaction.Transaction.attach`."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from siltstone.engine.filter.filters import compile_value
+from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
-from siltstone.lance_namespace.errors import invalid, unsupported
-from siltstone.lance_namespace.limits import RowLimits
+from siltstone.engine.write.transaction_table import EngineTransactionTable
+from siltstone.lance_namespace.errors import invalid, no_column, unsupported
 from siltstone.lance_namespace.rows import bodies
-from siltstone.lance_namespace.rows.statements import assign, require_column, table_in
+from siltstone.lance_namespace.rows.statements import collected, require_column, table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope
 
@@ -20,21 +20,31 @@ def alter_table_add_columns(scope: Scope, name: str, asked: bodies.AddColumnsReq
     """Add columns, each the value of a SQL expression over the old ones."""
 
     def work(tx: DefiningTransaction) -> None:
-        for entry in asked.new_columns:
-            _add(tx, name, entry, scope.limits)
+        table = table_in(tx, name)
+        added = [(entry.name, _add(table, entry)) for entry in asked.new_columns]
+        values = [(column, value) for column, value in added if not value.is_null]
+        rows = collected(table.scan(), scope.limits) if values else None
+        if rows is None or not rows.num_rows:
+            return
+        for column, value in values:
+            at = rows.schema.get_field_index(column)
+            if at < 0:
+                raise no_column(name, column)
+            field = rows.schema.field(at)
+            rows = rows.set_column(at, field, value.evaluate(rows, field.type))
+        (table.upsert if table.primary_key else table.overwrite)(rows)
 
     return _altered(scope, name, work)
 
 
-def _add(tx: DefiningTransaction, name: str, entry: bodies.NewColumn, limits: RowLimits) -> None:
-    column, text = entry.name, entry.expression
-    if text is None:
-        raise invalid(f"column {column[:128]!r} has an expression: its value over the old ones")
-    table = table_in(tx, name)
-    value = compile_value(text, table.schema)
-    table.add_column(column, value.type)
-    if not value.is_null:
-        assign(tx, name, [(column, text)], None, limits)
+def _add(table: EngineTransactionTable, entry: bodies.NewColumn) -> Expression:
+    """Add a column without its values; return what these are."""
+    if entry.expression is None:
+        shown = entry.name[:128]
+        raise invalid(f"column {shown!r} has an expression: its value over the old ones")
+    value = compile_value(entry.expression, table.schema)
+    table.add_column(entry.name, value.type)
+    return value
 
 
 def alter_table_alter_columns(
