@@ -501,14 +501,17 @@ def test_a_statement_that_is_refused_half_way_leaves_no_half_in_its_transaction(
 ) -> None:
     name, request, data = HALF[what]
     with tables.transaction() as tx:
-        tx.insert_into_table(KEYED, stream_of(rows(3, 4)))
+        for table in (KEYED, PLAIN):
+            tx.insert_into_table(table, stream_of(rows(3, 4)))
         with pytest.raises(errors.LanceNamespaceError):
             getattr(tx, name)(request, *data)
-        tx.insert_into_table(PLAIN, stream_of(rows(3, 4)))
+        for table in (KEYED, PLAIN):
+            tx.insert_into_table(table, stream_of(rows(4, 5)))
     assert db.tables() == ["k", "p"]
     for table in (KEYED, PLAIN):
         everything = sorted(found(tables, table), key=lambda row: row["id"])
-        assert everything == rows(0, 4).to_pylist()
+        assert everything == rows(0, 5).to_pylist()
+    assert db.verify().is_sound
 
 
 def test_rows_of_an_older_schema_are_not_restored_half_way(
