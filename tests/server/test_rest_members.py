@@ -6,25 +6,32 @@ of the routes, and the handlers are compared with it.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import parse_qsl
 
 import msgspec
+import pyarrow as pa
 import pydantic
 import pytest
 from lance_namespace_urllib3_client import models
 
-import siltstone as st
-from siltstone.lance_namespace.rows.members import NOT_OFFERED, AnyMembers, RequestPart, kinds
-from siltstone.server.http.route import JSON, Route
+from siltstone.errors import SiltstoneError
+from siltstone.lance_namespace.rows.members import HINT, NOT_OFFERED, AnyMembers, RequestPart, kinds
+from siltstone.server.http.replies import Pieces, Reply
+from siltstone.server.http.route import ARROW, JSON, Route
+from siltstone.server.rest import namespaces
+from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.schemas import TableOperation
 from siltstone.server.rest.server import RestServer
-from tests.server.rest import Rest, rest_of
+from siltstone.server.rest.tokens import LOCAL
+from tests.server.asked import ASKED, VECTORS, route_of
+from tests.server.rest import Rest, rest_of, stream_of
 
-SOURCE = Path(inspect.getfile(st)).parent
 SPECIFIED: dict[str, str] = {
     "table/{id}/add_columns": "AlterTableAddColumnsRequest",
     "table/{id}/alter_columns": "AlterTableAlterColumnsRequest",
@@ -172,23 +179,239 @@ _VALUES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def words_of(path: Path) -> Iterator[str]:
-    """Yield the attributes that a module reads, and its constants."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute):
-            yield node.attr
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+# what the handlers read
 
 
-def test_every_other_member_is_read_by_some_handler(served: Any) -> None:
-    sources = {*SOURCE.glob("server/rest/*.py"), *SOURCE.glob("lance_namespace/**/*.py")}
-    types = {"schemas.py", "bodies.py", "members.py", "row_operations.py"}
-    read = {word for path in sources if path.name not in types for word in words_of(path)}
-    for route in offered(served[0]):
+class Reads:
+    """What one handler read: members of typed requests, and names in a catalog's and a query."""
+
+    def __init__(self) -> None:
+        self.members: set[tuple[type[msgspec.Struct], str]] = set()
+        self.query: set[str] = set()
+        self.of_catalog: set[str] | None = None
+        """The names asked of a request to the Lance catalog, declared or not; None: it got none."""
+
+    def add(self, other: Reads) -> None:
+        self.members |= other.members
+        self.query |= other.query
+        if other.of_catalog is not None:
+            self.of_catalog = (self.of_catalog or set()) | other.of_catalog
+
+
+class Noted(dict[str, Any]):
+    """A mapping that says which of its names were asked for."""
+
+    def __init__(self, given: dict[str, Any], note: Callable[[str], object]) -> None:
+        super().__init__(given)
+        self._note = note
+
+    def __getitem__(self, name: str) -> Any:
+        self._note(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self._note(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._note(name)
+        return super().get(name, default)
+
+    def items(self) -> Any:
+        for name in self:
+            self._note(name)
+        return super().items()
+
+
+def part_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The type of an object inside of a member's type, in a list or alone."""
+    if inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next((found for each in get_args(kind) if (found := part_in(each)) is not None), None)
+
+
+def noted_members(kind: type[msgspec.Struct] | None, given: dict[str, Any], reads: Reads) -> Noted:
+    """The members of a request to the catalog, and of the objects in it."""
+    known = {} if kind is None else {f.encode_name: f for f in msgspec.structs.fields(kind)}
+
+    def note(name: str) -> None:
+        if name in known and kind is not None:
+            reads.members.add((kind, known[name].name))
+        assert reads.of_catalog is not None
+        reads.of_catalog.add(name)
+
+    def inside(name: str, value: Any) -> Any:
+        part = part_in(known[name].type) if name in known else None
+        if isinstance(value, list):
+            return [inside(name, each) for each in value]
+        return noted_members(part, value, reads) if part and isinstance(value, dict) else value
+
+    return Noted({name: inside(name, value) for name, value in given.items()}, note)
+
+
+class Recorder:
+    """Runs handlers with requests that note what is read of them."""
+
+    def __init__(self, routes: list[Route], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.routes, self.now = routes, Reads()
+        self.read: dict[tuple[str, str], Reads] = {}
+        request_of = namespaces._request
+
+        def attribute(part: Any, name: str) -> Any:
+            found = object.__getattribute__(part, name)
+            if name in type(part).__struct_fields__:
+                self.now.members.add((type(part), name))
+            return found
+
+        def request(call: RestCall[Any]) -> dict[str, Any]:
+            self.now.of_catalog = self.now.of_catalog or set()
+            return noted_members(call.request, request_of(call), self.now)
+
+        monkeypatch.setattr(RequestPart, "__getattribute__", attribute)
+        monkeypatch.setattr(namespaces, "_request", request)
+
+    def ask(self, method: str, address: str, body: object) -> Any:
+        """Run the handler of one request; what it refuses it has read before."""
+        path, _, query = address.partition("?")
+        route = route_of(self.routes, method, path)
+        fit = re.fullmatch(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", route.path), path)
+        assert fit is not None
+        self.now = Reads()
+        given = Noted(dict(parse_qsl(query)), self.now.query.add)
+        content = stream_of(body) if isinstance(body, pa.Table) else json.dumps(body or {}).encode()
+        call = RestCall(fit.groupdict(), given, {}, content, LOCAL, route.request)
+        try:
+            reply = route.handler(call)
+        except SiltstoneError:
+            reply = Reply(b"")
+        if isinstance(reply.body, Pieces):
+            list(reply.body.chunks)
+            reply.body.close()
+        self.read.setdefault((method, route.path), Reads()).add(self.now)
+        return reply.body
+
+
+NEAREST = {
+    "vector": [1.0, 2.0],
+    "vector_column": "e",
+    "distance_type": "l2",
+    "lower_bound": 0.0,
+    "upper_bound": 9.0,
+    "filter": "id > 0",
+    "prefilter": False,
+}
+IN_PARTS = {"vector": {"single_vector": [1.0, 2.0]}}
+STAGED = {"version": 2, "manifest_path": "x", "manifest_size": 1}
+ALSO_ASKED: list[tuple[str, str, object]] = [
+    *(
+        ("POST", f"/v1/table/near/{verb}", body)
+        for verb in ("query", "scan", "explain_plan", "analyze_plan")
+        for body in (NEAREST, IN_PARTS)
+    ),
+    *(
+        ("POST", f"/v1/table/near/{verb}", {"query": body})
+        for verb in ("explain_plan", "analyze_plan")
+        for body in (NEAREST, IN_PARTS)
+    ),
+    ("GET", "/metrics", None),
+    ("GET", "/v1/changes?tables=t", None),
+    ("POST", "/v1/table/plain/version/create", {"id": ["plain"], **STAGED}),
+    ("POST", "/v1/table/version/batch-create", {"entries": [{"id": ["plain"], **STAGED}]}),
+    *(
+        ("POST", "/v1/table/batch-commit", {"operations": [operation]})
+        for operation in (
+            {"declare_table": {"id": ["d"]}},
+            {"create_table_version": {"id": ["plain"], **STAGED}},
+            {"delete_table_versions": {"id": ["plain"], "ranges": [{"end_version": 1}]}},
+            {"deregister_table": {"id": ["d"]}},
+        )
+    ),
+    *(
+        ("POST", "/v1/transaction/apply", {"ops": [{"op": op, "table": "t", "rows": [{"id": 1}]}]})
+        for op in ("upsert", "insert", "append", "overwrite")
+    ),
+    ("POST", "/v1/table/t/tags/list?limit=1", {"page_token": "0"}),
+    ("POST", "/v1/namespace/gone/drop", {"mode": "skip", "behavior": "restrict"}),
+]
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """Every route was asked."""
+    with rest_of(tmp_path / "shop") as (db, service, _):
+        db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        db.create_table("plain", {"id": "int64"}).append([{"id": 1}])
+        db.create_table("near", data=VECTORS, primary_key="id")
+        recorder = Recorder(service.routes, monkeypatch)
+        key = ""
+        for method, path, body in (*ALSO_ASKED, *ASKED):
+            found = recorder.ask(method, path.format(key=key), body)
+            key = found.id if isinstance(getattr(found, "id", None), str) else key
+        yield recorder
+
+
+def test_every_declared_member_is_read_by_the_handler_of_its_own_route(recorder: Recorder) -> None:
+    for route in recorder.routes:
+        if route.request is AnyMembers:
+            continue
+        read = recorder.read[route.method, route.path]
+        hints = {name for name, kind in _kinds_of(route).items() if kind == HINT}
+        asked = read.query if read.of_catalog is None else read.of_catalog
+        assert set(route.query) - hints <= asked | {"branch"}, route.path
+        if route.request is None:
+            continue
         for part in parts_of(route.request):
-            wanted = {name for name, kind in kinds(part).items() if kind is None}
-            assert wanted <= read, route.path
+            declared = {name for name, kind in kinds(part).items() if kind is None}
+            if part is route.request:
+                declared -= {"branch"}  # `RestCall.check` refuses another one, see the next test
+            unread = declared - {name for kind, name in read.members if kind is part}
+            assert not unread, (route.path, part)
+
+
+def test_no_handler_reads_what_its_route_does_not_declare(recorder: Recorder) -> None:
+    """Of a typed request it could not."""
+    for route in recorder.routes:
+        read = recorder.read.get((route.method, route.path))
+        if read is None or read.of_catalog is None:
+            continue
+        declared = {"id", *route.query}
+        for part in parts_of(route.request) if route.request is not None else ():
+            declared |= {field.encode_name for field in msgspec.structs.fields(part)}
+        assert read.of_catalog <= declared, route.path
+
+
+def _kinds_of(route: Route) -> dict[str, str | None]:
+    return {} if route.request is None else kinds(route.request)
+
+
+def test_every_route_refuses_a_branch_wherever_it_may_be_named(served: Any) -> None:
+    service, rest = served
+    for route in service.routes:
+        path = route.path.replace("{id}", "none").replace("{name}", "none")
+        if "branch" in route.query:
+            query = "branch=b&on=id" if "on" in route.query else "branch=b"
+            rows = pa.table({"id": [1]}) if route.takes == ARROW else None
+            assert rest.post(f"{path}?{query}", rows).code == (406, 0), path
+        if "branch" in _kinds_of(route):
+            fields = msgspec.structs.fields(route.request)
+            whole = {f.encode_name: _value(f.type) for f in fields if f.required}
+            answer = rest.post(path, {**whole, "branch": "b"})
+            assert answer.code == (406, 0), path
+            assert "'b'" in answer.json["error"], path
+    inner = {"branch": "b", "id": ["t"], "ranges": [{}], **STAGED}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("none/explain_plan", {"query": {"branch": "b"}}),
+        ("version/batch-create", {"entries": [{"branch": "b", "id": ["t"], **STAGED}]}),
+    ]
+    for field in msgspec.structs.fields(TableOperation):
+        part = part_in(field.type)
+        assert part is not None
+        known = {f.encode_name for f in msgspec.structs.fields(part)}
+        operation = {name: value for name, value in inner.items() if name in known}
+        asked.append(("batch-commit", {"operations": [{field.name: operation}]}))
+    for path, body in asked:
+        answer = rest.post(f"/v1/table/{path}", body)
+        assert answer.code == (406, 0), (path, body, answer.body)
 
 
 def test_an_operation_of_apply_has_the_members_that_it_reads(served: Any) -> None:
@@ -220,8 +443,6 @@ def test_an_index_refuses_what_it_would_not_be_built_with(tmp_path: Path) -> Non
 
 
 def test_properties_that_no_table_has_are_refused_by_their_names(served: Any) -> None:
-    import pyarrow as pa
-
     rest = served[1]
     rows = pa.table({"id": [1]})
     made = rest.post('/v1/table/x/create?properties={"owner":"me"}', rows)
