@@ -26,6 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         db.create_table("p", {"id": "int64", "v": "string"})
         db["p"].append(ROWS)
         db.create_table("vectors", {"id": "int64", "e": pa.list_(pa.float32(), 2)})
+        db.create_table("near", {"id": "int64", "e": pa.list_(pa.float32(), 2)}, primary_key="id")
         db.create_table("team.blue.t", {"id": "int64"})
         yield found
 
@@ -79,7 +80,7 @@ IN_JSON: list[tuple[str, object, tuple[int, int]]] = [
     ("table/t/update", {"predicate": "v >", "updates": [["v", "'a'"]]}, (400, 13)),
     ("table/t/update", {"updates": [["v", "'a'"]], "predicate": "id = 1", "only_if": "id = 2"},
      (400, 13)),
-    ("table/vectors/create_index", {"column": "e", "index_type": "IVF_FLAT",
+    ("table/near/create_index", {"column": "e", "index_type": "IVF_FLAT",
                                     "distance_type": "l2", "metric_type": "dot"}, (400, 13)),
     ("table/t/rename", {"new_table_name": "x", "new_namespace_id": ["a"], "new_namespace": ["b"]},
      (400, 13)),

@@ -108,12 +108,15 @@ def rename_table(scope: Scope, request: Request) -> Answer:
 
 def list_table_branches(scope: Scope, request: Request) -> Answer:
     """Return the branches of a table besides main: it has none."""
+    requests.refuse_branch(request)
     known(scope, requests.table_of(request))
+    requests.page([], request, "branches")  # also of an empty list a page may not exist
     return {"branches": {}}
 
 
 def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Declare a table as a statement of a transaction."""
+    requests.refuse_branch(request)
     if request.get("location"):
         raise RequestError("the location of a table cannot be chosen: tables lie in the store")
     name = requests.table_of(request)
@@ -124,6 +127,7 @@ def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
 
 def drop(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
     """Drop a table as a statement of a transaction."""
+    requests.refuse_branch(request)
     name = requests.table_of(request)
     location = location_of(scope, tx.versions(name).folder)
     tx.definitions.drop_table(name)

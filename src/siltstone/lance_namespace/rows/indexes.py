@@ -113,6 +113,8 @@ def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[str, dict[str, Any]]:
             raise invalid(f"an index {kind} has no {', '.join(given)}")
     if kind in _VECTOR:
         metric = asked.distance_type or asked.metric_type
+        if asked.metric_type and asked.metric_type != metric:
+            raise invalid("distance_type and metric_type are names of one member: give one of them")
         options = {
             "encoding": _VECTOR[kind],
             "metric": metric and metric.lower(),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+import msgspec
 import pyarrow as pa
 
+from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.members import kinds
@@ -101,7 +103,7 @@ def _explained(
             f"  limit: {wanted.limit}, offset: {wanted.offset}",
         ]
         if wanted.vector:
-            lines.append(f"  nearest: exact, {wanted.distance_type}, over all rows that match")
+            lines.append(f"  nearest: {wanted.search(table.schema)}")
         if is_run:
             rows = [batch.num_rows for batch in wanted.read(table, scope.limits)]
             lines.append(f"  answered with: {sum(rows)} rows in {len(rows)} batches")
@@ -114,12 +116,15 @@ def _query_of(asked: bodies.ExplainRequest) -> bodies.QueryRequest:
 
     Raises:
         Refused: It is in both, or another table's.
+        UnsupportedOperationError: It is of another branch.
     """
     if asked.query is None:
         return asked
     if asked.query.id is not None and asked.query.id != asked.id:
         raise invalid(f"the id of the query, {asked.query.id!r:.200}, is not {asked.id!r:.200}")
-    own = [name for name in _OF_QUERIES if getattr(asked, name) is not None]
+    requests.refuse_branch({"branch": asked.query.branch})
+    given = msgspec.structs.asdict(asked)
+    own = [name for name in _OF_QUERIES if given[name] is not None]
     if own:
         raise invalid(f"the query is in `query`: put {', '.join(own)} there")
     return asked.query

@@ -100,18 +100,37 @@ class RowQuery:
         """Return the nearest rows, the nearest first, with their distance."""
         schema = table.schema
         path = _vectors(schema, self.asked.vector_column or None, len(self.vector))
-        distance = _DISTANCES.get(self.distance_type)
-        if distance is None:
-            raise invalid(f"distance_type is one of {sorted(_DISTANCES)}")
         chosen = self.chosen(schema)
         later = filter_of(self.filter if self._takes_before else None, schema)
         needed = dict.fromkeys([*chosen.read, path[0], *(later.columns if later else ())])
         reader = table.scan([*needed], None if later else self.filter)
-        search = _Search(path, self.vector, distance, self._bounds, self._most(limits), limits)
+        distance, most = self._distance, self._most(limits)
+        search = _Search(path, self.vector, distance, self._bounds, most, limits)
         best = search.best(reader)
         if later is not None:
             best = later.keep(best)
         return chosen.of_rows(best.slice(self.offset))
+
+    def search(self, schema: pa.Schema) -> str:
+        """Return in words how the nearest rows are found.
+
+        Raises:
+            Refused: As by `read`.
+        """
+        path = _vectors(schema, self.asked.vector_column or None, len(self.vector))
+        _ = self._distance  # it is known
+        rows = "all rows, filtered after that" if self._takes_before else "all rows that match"
+        (least, end), within = self._bounds, ""
+        if not (least is None and end is None):
+            within = f", at a distance from {0 if least is None else least}"
+            within += "" if end is None else f" to below {end}"
+        return f"exact, {self.distance_type}, in {'.'.join(path)}, over {rows}{within}"
+
+    @property
+    def _distance(self) -> Callable[[Any, Any], Any]:
+        if self.distance_type not in _DISTANCES:
+            raise invalid(f"distance_type is one of {sorted(_DISTANCES)}")
+        return _DISTANCES[self.distance_type]
 
     @property
     def _bounds(self) -> tuple[float | None, float | None]:

@@ -58,6 +58,8 @@ def update_table(
 ) -> tuple[bodies.UpdateAnswer, int | None]:
     """Set columns to SQL expressions in the rows that match."""
     predicate = asked.predicate or asked.only_if or None
+    if asked.only_if and asked.only_if != predicate:
+        raise invalid("predicate and only_if are names of one filter: give one of them")
     if len({column for column, _ in asked.updates}) != len(asked.updates):
         raise invalid("a column is set twice")
 

@@ -8,6 +8,7 @@ from operator import methodcaller
 
 from siltstone.errors import UnavailableError
 from siltstone.lance_namespace import requests
+from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows.bodies import NoMembers, TableRequest
 from siltstone.lance_namespace.rows.creation import PRIMARY_KEY, place_of, root_of
 from siltstone.lance_namespace.rows.version_numbers import seq_of, version_now
@@ -108,6 +109,8 @@ class TableRoutes:
             "new_namespace_id": asked.new_namespace or None,
         }
         if asked.new_namespace_id is not None:
+            if asked.new_namespace and asked.new_namespace != asked.new_namespace_id:
+                raise invalid("new_namespace and new_namespace_id name two namespaces: give one")
             members["new_namespace_id"] = asked.new_namespace_id
         rename = methodcaller("rename_table", name, requests.renamed(name, members))
         return Reply(NoMembers(), self._scope.write(call, rename, None)[1])
