@@ -2,8 +2,10 @@
 
 Each round runs `import lance` and all commands once, in processes of their own, so that what else
 the machine does is the same for all. The medians of the rounds are shown, and for commands that
-need a store the difference to `import lance`. The store has one small table; the server of the
-last ones is this process.
+need a store the difference to `import lance` where pandas is not installed: Lance and Arrow import
+it where it is. Python compiles each module once, in a round that does not count, as it does where
+packages are installed. The store has one small table; the server of the last commands is this
+process.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import siltstone as st
 
-LANCE = "import lance"
+PANDAS = "import lance, pandas installed"
+ALONE = "import lance, no pandas"
 LIGHT = {"--help": ["--help"], "--version": ["--version"], "token": ["token", "read"]}
 HEAVY = {
     "tables": ["tables"],
@@ -31,11 +34,11 @@ HEAVY = {
     "upsert": ["upsert", "t", "rows.ndjson"],
 }
 REMOTE = {"tables over http": ["tables"], "get over http": ["get", "t", "1"]}
+NO_PANDAS = 'raise ModuleNotFoundError("no pandas", name="pandas")\n'
 
 
-def seconds(command: Sequence[str], folder: Path, uri: str) -> float:
+def seconds(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> float:
     """Return how long a process takes."""
-    environment = {**os.environ, "SILTSTONE_URI": uri}
     begun = time.perf_counter()
     subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True)
     return time.perf_counter() - begun
@@ -44,21 +47,29 @@ def seconds(command: Sequence[str], folder: Path, uri: str) -> float:
 def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each command, one of each round."""
     (folder / "rows.ndjson").write_text('{"id": 1}\n')
+    (folder / "without").mkdir()
+    (folder / "without" / "pandas.py").write_text(NO_PANDAS)
     shell = [sys.executable, "-m", "siltstone"]
+    given = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    given.pop("PYTHONDONTWRITEBYTECODE", None)
+    alone = {**given, "PYTHONPATH": str(folder / "without")}
     for name in ("shop", "served"):
         with st.connect(folder / name, background=False) as db:
             db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
     with st.connect(folder / "served", background=False) as db, closing(db.serve(port=0)) as server:
-        runs = {LANCE: ([sys.executable, "-c", LANCE], "")}
+        lance = [sys.executable, "-c", "import lance"]
+        runs = {PANDAS: (lance, given), ALONE: (lance, alone)}
         for name, words in {**LIGHT, **HEAVY}.items():
-            runs[name] = [*shell, *words], str(folder / "shop")
+            runs[name] = [*shell, *words], given | {"SILTSTONE_URI": str(folder / "shop")}
         for name, words in REMOTE.items():
-            runs[name] = [*shell, *words], server.url
+            runs[name] = [*shell, *words], given | {"SILTSTONE_URI": server.url}
         found: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(rounds):
-            for name, (command, uri) in runs.items():
-                found[name].append(seconds(command, folder, uri))
-    return found
+        for number in range(rounds + 1):
+            for name, (command, environment) in runs.items():
+                taken = seconds(command, folder, environment)
+                if number:
+                    found[name].append(taken)
+        return found
 
 
 def main() -> None:
@@ -66,13 +77,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7, help="how often each command runs")
     rounds: int = parser.parse_args().rounds
+    before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         found = measured(Path(folder), rounds)
-    lance = statistics.median(found[LANCE])
+    print(f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
+    lance = statistics.median(found[ALONE])
     for name, times in found.items():
         median = statistics.median(times)
-        beside = "" if name in {LANCE, *LIGHT} else f"  {median - lance:+.2f} s beside {LANCE}"
-        print(f"{name:20}{median:6.2f} s{beside}")
+        beside = "" if name in {PANDAS, ALONE, *LIGHT} else f"  {median - lance:+.2f} s"
+        print(f"{name:32}{median:6.2f} s{beside}")
 
 
 if __name__ == "__main__":

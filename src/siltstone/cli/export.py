@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import secrets
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -107,6 +106,8 @@ def _whole(path: Path, *, overwrite: bool) -> Generator[IO[bytes]]:
         NotFoundError: Its directory does not exist.
         UnavailableError: The file system refuses.
     """
+    import secrets
+
     import pyarrow as pa
 
     if not overwrite and path.exists():

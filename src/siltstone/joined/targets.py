@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
 from siltstone.errors import RequestError, UnavailableError
+
+if TYPE_CHECKING:
+    import ssl
 
 TOKEN_VARIABLE = "SILTSTONE_TOKEN"  # noqa: S105 - a name
 PORT = 2333
@@ -138,6 +140,8 @@ def server_at(url: str, token: object = None, cafile: object = None) -> ServerTa
         raise RequestError("a token is a string of printable ASCII characters")
     context = None
     if parts.scheme.lower() == "https":
+        import ssl  # noqa: PLC0415 - every store asks whether it is a URL, and this takes 20 ms
+
         try:
             context = ssl.create_default_context(cafile=None if cafile is None else str(cafile))
         except OSError as error:
