@@ -1,17 +1,18 @@
 """Start: how long commands take from their start to their end, `python -m bench.start`.
 
 Each round runs `import lance` and all commands once, in processes of their own, so that what else
-the machine does is the same for all. The medians of the rounds are shown, and for commands that
-need a store the difference to `import lance` where pandas is not installed: Lance and Arrow import
-it where it is. Python compiles each module once, in a round that does not count, as it does where
-packages are installed. The store has one small table; the server of the last commands is this
-process.
+the machine does is the same for all. The medians of the rounds are shown: the seconds of a clock,
+the seconds of a core, which say more where the machine has other things to do, and how both differ
+from `import lance` where pandas is not installed (Lance and Arrow import it where it is). Python
+compiles each module once, in a round that does not count, as it does where packages are installed.
+The store has one small table; the server of the last commands is this process.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -37,15 +38,20 @@ REMOTE = {"tables over http": ["tables"], "get over http": ["get", "t", "1"]}
 NO_PANDAS = 'raise ModuleNotFoundError("no pandas", name="pandas")\n'
 
 
-def seconds(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> float:
+Taken = tuple[float, float]
+"""Seconds of the clock, and of cores."""
+
+
+def taken_by(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Taken:
     """Return how long a process takes."""
-    begun = time.perf_counter()
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True)
-    return time.perf_counter() - begun
+    seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each command, one of each round."""
+def measured(folder: Path, rounds: int) -> dict[str, list[Taken]]:
+    """Return how long each command takes, once for each round."""
     (folder / "rows.ndjson").write_text('{"id": 1}\n')
     (folder / "without").mkdir()
     (folder / "without" / "pandas.py").write_text(NO_PANDAS)
@@ -63,10 +69,10 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
             runs[name] = [*shell, *words], given | {"SILTSTONE_URI": str(folder / "shop")}
         for name, words in REMOTE.items():
             runs[name] = [*shell, *words], given | {"SILTSTONE_URI": server.url}
-        found: dict[str, list[float]] = {name: [] for name in runs}
+        found: dict[str, list[Taken]] = {name: [] for name in runs}
         for number in range(rounds + 1):
             for name, (command, environment) in runs.items():
-                taken = seconds(command, folder, environment)
+                taken = taken_by(command, folder, environment)
                 if number:
                     found[name].append(taken)
         return found
@@ -81,11 +87,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         found = measured(Path(folder), rounds)
     print(f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
-    lance = statistics.median(found[ALONE])
+    lance = _medians(found[ALONE])
     for name, times in found.items():
-        median = statistics.median(times)
-        beside = "" if name in {PANDAS, ALONE, *LIGHT} else f"  {median - lance:+.2f} s"
-        print(f"{name:32}{median:6.2f} s{beside}")
+        median, beside = _medians(times), ""
+        if name not in {PANDAS, ALONE, *LIGHT}:
+            beside = f"  {median[0] - lance[0]:+6.2f}  {median[1] - lance[1]:+6.2f}"
+        print(f"{name:32}{median[0]:6.2f}  {median[1]:6.2f}{beside}")
+
+
+def _medians(times: Sequence[Taken]) -> Taken:
+    clock, core = zip(*times, strict=True)
+    return statistics.median(clock), statistics.median(core)
 
 
 if __name__ == "__main__":
