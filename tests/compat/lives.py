@@ -11,6 +11,7 @@ index           indexes, and rows that they do not cover yet
 lance-client    plain table versions that another Lance client committed, one hidden
 namespaces      created, dropped and overwritten, in a record and in the log; format 2
 types           columns and keys of the types of format 2: in base, in history and in the log
+blobs           a plain table with blobs, appended to, compacted and deleted from; format 2
 """
 
 # pyright: reportArgumentType=false
@@ -401,9 +402,32 @@ def types(diary: Diary) -> None:
     diary.finish()
 
 
+def blobs(diary: Diary) -> None:
+    db = diary.db
+    begin(diary)
+
+    def some_blobs(first: int) -> list[dict[str, object]]:
+        values = [b"x" * 99, None, b"small", b"", b"y" * 300, b"z"]
+        return [{"n": first + n, "blob": value} for n, value in enumerate(values)]
+
+    diary.commit(
+        lambda: db.create_table("blobs", {"n": "int64", "blob": "blob"}),
+        lambda: db["blobs"].append(some_blobs(0)),
+        lambda: db["blobs"].append(some_blobs(10)),
+    )
+    db.checkpoint()
+    db.optimize()
+    diary.commit(
+        lambda: db["blobs"].delete_where("blob = X'7a'"),
+        lambda: db["blobs"].append(some_blobs(20)),
+        lambda: db["blobs"].add_column("note", "string"),
+    )
+    diary.finish()
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
-    lance_client, namespaces, types,
+    lance_client, namespaces, types, blobs,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
 

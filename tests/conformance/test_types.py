@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -146,6 +147,28 @@ def test_json_is_kept(guest: Guest, table: Path) -> None:
 @case(KIND, *CLIENTS, causes=(7,))
 def test_tensors_of_a_fixed_shape_are_kept(guest: Guest, table: Path) -> None:
     keeps(guest, table, pa.fixed_shape_tensor(pa.float32(), (2, 2)), [[1.0, 2.0, 3.0, 4.0]])
+
+
+@case(KIND, *FILES, causes=(7,))
+def test_blobs_in_files_of_their_own_are_refused_and_not_left_behind(
+    guest: Guest, table: Path
+) -> None:
+    rows = pa.table({"id": [1], "x": lance.blob_array([b"x" * 100_000])})
+    with refused_with("(?i)blob column|" + UNKNOWN):
+        guest.create(table, rows)
+    assert table[0] not in guest.list_tables([])
+
+
+@case(KIND, *STATEMENTS, causes=(7,))
+def test_blobs_are_kept_and_read_as_bytes(guest: Guest, table: Path) -> None:
+    mark = {"lance-encoding:blob": "true"}
+    schema = pa.schema([("id", pa.int64()), pa.field("x", pa.large_binary(), metadata=mark)])
+    rows = pa.table({"id": [0, 1, 2], "x": [b"x" * 100_000, None, b""]}, schema=schema)
+    guest.create(table, rows)
+    guest.append(table, rows.slice(0, 1))
+    found = guest.rows(table, limit=9)
+    assert found.schema.field("x").type == pa.large_binary()
+    assert found.slice(0, 3).sort_by("id")["x"].to_pylist() == rows["x"].to_pylist()
 
 
 @case(KIND, *CLIENTS, causes=(7,))

@@ -29,6 +29,7 @@ _TYPES: dict[str, int] = {
     "large_list": 2,
     "map": 2,
     "tensor": 2,
+    "blob": 2,
 }
 """The format that brought a kind of column type, by the first word of its stored form."""
 _ENTRIES: dict[type, int] = {group.CreateNamespace: 2, group.DropNamespace: 2}

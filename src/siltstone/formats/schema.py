@@ -1,6 +1,6 @@
 """Schema: the column types of tables, and the Arrow and Lance columns of columns with ids.
 
-A type is stored as a string ("int64", "timestamp[us, tz=UTC]", "decimal128(10, 2)", "uuid") or,
+A type is stored as a string ("int64", "timestamp[us, tz=UTC]", "decimal128(10, 2)", "blob") or,
 when it has others inside, as a list: ["list", T], ["large_list", T], ["vector", T, size],
 ["struct", [[name, T, nullable], ...]], ["map", key, value] and ["tensor", T, shape, names of
 dimensions, permutation]. `features` says since which format.
@@ -18,6 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
+from siltstone.formats import blobs
 from siltstone.formats.extensions import is_extension, is_tensor, is_uuid
 from siltstone.formats.manifest import Column, Schema
 from siltstone.formats.unfit_types import why_plain_only, why_unfit
@@ -100,14 +101,20 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], pa.DataType | 
 )
 
 
-def encode_column(name: str, kind: pa.DataType, *, is_keyed: bool) -> object:
+def encode_column(field: pa.Field, *, is_keyed: bool) -> object:
     """Return the type of a new column as the JSON value in a manifest.
 
     Raises:
         RequestError: The column cannot have this type; the message says why.
     """
+    name, kind = field.name, field.type
     if _is_deep(kind):
         raise RequestError(f"column {name!r} is nested more than {NESTED_MAX} times")
+    why_no_blob = blobs.why_unfit(field, is_keyed=is_keyed)
+    if why_no_blob is not None:
+        raise RequestError(f"column {name!r} cannot be a blob column: {why_no_blob}")
+    if blobs.is_blob(field):
+        return blobs.BLOB
     try:
         stored = encode_type(kind)
     except UnfitTypeError as unfit:
@@ -217,6 +224,8 @@ def _check_zone(kind: pa.TimestampType) -> None:
 
 def decode_type(stored: object) -> pa.DataType:
     """Return the Arrow type of a stored type."""
+    if stored == blobs.BLOB:
+        return pa.large_binary()
     if isinstance(stored, str):
         return parse_type(stored)
     if isinstance(stored, list | tuple) and stored[0] in _DECODERS:
@@ -296,17 +305,22 @@ def arrow_schema_of(table_schema: pa.Schema | Mapping[str, object] | object) -> 
         return table_schema
     if isinstance(table_schema, Mapping):
         columns = table_schema.items()
-        return pa.schema([pa.field(check_column_name(n), _as_type(kind)) for n, kind in columns])
+        return pa.schema([field_of(check_column_name(n), kind) for n, kind in columns])
     raise RequestError(
         f"a schema must be a pyarrow.Schema or a dict of name to type; got {table_schema!r}"
     )
 
 
-def _as_type(kind: object) -> pa.DataType:
+def field_of(name: str, kind: object) -> pa.Field:
+    """Return the column with this name and this type, which may be a text.
+
+    Raises:
+        RequestError: There is no such type.
+    """
     if isinstance(kind, pa.DataType):
-        return kind
+        return pa.field(name, kind)
     if isinstance(kind, str):
-        return parse_type(kind)
+        return blobs.blob_field(name) if kind == blobs.BLOB else pa.field(name, parse_type(kind))
     raise RequestError(f"a type must be a string or a pyarrow.DataType; got {kind!r}")
 
 
@@ -332,7 +346,7 @@ def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -
         Column(
             number,
             f.name,
-            encode_column(f.name, f.type, is_keyed=bool(key)),
+            encode_column(f, is_keyed=bool(key)),
             f.nullable and f.name not in key,
         )
         for number, f in enumerate(table_schema, start=1)
@@ -371,9 +385,13 @@ _KEY_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
 
 def to_arrow(schema: Schema) -> pa.Schema:
     """Return the schema as users see it."""
-    return pa.schema(
-        [pa.field(c.name, decode_type(c.type), nullable=c.nullable) for c in schema.columns]
-    )
+    return pa.schema([_to_field(column) for column in schema.columns])
+
+
+def _to_field(column: Column) -> pa.Field:
+    marks = blobs.MARK if column.type == blobs.BLOB else None
+    kind = decode_type(column.type)
+    return pa.field(column.name, kind, nullable=column.nullable, metadata=marks)
 
 
 def column_named(schema: Schema, name: str) -> Column:

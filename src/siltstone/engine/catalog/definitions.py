@@ -16,6 +16,7 @@ from siltstone.errors import (
     no_such,
 )
 from siltstone.formats import group
+from siltstone.formats.blobs import is_blob
 from siltstone.formats.manifest import Catalog, Column, Schema, TableDefinition
 from siltstone.formats.schema import (
     COLUMNS_MAX,
@@ -25,9 +26,9 @@ from siltstone.formats.schema import (
     column_named,
     decode_type,
     encode_column,
+    field_of,
     key_names,
     new_schema,
-    parse_type,
 )
 
 APP_CHARACTERS_MAX = 256
@@ -146,13 +147,13 @@ def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.A
         raise SchemaMismatchError(f"column {name!r} exists already")
     if len(schema.columns) >= COLUMNS_MAX:
         raise RequestError(f"a table has at most {COLUMNS_MAX} columns")
-    if not isinstance(kind, str | pa.DataType):
-        raise RequestError(f"a type must be a string or a pyarrow.DataType; got {kind!r}")
-    arrow = parse_type(kind) if isinstance(kind, str) else kind
-    stored = encode_column(name, arrow, is_keyed=bool(schema.key))
+    field = field_of(name, kind)
+    if is_blob(field):
+        raise RequestError(f"column {name!r}: a column of blobs comes with its table")
+    stored = encode_column(field, is_keyed=bool(schema.key))
     column = Column(table.next_column, name, stored, nullable=True)
     columns = (*schema.columns, column)
-    return _altered(table, columns, table.next_column + 1), pa.field(name, arrow)
+    return _altered(table, columns, table.next_column + 1), field
 
 
 def _altered(

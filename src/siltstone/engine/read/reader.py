@@ -30,6 +30,7 @@ from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
+from siltstone.formats import blobs
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.tables import PinnedTable, TableReader
@@ -57,7 +58,8 @@ class PlainReader:
         shown = list(self.table_schema.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
         fields = self.table_schema.fields(shown)
-        names = {name: name for name in read}
+        hidden = blobs.names_of(self.table_schema.arrow)  # Lance compares their places
+        names = {name: name for name in read if name not in hidden}
         prefilter, indexed = prefilter_of(self.table, wanted, names) if wanted else (None, False)
         for batch in self.table.scan(read, prefilter=prefilter, indexed=indexed):
             kept = wanted.keep(batch) if wanted else batch

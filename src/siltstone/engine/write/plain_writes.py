@@ -25,7 +25,7 @@ from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
-from siltstone.formats import group
+from siltstone.formats import blobs, group
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.storage.tables.tables import (
     POSITION,
@@ -206,7 +206,8 @@ class PlainWrites:
         """Yield rows with their positions; rows that do not match `wanted` may be among them."""
         if self.versions.pin is None:
             return
-        names = {name: name for name in columns}
+        hidden = blobs.names_of(self.table_schema.arrow)
+        names = {name: name for name in columns if name not in hidden}
         prefilter = None if wanted is None else wanted.prefilter(names)
         table = self._tables.reader.open(self.versions.pin)
         yield from table.scan(list(columns), prefilter=prefilter, positions=True)

@@ -33,6 +33,7 @@ from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.filter.pushed import is_pushable
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
+from siltstone.formats.blobs import is_blob
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.formats.schema import SEQ_COLUMN
@@ -420,7 +421,8 @@ def wrong_indexes(opened: PinnedTable) -> Iterator[str]:
     scalar = [segment for segment in opened.segments if segment.kind in {"btree", "bitmap"}]
     for column in sorted({name for segment in scalar for name in segment.columns}):
         # Who reads a float, or a type that Lance compares in its own way, reads no index.
-        if is_pushable(opened.schema.field(column).type) and opened.rows:
+        field = opened.schema.field(column)
+        if is_pushable(field.type) and not is_blob(field) and opened.rows:
             by_index, by_scan = (_found(opened, column, is_indexed) for is_indexed in (True, False))
             if not np.array_equal(by_index, by_scan):
                 lost = len(np.setdiff1d(by_scan, by_index))

@@ -27,6 +27,7 @@ from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.history_run import are_few
 from siltstone.errors import CorruptionError, SnapshotExpiredError
+from siltstone.formats.blobs import is_blob
 from siltstone.formats.manifest import Pin
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
@@ -89,7 +90,11 @@ class PinnedRows:
         kept = self.kept
         if kept is not None and are_few(kept.count, kept.span):
             return self._aligned(self._taken(table, kept, names), fields)
-        known = {f.name: name for f, name in zip(fields, self.stored, strict=True) if name}
+        known = {
+            field.name: name
+            for field, name in zip(fields, self.stored, strict=True)
+            if name and not is_blob(field)
+        }
         prefilter = None if wanted is None else wanted.prefilter(known)
         mask = self._mask()
         batches = table.scan(

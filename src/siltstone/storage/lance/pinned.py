@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, no_such
+from siltstone.formats import blobs
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
@@ -106,6 +107,7 @@ class LancePinned:
         self._verified: set[int] = set()
         self._deletions: dict[int, np.ndarray] = {}
         self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
+        self._blobs = blobs.names_of(self.schema)
 
     def count(self) -> int:
         return self.rows
@@ -176,6 +178,7 @@ class LancePinned:
             "scan_in_order": True,
             "with_row_address": addresses,
             "batch_size": self._batch_rows,
+            **self._as_bytes,
             **_AHEAD,
         }
         batches = self._batches(wanted, options)
@@ -206,9 +209,29 @@ class LancePinned:
         # Lance is asked in ascending order, each row once: it reads every page once.
         unique, back = np.unique(self._lance_offsets(wanted), return_inverse=True)
         with translated(self._where, is_reading=True):
-            table = self.dataset.take(unique, columns=names)
+            table = self._taken(unique, names)
         ascending = len(unique) == len(wanted) and bool((back[1:] > back[:-1]).all())
         return table if ascending else table.take(pa.array(back))
+
+    def _taken(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return rows where Lance counts them; of blobs it takes their places alone."""
+        if self._blobs.isdisjoint(names):
+            return self.dataset.take(offsets, columns=list(names))
+        others = [name for name in names if name not in self._blobs]
+        found = self.dataset.take(offsets, columns=others) if others else None
+        columns: list[Any] = []
+        for name in names:
+            if name in others and found is not None:
+                columns.append(found.column(name))
+            else:
+                values = self.dataset.read_blobs(name, indices=offsets.tolist())
+                columns.append(pa.array([value for _, value in values], pa.large_binary()))
+        return pa.table(columns, schema=pa.schema([self.schema.field(name) for name in names]))
+
+    @property
+    def _as_bytes(self) -> dict[str, Any]:
+        """What makes a scan read blobs as bytes: else Lance gives their places in the files."""
+        return {"blob_handling": "all_binary"} if self._blobs else {}
 
     def fragments_of(self, positions: np.ndarray) -> np.ndarray:
         """Return the indexes, into `parts`, of the fragments that hold these rows; ascending."""
@@ -250,6 +273,7 @@ class LancePinned:
                     fragments=[self.fragments[index]],
                     scan_in_order=True,
                     batch_size=self._batch_rows,
+                    **self._as_bytes,
                     **_AHEAD,
                 )
             start = part.start
@@ -276,7 +300,8 @@ class LancePinned:
         """
         stored = sum(file.size for file in self.files.values())
         row_bytes = _COMPRESSION * stored // max(1, self.rows)
-        return max(_BATCH_ROWS_MIN, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
+        least = 1 if self._blobs else _BATCH_ROWS_MIN
+        return max(least, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
 
     @cached_property
     def _starts(self) -> np.ndarray:

@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.errors import translated
 
@@ -77,6 +79,12 @@ class StagedCatalog:
         self.versions[number] = target
         return {"version": self._version(number)}
 
+    def adopt(self, number: int) -> None:
+        """Accept the one manifest that Lance wrote to a place of its own."""
+        where = self.location / "_versions"
+        (name,) = (name for name in self._files.list(where) if name.endswith(".manifest"))
+        self.create_table_version({"version": number, "manifest_path": str(where / name)})
+
     def _version(self, number: int) -> dict[str, Any]:
         path = str(self.versions[number])
         return {"version": number, "manifest_path": path.removeprefix("/")}
@@ -102,6 +110,19 @@ def put(catalog: StagedCatalog, base: Any, operation: Any, **options: Any) -> An
     return lance_module().LanceDataset.commit(
         base, operation, max_retries=0, **_managed(catalog), **options
     )
+
+
+def put_blank(catalog: StagedCatalog, schema: pa.Schema, storage_format: str) -> Any:
+    """Let Lance make a dataset without rows, of a storage format that a commit cannot choose."""
+    made = lance_module().write_dataset(
+        schema.empty_table(),
+        str(catalog.location),
+        data_storage_version=storage_format,
+        enable_stable_row_ids=True,
+        enable_v2_manifest_paths=True,
+    )
+    catalog.adopt(made.version)
+    return open_newest(catalog)
 
 
 def _managed(catalog: StagedCatalog) -> dict[str, Any]:

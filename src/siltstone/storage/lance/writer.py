@@ -8,13 +8,20 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from siltstone.formats import blobs
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.pinned import LancePinned, Part, parts_with
 from siltstone.storage.lance.reader import LanceReader
-from siltstone.storage.lance.staged_catalog import lance_module, open_newest, put, writing
+from siltstone.storage.lance.staged_catalog import (
+    lance_module,
+    open_newest,
+    put,
+    put_blank,
+    writing,
+)
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import Batches, Seqs, StagedFiles
@@ -40,8 +47,11 @@ class LanceWriter:
     def _first(self, folder: str, schema: pa.Schema, staged: StagedFiles) -> Pin:
         catalog = self._commits.begin(folder)
         with writing(self._root / folder, catalog):
-            overwrite = lance_module().LanceOperation.Overwrite(schema, fragments_of(staged))
-            dataset = put(catalog, str(catalog.location), overwrite, enable_stable_row_ids=True)
+            if blobs.names_of(schema) and not staged.fragments:
+                dataset = put_blank(catalog, schema, blobs.STORAGE_FORMAT)
+            else:
+                overwrite = lance_module().LanceOperation.Overwrite(schema, fragments_of(staged))
+                dataset = put(catalog, str(catalog.location), overwrite, enable_stable_row_ids=True)
         columns = staging.columns_of(dataset.lance_schema, dataset.schema)
         staging.refuse_unfit(staged.columns, columns)
         return self._commits.seal("", catalog, dataset, staged.files, rows=staged.rows)

@@ -69,7 +69,7 @@ class LanceExternal:
         with translated(where, is_reading=False), suppress(FileNotFoundError):
             self._data.name([f"{folder}/{TRANSACTIONS}/{found.transaction}"])
         dataset = self._opened(folder, staged.target, given.version)
-        version_import.refuse_blobs(dataset.schema)
+        version_import.refuse_blobs(dataset.schema, dataset.data_storage_version)
         below = None if pin is None else self._reader.open(pin)
         operation = _operation_of(dataset)
         if below is not None:
@@ -257,7 +257,7 @@ def _rows_of(dataset: Any, external: ExternalVersion, folder: Path) -> Iterator[
     """Yield the rows that a version added."""
     with translated(folder, is_reading=True):
         for fragment in _holding(dataset, set(external.files)):
-            yield from fragment.to_batches()
+            yield from fragment.to_batches(blob_handling="all_binary")
 
 
 def _holding(dataset: Any, names: set[str]) -> Iterator[Any]:

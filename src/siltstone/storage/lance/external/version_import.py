@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import RequestError
+from siltstone.formats import blobs
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.kept_names import kept_of
@@ -147,16 +148,15 @@ def with_rows_gone(operation: Any) -> set[int]:
     return found
 
 
-def refuse_blobs(schema: pa.Schema) -> None:
+def refuse_blobs(schema: pa.Schema, storage_format: str) -> None:
     """Refuse columns whose values may lie in files that no fragment names.
 
     Raises:
         RequestError: The version has such a column, which the message names.
     """
-    for field in schema:
-        marks = [*(field.metadata or {}), *(field.metadata or {}).values()]
-        if any(b"blob" in mark for mark in marks):
-            raise RequestError(f"column {field.name!r} is a blob column, which is not supported")
+    unkept = blobs.why_unkept(schema, storage_format)
+    if unkept is not None:
+        raise RequestError(f"column {unkept[0]!r} cannot be a blob column: {unkept[1]}")
 
 
 def files_of(
