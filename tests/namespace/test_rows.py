@@ -285,7 +285,7 @@ NO_VERSION = errors.TableVersionNotFoundError
 NO_TAG, TAG_EXISTS = errors.TableTagNotFoundError, errors.TableTagAlreadyExistsError
 UNLIKE = (stream_of(pa.table({"other": [1]})),)
 CUT = (DATA[0][: len(DATA[0]) // 2],)
-BAD: list[tuple[str, dict[str, Any], tuple[Any, ...], type[Exception]]] = [
+BAD: list[tuple[str, dict[Any, Any], tuple[Any, ...], type[Exception]]] = [
     ("create_table", {**PLAIN}, DATA, errors.TableAlreadyExistsError),
     ("create_table", {"id": ["new"], "mode": "perhaps"}, DATA, INVALID),
     ("create_table", {"id": ["new"]}, (b"",), INVALID),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.lance_namespace.errors import invalid, no_column, unsupported
+from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.statements import collected, require_column, table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
@@ -28,8 +28,6 @@ def alter_table_add_columns(scope: Scope, name: str, asked: bodies.AddColumnsReq
             return
         for column, value in values:
             at = rows.schema.get_field_index(column)
-            if at < 0:
-                raise no_column(name, column)
             field = rows.schema.field(at)
             rows = rows.set_column(at, field, value.evaluate(rows, field.type))
         (table.upsert if table.primary_key else table.overwrite)(rows)

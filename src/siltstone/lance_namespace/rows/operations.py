@@ -78,7 +78,7 @@ def answer(scope: Scope, operation: str, request: Request, rows: object = None) 
     """
     found = OFFERED[operation]
     asked = _typed(request, found.request)
-    given = [scope, requests.table_of(request), asked]
+    given: list[Any] = [scope, requests.table_of(request), asked]
     if found.takes_rows:
         given.append(rows_of(rows))
     made, _ = found.run(*given)
@@ -117,5 +117,5 @@ def refuse_not_offered(asked: object, branch: str | None) -> None:
         name = not_offered(asked)
         if name is not None:
             raise unsupported(f"{name} is not offered here")
-    if branch not in {None, "", "main"}:
+    if branch and branch != "main":
         raise unsupported(f"there is no branch {branch[:128]!r}, only main")

@@ -8,7 +8,7 @@ table costs no more memory than a batch), and the forms that LanceDB's remote cl
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -100,7 +100,7 @@ class RowRoutes:
     def tags(self, call: RestCall[bodies.TablePageRequest]) -> Reply[bodies.TagsAnswer]:
         """Return the tags of a table, and the version that each names."""
         found, seq = self._answered(call, "list_table_tags")
-        return Reply(cast("Any", found.tags) if call.is_remote else found, seq)
+        return Reply(found.tags if call.is_remote else found, seq)
 
     # writing
 
