@@ -24,7 +24,6 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
-from siltstone.lance_namespace.catalog import effect_of
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Face, Operation, operation
 from siltstone.options import resolve
@@ -110,6 +109,8 @@ class JoinedStore(Store):
         Raises:
             RequestError: The store's files are not here, where a Lance client looks for them.
         """
+        from siltstone.lance_namespace.catalog import effect_of  # noqa: PLC0415 - few ask for it
+
         row = replace(operation(Face.STORE, "lance_catalog"), effect=effect_of(operation_name))
         given = () if data is None else (data,)
         return ask(self, row, operation_name, dict(request), keyed, *given)
