@@ -57,11 +57,21 @@ def in_order(rows: Iterable[tuple]) -> list[tuple]:
     return sorted(rows, key=repr)
 
 
+def above(name: str) -> list[str]:
+    """Return the namespaces that a table or a namespace is in."""
+    parts = name.split(".")
+    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
 @dataclass
 class World:
-    """All tables by id, the tags, and of each app its applied batches with seq and rows."""
+    """All tables by id, the tags, and of each app its applied batches with seq and rows.
+
+    `spaces` are the namespaces that were created, each with a number of its own.
+    """
 
     tables: dict[int, Relation] = field(default_factory=dict)
+    spaces: dict[str, int] = field(default_factory=dict)
     tags: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     is_retried: bool = False  # of a transaction: its token was applied, so its rows may live
@@ -69,13 +79,27 @@ class World:
     def copy(self) -> World:
         tables = {number: table.copy() for number, table in self.tables.items()}
         tokens = {app: dict(batches) for app, batches in self.tokens.items()}
-        return World(tables, dict(self.tags), tokens)
+        return World(tables, dict(self.spaces), dict(self.tags), tokens)
 
     def named(self, name: str) -> Relation | None:
         return next((table for table in self.tables.values() if table.name == name), None)
 
     def names(self) -> list[str]:
         return sorted(table.name for table in self.tables.values())
+
+    def members(self) -> set[str]:
+        """Return the names of all that may be in a namespace."""
+        return {*self.names(), *self.spaces}
+
+    def inside(self, space: str) -> list[str]:
+        """Return what is in a namespace, at any depth."""
+        return sorted(name for name in self.members() if space in above(name))
+
+    def namespaces(self) -> dict[str, dict[str, str]]:
+        """Return the properties of all namespaces: of those that were created, their numbers."""
+        implied = {space for name in self.members() for space in above(name)}
+        own = {space: {"number": str(number)} for space, number in self.spaces.items()}
+        return {space: {} for space in implied} | own
 
 
 Operation = Callable[[World], None]
@@ -86,7 +110,8 @@ class Effect:
     """What a call does: `apply` to a world, and which keys of which table it `writes`.
 
     `result` is what the call returns (None: not compared). `is_loose` marks what may be refused at
-    commit for reasons the model does not foresee; without `apply` nothing happens.
+    commit for reasons the model does not foresee; without `apply` nothing happens. `entered` is the
+    name that a table takes, `space` the namespace that is created or dropped.
     """
 
     table: int
@@ -95,6 +120,21 @@ class Effect:
     result: int | None = None
     is_loose: bool = False
     forgets: bool = False
+    entered: str = ""
+    space: str = ""
+
+    def collides(self, then: World, now: World) -> bool:
+        """Say whether others have changed its namespaces since `then` so that it must not come."""
+
+        def is_other(space: str) -> bool:
+            return then.spaces.get(space) != now.spaces.get(space)
+
+        if self.entered:
+            return any(space in then.spaces and is_other(space) for space in above(self.entered))
+        came = {space for name in now.members() - then.members() for space in above(name)}
+        gone = then.namespaces().keys() - now.namespaces().keys()
+        is_there = bool(self.space) and (is_other(self.space) or self.space in came)
+        return is_there or not gone.isdisjoint(above(self.space))
 
 
 @dataclass(frozen=True)

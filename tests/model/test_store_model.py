@@ -9,6 +9,7 @@ Over 400 lines, for it is one machine: Hypothesis draws from all rules of a clas
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -32,7 +33,10 @@ from hypothesis.stateful import (
 )
 
 import siltstone as st
+from siltstone.lance_namespace.errors import NamespaceNotEmptyError
 from siltstone.local.store import LocalStore
+from siltstone.local.transaction import LocalTransaction
+from siltstone.namespace import SiltstoneNamespace
 from siltstone.open.environment import Env
 from siltstone.options import Options
 from tests.model import calls
@@ -45,6 +49,7 @@ from tests.model.reference import (
     History,
     Relation,
     World,
+    above,
     in_order,
 )
 from tests.support.fake_lance import fake_lance
@@ -52,7 +57,8 @@ from tests.support.simulated_files import SimFiles
 
 START_US, STEP_US = 1_700_000_000_000_000, 1_000
 OPTIONS = Options(background=False, segment_bytes=65_536, sync_interval_ms=3_600_000)
-NAMES = ("a", "b", "c", "d", "e", "f")
+NAMES = ("a", "b", "c", "d", "n.e", "n.s.f")
+SPACES = ("n", "n.s", "m")
 KINDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "int": ({"id": "int64", "v": "int64", "w": "string"}, ("id",)),
     "text": ({"v": "int64", "id": "string"}, ("id",)),
@@ -137,6 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.history = History()
         self.durable = 0
         self.next_table = 1
+        self.numbers = itertools.count(1)
         self.snapshots: list[tuple[Any, World]] = []
         self.open: list[Open] = []
         self.db = self.opened()
@@ -178,6 +185,77 @@ class StoreMachine(RuleBasedStateMachine):
         self.db.create_table(name, *KINDS[kind])
         self.committed(self.db.seq, [effect], is_definition=True)
 
+    # namespaces
+
+    def respace(self, data: Any, world: World) -> tuple[Callable[[Any], Any], Effect] | None:
+        """Return the creation or the drop of a namespace, for a transaction; None: it is refused.
+
+        One that has something in it is not dropped.
+        """
+        space = data.draw(some.sampled_from(SPACES))
+        if space not in world.spaces:
+            number = next(self.numbers)
+
+            def create(changed: World) -> None:
+                changed.spaces[space] = number
+
+            effect = Effect(0, create, is_loose=True, space=space)
+            properties = {"number": str(number)}
+            return (lambda tx: tx.lance.create_namespace(space, properties)), effect
+        if world.inside(space):
+            return None
+
+        def drop(changed: World) -> None:
+            del changed.spaces[space]
+
+        effect = Effect(0, drop, is_loose=True, space=space)
+        return (lambda tx: tx.lance.drop_namespace(space)), effect
+
+    @rule(data=some.data())
+    def change_a_namespace(self, data: Any) -> None:
+        found = self.respace(data, self.history.now)
+        if found is None:
+            return
+        with self.db.transaction() as tx:
+            found[0](tx)
+        assert tx.receipt is not None
+        self.committed(tx.receipt.seq, [found[1]], is_definition=True)
+
+    @precondition(lambda self: self.open)
+    @rule(data=some.data())
+    def change_a_namespace_in_transaction(self, data: Any) -> None:
+        one = self.any_open(data)
+        found = self.respace(data, one.own)
+        if found is not None:
+            found[0](one.tx)
+            self.done(one, found[1], is_definition=True)
+
+    @rule(space=some.sampled_from(SPACES))
+    def drop_a_namespace_that_has_something_in_it(self, space: str) -> None:
+        if not self.history.now.inside(space):
+            return
+        with pytest.raises(NamespaceNotEmptyError), self.db.transaction() as tx:
+            tx.lance.drop_namespace(space)
+        assert self.db.seq == self.history.seq
+
+    @rule(space=some.sampled_from(SPACES), is_meant=SELDOM)
+    def drop_a_namespace_with_all_in_it(self, space: str, is_meant: bool) -> None:
+        world = self.history.now
+        if not is_meant or space not in world.namespaces():
+            return
+        gone = [table.id for table in world.tables.values() if space in above(table.name)]
+
+        def drop(changed: World) -> None:
+            for number in gone:
+                del changed.tables[number]
+            for each in (space, *world.inside(space)):
+                changed.spaces.pop(each, None)
+
+        request = {"id": space.split("."), "behavior": "cascade"}
+        SiltstoneNamespace(self.db).drop_namespace(request)  # type: ignore[arg-type]
+        writes = {number: {EVERY} for number in gone}
+        self.committed(self.db.seq, [], is_definition=True, writes=writes, change=drop)
+
     def creation(self, name: str, kind: str) -> Effect:
         columns, key = KINDS[kind]
         numbered = {n: Column(i, k) for i, (n, k) in enumerate(columns.items())}
@@ -188,7 +266,7 @@ class StoreMachine(RuleBasedStateMachine):
                 number, name, key, dict(numbered), next_column=len(numbered)
             )
 
-        return Effect(number, apply, {EVERY}, is_loose=True)
+        return Effect(number, apply, {EVERY}, is_loose=True, entered=name)
 
     def redefinition(self, data: Any, world: World) -> tuple[Callable[[Any], Any], Effect] | None:
         """Return a drop or a rename, for the store or for a transaction."""
@@ -210,7 +288,7 @@ class StoreMachine(RuleBasedStateMachine):
         def rename(changed: World) -> None:
             changed.tables[table.id].name = new
 
-        effect = Effect(table.id, rename, is_loose=True)
+        effect = Effect(table.id, rename, is_loose=True, entered=new)
         return (lambda t, name=table.name: t.rename_table(name, new)), effect
 
     @rule(data=some.data())
@@ -459,7 +537,8 @@ class StoreMachine(RuleBasedStateMachine):
                 return True
             if theirs and one.replaces(number):
                 return True
-        return False
+        then, now = self.history.worlds[one.read_seq], self.history.now
+        return any(effect.collides(then, now) for effect in one.effects)
 
     def accept(self, one: Open, receipt: Any) -> None:
         if not one.effects and one.token is None and receipt.seq == one.read_seq:
@@ -782,12 +861,22 @@ class Real(StoreMachine):
 def compare(source: Any, world: World) -> None:
     """Read everything and compare: names, columns, rows, counts."""
     assert source.tables() == world.names()
+    assert namespaces_of(source) == world.namespaces()
     for table in world.tables.values():
         handle = source[table.name]
         assert handle.schema.names == list(table.columns), table.name
         assert handle.primary_key == table.key
         assert rows_of(handle.to_arrow()) == table.shown(), table.name
         assert handle.count() == len(table.rows)
+
+
+def namespaces_of(source: Any) -> dict[str, dict[str, str]]:
+    if isinstance(source, LocalTransaction):
+        return dict(source.lance.namespaces())
+    if isinstance(source, LocalStore):
+        with source.snapshot() as now:
+            return dict(now.namespaces())
+    return dict(source.namespaces())
 
 
 def rows_of(table: pa.Table) -> list[tuple]:
