@@ -20,6 +20,7 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.formats.extensions import storage_type, wrapped
 from siltstone.formats.manifest import FIRST_FORMAT
 
 Row = dict[str, object]
@@ -132,6 +133,41 @@ def test_what_was_written_is_read_at_every_level(
     st.restore(path.with_name("backup"), path.with_name("restored"))
     with connect(path.with_name("restored")) as store:
         assert found(store) == expected
+
+
+EXAMPLES: dict[str, object] = {
+    "uid": UUID(int=7),
+    "code": b"abc",
+    "many": [1, None],
+    "pairs": [("a", 1)],
+    "span": dt.timedelta(seconds=1),
+    "seconds": dt.timedelta(seconds=1),
+    "day": dt.date(2026, 1, 2),
+    "sum": Decimal("1.50"),
+    "small": Decimal(7),
+    "square": [1.0, 2.0, 3.0, 4.0],
+    "inside": {"span": dt.timedelta(milliseconds=1), "pairs": [(1, dt.date(2026, 1, 2))]},
+}
+
+
+@pytest.mark.parametrize("is_keyed", [False, True], ids=["plain", "keyed"])
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_parts_of_arrow_data_with_nulls_are_taken_as_they_are(
+    tmp_path: Path, name: str, is_keyed: bool
+) -> None:
+    values = [EXAMPLES[name] if n % 3 else None for n in range(20)]
+    kind = KINDS[name][0]
+    whole = pa.table({"id": range(20), name: wrapped(pa.array(values, storage_type(kind)), kind)})
+    with connect(tmp_path / "s") as store:
+        table = store.create_table("t", whole.schema, primary_key="id" if is_keyed else ())
+        write = table.upsert if is_keyed else table.append
+        write(whole.slice(3, 5))
+        write(whole.slice(8).to_reader(max_chunksize=4))
+        table.delete_where("id = 9")
+        wanted = [row for row in whole.slice(3).to_pylist() if row["id"] != 9]
+        for step in (lambda: None, store.checkpoint, store.merge):
+            step()
+            assert table.to_arrow().sort_by("id").to_pylist() == wanted
 
 
 def key_values(name: str) -> list[object]:
