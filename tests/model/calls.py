@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from hypothesis import strategies as some
@@ -14,11 +17,37 @@ from siltstone.errors import DuplicateKeyError, SchemaMismatchError, SiltstoneEr
 from tests.model.reference import APPENDS, EVERY, Column, Effect, Key, Relation, Row, World
 
 ARROW_ROWS = 520  # more than travel as tuples
-TYPES = {"int64": pa.int64(), "string": pa.string()}
-VALUES = {
+TYPES: dict[str, pa.DataType] = {
+    "int64": pa.int64(),
+    "string": pa.string(),
+    "uuid": pa.uuid(),
+    "binary": pa.binary(3),
+    "list": pa.large_list(pa.int32()),
+    "map": pa.map_(pa.string(), pa.int32()),
+    "span": pa.duration("us"),
+    "day": pa.date64(),
+    "sum": pa.decimal256(50, 1),
+    "inside": pa.struct([("span", pa.duration("ms")), ("days", pa.large_list(pa.date64()))]),
+}
+VALUES: dict[str, Any] = {
     "int64": some.none() | some.integers(-3, 3),
     "string": some.none() | some.sampled_from(["", "x", "ä", "xy"]),
+    "uuid": some.none() | some.integers(0, 3).map(lambda n: UUID(int=n << 90)),
+    "binary": some.none() | some.sampled_from([b"abc", b"\0\0\0", b"xyz"]),
+    "list": some.none() | some.lists(some.none() | some.integers(-3, 3), max_size=2),
+    "map": some.none() | some.sampled_from([[], [("a", 1)], [("a", None), ("b", 2)]]),
+    "span": some.none() | some.integers(-3, 3).map(lambda n: dt.timedelta(microseconds=n)),
+    "day": some.none() | some.integers(0, 2).map(lambda n: dt.date(1969, 12, 29 + n)),
+    "sum": some.none() | some.sampled_from([Decimal("-0.5"), Decimal("1" * 40 + ".5")]),
+    "inside": some.sampled_from(
+        [
+            None,
+            {"span": None, "days": None},
+            {"span": dt.timedelta(milliseconds=5), "days": [dt.date(2026, 1, 2), None]},
+        ]
+    ),
 }
+"""By the kind of a column, as the model calls it; all but the first two have no simple order."""
 KEYS = {
     "int": some.integers(0, 3),
     "text": some.sampled_from(["", "a", "ä"]),
@@ -177,13 +206,17 @@ def _drop(table: Relation, keys: set[Key], result: int) -> Effect:
 def condition(draw: Draw, table: Relation) -> tuple[str, Callable[[Row], bool]]:
     """Return a filter and what it means."""
     name = draw(some.sampled_from(sorted(table.columns)))
-    if table.columns[name].kind == "string":
+    null = f"{name} IS NULL", lambda row: row[name] is None
+    kind = table.columns[name].kind
+    if kind not in {"string", "int64"}:
+        inverse = f"{name} IS NOT NULL", lambda row: row[name] is not None
+        return draw(some.sampled_from([null, inverse]))
+    if kind == "string":
         text = draw(some.sampled_from(["", "x", "k7"]))
         simple = f"{name} <= '{text}'", lambda row: row[name] is not None and row[name] <= text
     else:
         number = draw(some.integers(-2, 4))
         simple = f"{name} > {number}", lambda row: row[name] is not None and row[name] > number
-    null = f"{name} IS NULL", lambda row: row[name] is None
     inverse = f"NOT ({simple[0]})", lambda row: row[name] is not None and not simple[1](row)
     return draw(some.sampled_from([simple, null, inverse]))
 
@@ -228,7 +261,8 @@ def add_column(draw: Draw, table: Relation, _world: World) -> Call:
     name = draw(some.sampled_from(["n", "s", "v", "w"]))
     kind = draw(some.sampled_from(sorted(TYPES)))
     if name in table.columns:
-        return Call(lambda t: t.add_column(name, kind), Effect(table.id, None), SchemaMismatchError)
+        error = Effect(table.id, None)
+        return Call(lambda t: t.add_column(name, TYPES[kind]), error, SchemaMismatchError)
 
     def apply(world: World) -> None:
         changed = world.tables[table.id]
@@ -236,7 +270,7 @@ def add_column(draw: Draw, table: Relation, _world: World) -> Call:
         changed.next_column += 1
         changed.rows = {key: {**row, name: None} for key, row in changed.rows.items()}
 
-    return Call(lambda t: t.add_column(name, kind), Effect(table.id, apply, is_loose=True))
+    return Call(lambda t: t.add_column(name, TYPES[kind]), Effect(table.id, apply, is_loose=True))
 
 
 def drop_column(draw: Draw, table: Relation, _world: World) -> Call | None:

@@ -62,8 +62,11 @@ SPACES = ("n", "n.s", "m")
 KINDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "int": ({"id": "int64", "v": "int64", "w": "string"}, ("id",)),
     "text": ({"v": "int64", "id": "string"}, ("id",)),
-    "pair": ({"id": "int64", "w": "string", "region": "string"}, ("region", "id")),
-    "plain": ({"v": "int64", "w": "string"}, ()),
+    "pair": (
+        {"id": "int64", "w": "string", "region": "string", "u": "uuid", "m": "map"},
+        ("region", "id"),
+    ),
+    "plain": ({"v": "int64", "w": "string", "i": "inside"}, ()),
 }
 SNAPSHOTS_MAX = TRANSACTIONS_MAX = 3
 SELDOM = some.integers(0, 3).map(lambda n: n == 3)
@@ -182,7 +185,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def create(self, name: str, kind: str) -> None:
         effect = self.creation(name, kind)
-        self.db.create_table(name, *KINDS[kind])
+        self.db.create_table(name, *shape(kind))
         self.committed(self.db.seq, [effect], is_definition=True)
 
     # namespaces
@@ -444,7 +447,7 @@ class StoreMachine(RuleBasedStateMachine):
             name = data.draw(some.sampled_from(free))
             kind = data.draw(some.sampled_from(sorted(KINDS)))
             effect = self.creation(name, kind)
-            one.tx.create_table(name, *KINDS[kind])
+            one.tx.create_table(name, *shape(kind))
             self.done(one, effect, is_definition=True)
             return
         found = self.redefinition(data, one.own)
@@ -856,6 +859,12 @@ class Real(StoreMachine):
     def teardown(self) -> None:
         super().teardown()
         shutil.rmtree(self.directory)
+
+
+def shape(kind: str) -> tuple[dict[str, pa.DataType], tuple[str, ...]]:
+    """Return the columns and the key of a new table."""
+    columns, key = KINDS[kind]
+    return {name: calls.TYPES[each] for name, each in columns.items()}, key
 
 
 def compare(source: Any, world: World) -> None:
