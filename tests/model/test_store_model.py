@@ -217,12 +217,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=some.data())
     def change_a_namespace(self, data: Any) -> None:
         found = self.respace(data, self.history.now)
-        if found is None:
-            return
-        with self.db.transaction() as tx:
-            found[0](tx)
-        assert tx.receipt is not None
-        self.committed(tx.receipt.seq, [found[1]], is_definition=True)
+        if found is not None:
+            self.did_alone(*found)
 
     @precondition(lambda self: self.open)
     @rule(data=some.data())
@@ -230,8 +226,40 @@ class StoreMachine(RuleBasedStateMachine):
         one = self.any_open(data)
         found = self.respace(data, one.own)
         if found is not None:
-            found[0](one.tx)
-            self.done(one, found[1], is_definition=True)
+            self.did(one, *found)
+
+    @precondition(lambda self: len(self.open) < TRANSACTIONS_MAX)
+    @rule(data=some.data())
+    def race_for_a_namespace(self, data: Any) -> None:
+        """Change a namespace, or what is in it, while others do."""
+        self.begin_one(strict=False, token=None)
+        one = self.open[-1]
+        self.change_in_spaces(data, one.own, lambda work, effect: self.did(one, work, effect))
+        for _ in range(data.draw(some.integers(1, 2))):
+            self.change_in_spaces(data, self.history.now, self.did_alone)
+        self.commit_one(one)
+
+    def change_in_spaces(self, data: Any, world: World, do: Callable[..., None]) -> None:
+        inside = [name for name in NAMES if "." in name]
+        free = sorted(set(inside) - set(world.names()))
+        what = data.draw(some.sampled_from(["space", "table"]))
+        if what == "table" and free:
+            name, kind = data.draw(some.sampled_from(free)), "int"
+            do(lambda tx: tx.create_table(name, *shape(kind)), self.creation(name, kind))
+            return
+        found = self.respace(data, world) if what == "space" else self.redefinition(data, world)
+        if found is not None:
+            do(*found)
+
+    def did(self, one: Open, work: Callable[[Any], Any], effect: Effect) -> None:
+        work(one.tx)
+        self.done(one, effect, is_definition=True)
+
+    def did_alone(self, work: Callable[[Any], Any], effect: Effect) -> None:
+        with self.db.transaction() as tx:
+            work(tx)
+        assert tx.receipt is not None
+        self.committed(tx.receipt.seq, [effect], is_definition=True)
 
     @rule(space=some.sampled_from(SPACES))
     def drop_a_namespace_that_has_something_in_it(self, space: str) -> None:
