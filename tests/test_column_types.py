@@ -369,6 +369,38 @@ def cast_list(value: object) -> list[float]:
     return value
 
 
+BEYOND = {
+    "span": pa.array([1 << 62], pa.duration("s")),
+    "day": pa.array([86_400_000 * 10**8]).cast(pa.date64()),
+    "old_day": pa.array([1 << 30], pa.int32()).cast(pa.date32()),
+    "moment": pa.array([-(1 << 60)]).cast(pa.timestamp("s")),
+    "days": pa.array([[(1, 86_400_000 * 10**8)]], pa.map_(pa.int32(), pa.int64())).cast(
+        pa.map_(pa.int32(), pa.date64())
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_value_beyond_those_of_python_is_arrow_data_at_every_level(
+    tmp_path: Path, name: str
+) -> None:
+    key = pa.field("id", pa.int64(), nullable=False)
+    rows = pa.table([pa.array([1]), BEYOND[name]], pa.schema([key, (name, BEYOND[name].type)]))
+    with connect(tmp_path / "s") as store:
+        table = store.create_table("t", rows.schema, primary_key="id")
+        table.upsert(rows)
+        for _ in range(2):
+            assert table.to_arrow().equals(rows)
+            assert table.get_many([1]).equals(rows)
+            with pytest.raises(RequestError, match=r"beyond those of Python.*get_many"):
+                table.get(1)
+            assert store.verify(deep=True).is_sound
+            store.checkpoint()
+            store.merge()
+        table.upsert({"id": 1})
+        assert table.get(1) == {"id": 1, name: None}
+
+
 TWICE = pa.array([[], [("a", 1)], None, [("a", 1), ("b", 2), ("a", 3)]], KINDS["pairs"][0])
 
 

@@ -182,6 +182,48 @@ def test_a_value_written_by_any_door_is_kept(house: House, writer: str, name: st
     same(house.owner[table].to_arrow(), name)
 
 
+BAD: dict[str, tuple[object, pa.Array[Any] | None, object]] = {
+    "uid": (b"short", pa.array([b"short"], pa.binary()), "no uuid"),
+    "code": (b"ab", pa.array([b"abcd"], pa.binary(4)), "YWI="),
+    "many": (["a"], pa.array([["a"]], pa.list_(pa.string())), ["a"]),
+    "pairs": (
+        [("a", 1), ("a", 2)],
+        pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int32())),
+        [["a", 1], ["a", 2]],
+    ),
+    "days": ({None: dt.date(1, 1, 1)}, None, {"x": "2026-01-01"}),
+    "seconds": (dt.timedelta(milliseconds=1), pa.array([1], pa.duration("ms")), "PT0.5S"),
+    "day": (dt.datetime(2026, 1, 1, tzinfo=dt.UTC), pa.array(["2026-01-01"]), "2026-13-01"),
+    "small": (Decimal("0.001"), pa.array([Decimal(10) ** 9], pa.decimal256(20, 2)), "12345678.001"),
+    "square": ([1.0], pa.array([[1.0]], pa.list_(pa.float32(), 1)), [1.0]),
+    "inside": ({"code": b"abc"}, pa.array([{"code": b"abc"}]), {"code": "YWJj"}),
+    "doc": ("{", pa.array(["{"]), "{"),
+}
+"""A value of Python, a column of Arrow and a value of JSON that each of the columns refuses."""
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_value_that_does_not_fit_is_one_error_at_any_door(house: House, name: str) -> None:
+    value, column, spelled = BAD[name]
+    table = house.new(name)
+    given: list[object] = [{"id": 1, "v": value}]
+    if column is not None:
+        given.append(pa.table({"id": [1], "v": column}))
+        answer = house.rest.post(f"/v1/table/{table}/insert", given[-1])
+        assert answer.status == 400, answer.body
+        assert "'v'" in answer.json["error"]
+    for door in (house.owner, house.socket, house.http):
+        for rows in given:
+            with pytest.raises(st.SchemaMismatchError, match="'v'"):
+                verb_of(door[table])(rows)
+    op = "append" if name in PLAIN else "upsert"
+    ops = [{"op": op, "table": table, "rows": [{"id": 1, "v": spelled}]}]
+    answer = house.rest.post("/v1/transaction/apply", {"ops": ops})
+    assert answer.status == 400, answer.body
+    assert "'v'" in answer.json["error"]
+    assert house.owner[table].count() == 0
+
+
 def in_the_past(house: House, name: str) -> pa.Table:
     seq = house.owner.seq
     table = house.owner[name]
