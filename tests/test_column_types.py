@@ -391,6 +391,7 @@ def test_a_value_beyond_those_of_python_is_arrow_data_at_every_level(
         table.upsert(rows)
         for _ in range(2):
             assert table.to_arrow().equals(rows)
+            assert table.to_arrow(filter="id = 1").equals(rows)
             assert table.get_many([1]).equals(rows)
             with pytest.raises(RequestError, match=r"beyond those of Python.*get_many"):
                 table.get(1)

@@ -29,6 +29,7 @@ from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
+from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
 from siltstone.formats.rows import from_storage_values
 
@@ -105,7 +106,20 @@ class KeyedReader:
         return reader
 
     def get(self, key: Key) -> Row | None:
-        """Return the row of `key`, None if it has none."""
+        """Return the row of `key`, None if it has none.
+
+        Raises:
+            RequestError: Python has no value for one in the row.
+        """
+        try:
+            return self._found(key)
+        except OverflowError as error:
+            raise RequestError(
+                f"the row {key!r:.80} has a value beyond those of Python ({error}); read it with"
+                " get_many or scan, which return Arrow data"
+            ) from error
+
+    def _found(self, key: Key) -> Row | None:
         if self.own is not None:
             found = self.own.find(key, EVERYTHING)
             if found is not None:
@@ -226,7 +240,10 @@ class KeyedReader:
         """Return the rows of the keys that have one, in the order of `keys`."""
         if self.table_schema.rows.has_nanosecond_times:
             return self._many_by_scan(keys)
-        rows = [row for row in map(self.get, keys) if row is not None]
+        try:
+            rows = [row for row in map(self._found, keys) if row is not None]
+        except OverflowError:
+            return self._many_by_scan(keys)
         return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
 
     def _many_by_scan(self, keys: Sequence[Key]) -> pa.Table:

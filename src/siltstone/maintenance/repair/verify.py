@@ -399,17 +399,25 @@ def _sorted(reader: KeyedReader, table_schema: TableSchema) -> list[str]:
 
 
 def _exact(kind: Any) -> pa.DataType:
-    """Return the type with integers for moments and times, of which Python's own end before."""
-    if pa.types.is_list(kind):
-        return pa.list_(_exact(kind.value_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_exact(kind.value_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_exact(kind.value_type), kind.list_size)
+    """Return the type with integers for days, moments and times: Python's own end before."""
+    types = pa.types
+    if types.is_nested(kind):
+        return _exact_inside(kind)
+    if types.is_date32(kind):
+        return pa.int32()
+    is_moment = types.is_timestamp(kind) or types.is_time64(kind) or types.is_date64(kind)
+    return pa.int64() if is_moment or types.is_duration(kind) else kind
+
+
+def _exact_inside(kind: Any) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
-    is_moment = pa.types.is_timestamp(kind) or pa.types.is_time64(kind)
-    return pa.int64() if is_moment or pa.types.is_duration(kind) else kind
+    if pa.types.is_map(kind):
+        return pa.map_(_exact(kind.key_type), _exact(kind.item_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_exact(kind.value_type), kind.list_size)
+    make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+    return make(_exact(kind.value_type))
 
 
 def wrong_indexes(opened: PinnedTable) -> Iterator[str]:
