@@ -140,22 +140,28 @@ def by_rest(house: House, table: str, rows: pa.Table) -> None:
     assert answer.status == 200, answer.body
 
 
+def _span(span: dt.timedelta) -> str:
+    if isinstance(span, pd.Timedelta):
+        return "-PT0.000000001S"
+    return f"{'-' if span < dt.timedelta(0) else ''}PT{abs(span).total_seconds():.6f}S"
+
+
 def _spelled(value: object) -> object:
     """Return a value as JSON has it: docs/types.md."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, pd.Timedelta):
-        return "-PT0.000000001S"
-    if isinstance(value, dt.timedelta):
-        seconds = abs(value).total_seconds()
-        return f"{'-' if value < dt.timedelta(0) else ''}PT{seconds:.6f}S"
-    if isinstance(value, dt.date | UUID | Decimal):
-        return value.isoformat() if isinstance(value, dt.date) else str(value)
-    if isinstance(value, list | tuple):
-        return [_spelled(part) for part in value]
-    if isinstance(value, dict):
-        return {name: _spelled(part) for name, part in value.items()}
+    for kinds, spell in _SPELLINGS:
+        if isinstance(value, kinds):
+            return spell(value)
     return value
+
+
+_SPELLINGS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
+    (bytes, lambda value: base64.b64encode(value).decode()),
+    (dt.timedelta, _span),
+    (dt.date, lambda value: value.isoformat()),
+    ((UUID, Decimal), str),
+    ((list, tuple), lambda value: [_spelled(part) for part in value]),
+    (dict, lambda value: {name: _spelled(part) for name, part in value.items()}),
+)
 
 
 def by_rest_json(house: House, table: str, name: str) -> None:

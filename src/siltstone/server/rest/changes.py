@@ -18,6 +18,7 @@ from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
 from siltstone.server.served import Served
+from siltstone.spelled import span_text
 
 
 class ChangeRoutes:
@@ -67,12 +68,15 @@ def _changes(name: str, reader: pa.RecordBatchReader) -> Iterator[tuple[int, dic
 
 
 def _spelled(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with moments and times of nanoseconds as text: Python's end before."""
+    """Return the batch with what has nanoseconds as text: Python's own end before."""
     columns: list[pa.Array] = []
     for column in batch.columns:
         kind = column.type
         if (pa.types.is_timestamp(kind) or pa.types.is_time64(kind)) and kind.unit == "ns":
             columns.append(pc.replace_substring(column.cast(pa.string()), " ", "T"))
+        elif pa.types.is_duration(kind) and kind.unit == "ns":
+            nanos = column.cast(pa.int64()).to_pylist()
+            columns.append(pa.array([None if n is None else span_text(n) for n in nanos]))
         else:
             columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +18,7 @@ from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.tokens import Principal
+from siltstone.spelled import span_text
 
 FILE_TYPE = "application/vnd.apache.arrow.file"
 STREAM_TYPE = "application/vnd.apache.arrow.stream"
@@ -32,7 +33,8 @@ def _of_pandas(value: object) -> str:
     if isinstance(value, dt.datetime):
         return value.isoformat()
     if isinstance(value, dt.timedelta):
-        return str(value)
+        exact: Any = cast("Any", value).to_timedelta64().astype("timedelta64[ns]")
+        return span_text(int(exact.astype("int64")))
     raise NotImplementedError
 
 
