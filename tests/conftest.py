@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from siltstone.maintenance.merge import merge
 from tests.children import hide_pandas
 
 # A deadline measures the machine, not siltstone: a busy runner would fail a right test.
@@ -41,6 +42,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _FILES = 12
+_FOLDING = ("crash", "model", "races")
 
 
 def pytest_configure() -> None:
@@ -51,6 +53,15 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hide_pandas()
+
+
+@pytest.fixture(autouse=True)
+def _small_parts_are_folded(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where crashes, races and models are tried, merges hide rows: of parts so small, too."""
+    if request.path.parent.name in _FOLDING:
+        monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
 
 
 @pytest.fixture

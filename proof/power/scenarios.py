@@ -16,6 +16,7 @@ import pyarrow as pa
 from proof.power.life import Life, write_everywhere
 from siltstone import failpoints
 from siltstone.api.store import Store
+from siltstone.maintenance.merge import merge
 
 OPTIONS: Mapping[str, Any] = {"segment_bytes": 16_384, "background": False}
 KEYED = {"id": "int64", "v": "string"}
@@ -147,6 +148,23 @@ def merges(life: Life) -> None:
     life.commit("commit", lambda db: both(db, 7))
     life.do("checkpoint", Store.checkpoint)
     life.do("merge", Store.merge)
+    life.commit("last", lambda db: both(db, 8))
+
+
+def folds(life: Life) -> None:
+    merge.COMPACT_BELOW_ROWS = 0  # else parts as small as these are joined
+    begun(life)
+    life.commit("many", lambda db: db["t"].upsert(keyed([*range(100, 160)])))
+    life.do("checkpoint", Store.checkpoint)
+    life.do("merge", Store.merge)
+    for number in (100, 103, 106):
+        life.commit("replace", lambda db, n=number: db["t"].upsert(keyed([n, n + 100])))
+        life.commit("delete", lambda db, n=number: db["t"].delete([n + 1]))
+        life.do("checkpoint", Store.checkpoint)
+        life.do("fold", Store.merge)
+    life.commit("delete many", lambda db: db["t"].delete([*range(120, 140)]))
+    life.do("checkpoint", Store.checkpoint)
+    life.do("fold, and a part anew", Store.merge)
     life.commit("last", lambda db: both(db, 8))
 
 
@@ -386,6 +404,7 @@ SCENARIOS = {
     "groups": Scenario("sync and async commits of six threads, in groups", (groups,)),
     "checkpoint": Scenario("checkpoints, recycled segments", (checkpoints,)),
     "merge": Scenario("merges of history into base", (merges,)),
+    "fold": Scenario("merges that hide rows of base, and write a part anew", (folds,)),
     "optimize": Scenario("optimize of keyed and plain tables", (optimizes,)),
     "beside": Scenario("merge and optimize by other processes next to the owner", (beside,)),
     "index": Scenario("building, keeping and dropping indexes", (indexes,)),

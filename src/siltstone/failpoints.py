@@ -60,6 +60,7 @@ class Failpoint:
 
     MERGE_BEFORE_PLAN = Point("nothing of the merge")
     MERGE_AFTER_PLAN = Point("nothing of a table of which the overlay is known")
+    MERGE_AFTER_DELETIONS = Point("synced, unused deletion files")
     MERGE_AFTER_FRAGMENTS = Point("synced, unused bases")
     MERGE_BEFORE_PUBLISH = Point("the same; the winner's record is read")
     MERGE_AFTER_PUBLISH = Point("the record; readers by path see the old bases")

@@ -34,6 +34,7 @@ import pyarrow as pa
 import siltstone as st
 from siltstone import failpoints
 from siltstone.formats.schema import parse_type
+from siltstone.maintenance.merge import merge
 from siltstone.namespace import SiltstoneNamespace
 from tests.compat.answers import answers, as_text, rows_of
 
@@ -425,9 +426,56 @@ def blobs(diary: Diary) -> None:
     diary.finish()
 
 
+def folds(diary: Diary) -> None:
+    _fold(diary)
+    diary.db.merge()
+    diary.commit(lambda: diary.db["folded"].upsert({"id": 7, "v": "in the log"}))
+    diary.finish()
+
+
+def mid_fold(diary: Diary) -> None:
+    _fold(diary)
+    diary.finish()
+    failpoints.arm("merge.after_deletions=kill")
+    diary.db.merge()
+    raise AssertionError(NOT_KILLED)
+
+
+def mid_fold_compaction(diary: Diary) -> None:
+    _fold(diary)
+    diary.commit(lambda: diary.db["folded"].delete([{"id": n} for n in range(20)]))
+    diary.db.checkpoint()
+    diary.finish()
+    failpoints.arm("merge.before_publish=kill")  # with a part that is rewritten
+    diary.db.merge()
+    raise AssertionError(NOT_KILLED)
+
+
+def _fold(diary: Diary) -> None:
+    """Leave a base with hidden rows, a tag before them, an index, and rows to fold."""
+    merge.COMPACT_BELOW_ROWS = 0  # else parts as small as these are joined instead
+    begin(diary)
+    db = diary.db
+    table = db.create_table("folded", {"id": "int64", "v": "string"}, primary_key="id")
+    diary.commit(lambda: table.upsert([{"id": n, "v": f"v{n % 9}"} for n in range(60)]))
+    db.checkpoint()
+    db.merge()
+    table.create_index("v")
+    db.optimize()
+    diary.commit(
+        lambda: db.tag("before"),
+        lambda: table.upsert([{"id": n, "v": "folded"} for n in (3, 30, 60)]),
+        lambda: table.delete([{"id": 4}, {"id": 31}]),
+    )
+    db.checkpoint()
+    db.merge()
+    diary.commit(lambda: table.upsert([{"id": n, "v": "again"} for n in (4, 3, 61)]))
+    db.checkpoint()
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
-    lance_client, namespaces, types, blobs,
+    lance_client, namespaces, types, blobs, folds, mid_fold, mid_fold_compaction,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
 

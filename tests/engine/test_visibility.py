@@ -12,9 +12,9 @@ import pytest
 
 import siltstone as st
 from siltstone.api.store import Store
-from siltstone.engine.levels.bits import all_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.visibility import VisibilityCache
+from siltstone.formats.bits import all_of
 from tests.engine.seams import fake_env, open_store
 
 SCHEMA = {"region": "int64", "id": "int64", "v": "int64", "pad": "string"}

@@ -42,10 +42,10 @@ def test_a_merge_whose_files_a_vacuum_took_is_done_again(
     db: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = Clock()
-    rewrite, seen = FakeRewriter.rewrite, list[Pin]()
+    fold, seen = FakeRewriter.fold, list[Pin]()
 
     def set_back(tables: FakeRewriter, *arguments: Any, **options: Any) -> Pin:
-        pin = rewrite(tables, *arguments, **options)
+        pin = fold(tables, *arguments, **options)
         if not seen:
             seen.append(pin)
             clock.move(seconds=-3600)
@@ -54,7 +54,7 @@ def test_a_merge_whose_files_a_vacuum_took_is_done_again(
             follow_vacuum(db.path, db.options, env_of(later), dry_run=False, grace_s=600)
         return pin
 
-    monkeypatch.setattr(FakeRewriter, "rewrite", set_back)
+    monkeypatch.setattr(FakeRewriter, "fold", set_back)
     clock.move(seconds=3600)
     db.merge()
     assert seen

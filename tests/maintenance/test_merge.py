@@ -43,10 +43,10 @@ class Race:
 
     def __init__(self, tables: HookedTables, work) -> None:
         self._tables, self._work = tables, work
-        tables.hooks["rewrite"] = self
+        tables.hooks["fold"] = self
 
     def __call__(self, *_: object) -> None:
-        del self._tables.hooks["rewrite"]
+        del self._tables.hooks["fold"]
         self._work()
 
 

@@ -120,10 +120,10 @@ def test_a_merge_that_loses_to_an_optimize_of_base_plans_again(made) -> None:
     db.checkpoint()
 
     def optimize(*_: object) -> None:
-        del tables.hooks["rewrite"]
+        del tables.hooks["fold"]
         optimizer_of(db.path, tables).optimize()
 
-    tables.hooks["rewrite"] = optimize
+    tables.hooks["fold"] = optimize
     assert not isinstance(db.merge(), Deferred)
     assert rows(table) == {**expected, 100: 1}
 
@@ -137,7 +137,7 @@ def test_a_merge_beside_an_optimizer_that_never_rests_loses_once(made) -> None:
         plans.append(found)
         optimizer_of(db.path, tables).optimize()
 
-    tables.hooks["rewrite"] = optimize
+    tables.hooks["fold"] = optimize
     for turn in range(5):
         table.upsert({"id": 100 + turn, "v": 1})
         expected[100 + turn] = 1
@@ -379,12 +379,12 @@ def test_a_merge_and_a_checkpoint_that_are_condemned_begin_again(made) -> None:
 
         return call
 
-    for name in ("stage", "rewrite"):
+    for name in ("stage", "fold"):
         tables.hooks[name] = condemned_once(name)
     db.checkpoint()
     assert begun == ["stage"] * 4  # rows and commits, and both anew
     assert db.merge().tables == ("t",)
-    assert begun == ["stage"] * 4 + ["rewrite"] * 2
+    assert begun == ["stage"] * 4 + ["fold"] * 2
     assert rows(table) == expected
 
 

@@ -39,11 +39,11 @@ def test_a_commit_passes_every_lance_call_of_a_checkpoint_and_of_a_merge(tmp_pat
 
             return call
 
-        for name in ("open", "stage", "commit", "create", "rewrite"):
+        for name in ("open", "stage", "commit", "create", "fold"):
             hooked[0].hooks[name] = hook(name)
         db.checkpoint()
         db.merge()
         hooked[0].hooks.clear()
-        assert {name for name, _ in passed} == {"stage", "commit", "create", "open", "rewrite"}
+        assert {name for name, _ in passed} == {"stage", "commit", "create", "open", "fold"}
         assert [name for name, is_free in passed if not is_free] == []
         assert table.count() == 101

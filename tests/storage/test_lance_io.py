@@ -205,6 +205,11 @@ def imported(tables: Tables, root: Path, pin: Pin) -> Pin:
     return tables.external.import_version(FOLDER, pin, given).pin
 
 
+def folded(tables: Tables, pin: Pin, drop: list[int]) -> Pin:
+    new = [batch([50])]
+    return tables.rewriter.fold(pin, drop=np.array(drop), batches=new, compact_below=0)
+
+
 def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Path) -> None:
     files = RecordingFiles()
     tables = lance_tables(tmp_path, files)
@@ -215,6 +220,10 @@ def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Pat
         lambda: tables.writer.alter(pin, rename={"a": "x"}, drop=["b"], add=[]),
         lambda: tables.writer.overwrite(pin, SCHEMA, [batch([5])]),
         lambda: tables.writer.append(pin, [batch([6])]),
+        lambda: tables.writer.append(pin, [batch([*range(20, 40)])]),
+        lambda: folded(tables, pin, [2, 3]),
+        lambda: folded(tables, pin, [2, 3, 4]),
+        lambda: folded(tables, pin, [*range(2, 12)]),
         lambda: tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 2))]),
         lambda: imported(tables, tmp_path, pin),
         lambda: imported(tables, tmp_path, pin),

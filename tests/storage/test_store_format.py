@@ -123,4 +123,4 @@ def test_a_record_that_says_another_format_than_its_first_line_is_damage(
     with pytest.raises(CorruptionError, match="line 1 is not of format 2"):
         manifest.decode(data, "x")
     with pytest.raises(InvariantError):
-        manifest.encode(msgspec.structs.replace(record, format=3))
+        manifest.encode(msgspec.structs.replace(record, format=manifest.MANIFEST_FORMAT + 1))

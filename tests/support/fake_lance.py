@@ -18,12 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import UnavailableError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_tables, version_import
 from siltstone.storage.tables import promotion, staging
@@ -95,10 +97,22 @@ class FakeFiles:
         with translated(self.root / folder, is_reading=False):
             self.files.mkdir((self.root / path).parent)
             self.files.write(self.root / path, manifest.encode())
+            below, hidden = "" if pin is None else pin.inventory, manifest.hidden_rows
+            physical = self._physical(path, manifest) if hidden else []
             self.files.sync_dir((self.root / path).parent)
-            below = "" if pin is None else pin.inventory
-            inventory = self.inventories.add(below, added, manifest.live)
-            return self.inventories.pin(version, path, sum(manifest.rows), inventory)
+            live = [*manifest.live, *(file.path for file in physical)]
+            inventory = self.inventories.add(below, [*added, *physical], live)
+            made = self.inventories.pin(version, path, sum(manifest.rows) - hidden, inventory)
+            return msgspec.structs.replace(made, hidden_rows=hidden) if hidden else made
+
+    def _physical(self, path: str, manifest: FakeManifest) -> list[InventoryFile]:
+        self.files.write(self.root / physical_of(path), replace(manifest, hidden=()).encode())
+        return self.inventories.hashed([physical_of(path)], None)
+
+    def living(self, pin: Pin) -> dict[str, InventoryFile]:
+        """Return the files that a pin needs besides its manifest, by their paths."""
+        physical = [pin.physical_path] if pin.hidden else []
+        return self.inventories.live(pin.inventory, [*self.manifest(pin).live, *physical])
 
 
 class FakeReader:
@@ -108,19 +122,27 @@ class FakeReader:
         self._data = data
 
     def open(self, pin: Pin) -> FakePinned:  # the seam
-        manifest = self._data.manifest(pin)
-        known = self._data.inventories.live(pin.inventory, manifest.live)
+        manifest, known = self._data.manifest(pin), self._data.living(pin)
+        if pin.hidden:
+            check(self._data.files, self._data.root, known[pin.physical_path])
 
         def read(path: str) -> pa.Table:
             self._data.inventories.verify([known[path]])
             return pa.ipc.open_stream(self._data.read(path)).read_all()
 
-        return FakePinned(pin, manifest, read, known)
+        def offsets(path: str) -> list[int]:
+            self._data.inventories.verify([known[path]])
+            return json.loads(self._data.read(path))
+
+        return FakePinned(pin, manifest, read, known, offsets)
 
     def files(self, pin: Pin) -> list[InventoryFile]:  # the seam
-        live = self._data.inventories.live(pin.inventory, self._data.manifest(pin).live)
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
-        return [*live.values(), manifest, *self._data.inventories.own_files(pin.inventory)]
+        return [
+            *self._data.living(pin).values(),
+            manifest,
+            *self._data.inventories.own_files(pin.inventory),
+        ]
 
     def check(self, pin: Pin) -> None:
         for file in self.files(pin):
@@ -208,6 +230,7 @@ class FakeWriter:
         first = table.manifest.next_id
         ids = (*(number for _, number, _ in kept), *range(first, first + len(add)))
         new = FakeManifest(schema, ids, first + len(add), (), ())
+        hidden: list[str] = []
         old_names = [name for _, _, name in kept]
         files: list[InventoryFile] = []
         for index, path in enumerate(table.manifest.paths):
@@ -215,7 +238,9 @@ class FakeWriter:
             seqs = self._data.inventories.live(pin.inventory, [path])[path].seqs
             staged = self._data.write(pin.folder, schema, part.to_batches(), seqs)
             new, files = _extended(new, staged), [*files, *staged.files]
-        return self._data.commit(pin, new, files)
+            mine = [h for h in map(json.loads, table.manifest.hidden) if h["path"] == path]
+            hidden += [json.dumps({**each, "path": new.paths[-1]}) for each in mine]
+        return self._data.commit(pin, replace(new, hidden=tuple(hidden)), files)
 
 
 class FakeRewriter:
@@ -224,17 +249,82 @@ class FakeRewriter:
     def __init__(self, data: FakeFiles, reader: FakeReader) -> None:
         self._data, self._reader = data, reader
 
-    def touched(
-        self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
-    ) -> list[tuple[int, int]]:
-        spans = self._reader.open(pin).spans
-        losing = [bool(((drop >= first) & (drop < end)).any()) for first, end in spans]
-        touched = [
-            span
-            for span, lost in zip(spans, losing, strict=True)
-            if lost or span[1] - span[0] < compact_below
+    def fold(
+        self,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Iterable[pa.RecordBatch],
+        compact_below: int,
+    ) -> Pin:
+        table, added = self._reader.open(pin), [batch for batch in batches if batch.num_rows]
+        gone = self.outworn(pin, drop, compact_below=compact_below, has_more=bool(added))
+        moved = [
+            batch
+            for index, span in enumerate(table.spans)
+            if span in gone
+            for batch in _without(table.part(index), drop).to_batches()
         ]
-        return touched if any(losing) or has_more or len(touched) > 1 else []
+        staged = self._data.write(pin.folder, table.schema, [*moved, *added], None)
+        return self.fold_staged(pin, gone, replace(staged, columns=table.manifest.columns), drop)
+
+    def outworn(
+        self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
+    ) -> list[Span]:
+        """See `tables.TableRewriter.outworn`: of which half is hidden, and small ones."""
+        table = self._reader.open(pin)
+        require(bool(np.isin(np.flatnonzero(~table.live.bools()), drop).all()), "rows come back")
+        lost = [int(((drop >= first) & (drop < end)).sum()) for first, end in table.spans]
+        left = [end - first - n for (first, end), n in zip(table.spans, lost, strict=True)]
+        worn = {i for i, n in enumerate(lost) if n and n >= left[i]}
+        small = {i for i, n in enumerate(left) if n < compact_below}
+        losing = {i for i, n in enumerate(lost) if n > self._hidden(table, i)}
+        found = sorted(worn | small)
+        is_worth = worn or small & losing or has_more or len(found) > 1
+        return [table.spans[index] for index in found] if is_worth else []
+
+    def fold_staged(
+        self, pin: Pin, gone: Sequence[Span], staged: StagedFiles, drop: np.ndarray
+    ) -> Pin:
+        table = self._reader.open(pin)
+        old = table.manifest
+        require(set(gone) <= set(table.spans), f"{gone} are not all parts of {pin.path}")
+        if staged.rows:
+            staging.refuse_unfit(staged.columns, old.columns)
+        stay = [index for index, span in enumerate(table.spans) if span not in set(gone)]
+        hidden: list[str] = []
+        files: list[InventoryFile] = []
+        for index in stay:
+            first, end = table.spans[index]
+            offsets = sorted({int(n) - first for n in drop if first <= n < end})
+            if len(offsets) > self._hidden(table, index):
+                files += self._hide(pin.folder, offsets)
+                file = files[-1].path
+            else:
+                file = old.hiding(old.paths[index]) or ""
+            if file:
+                each = {"path": old.paths[index], "file": file, "count": len(offsets)}
+                hidden.append(json.dumps(each))
+        if not (files or gone or staged.rows):
+            return pin
+        cross(Failpoint.MERGE_AFTER_DELETIONS)
+        paths = tuple(old.paths[index] for index in stay)
+        rows = tuple(old.rows[index] for index in stay)
+        new = _extended(replace(old, paths=paths, rows=rows, hidden=tuple(hidden)), staged)
+        return self._data.commit(pin, new, [*files, *staged.files])
+
+    def _hidden(self, table: FakePinned, index: int) -> int:
+        found = (json.loads(text) for text in table.manifest.hidden)
+        path = table.manifest.paths[index]
+        return next((each["count"] for each in found if each["path"] == path), 0)
+
+    def _hide(self, folder: str, offsets: Sequence[int]) -> list[InventoryFile]:
+        path = f"{folder}/_deletions/{self._data.token()}.json"
+        with translated(self._data.root / folder, is_reading=False):
+            self._data.files.mkdir((self._data.root / path).parent)
+            self._data.files.write(self._data.root / path, json.dumps(offsets).encode())
+            self._data.files.sync_dir((self._data.root / path).parent)
+            return self._data.inventories.hashed([path], None)
 
     def rewrite(
         self,
@@ -275,19 +365,6 @@ class FakeRewriter:
         new = _extended(replace(old, paths=paths, rows=rows), staged)
         return self._data.commit(pin, new, staged.files)
 
-    def replace(self, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles) -> Pin:
-        table = self._reader.open(pin)
-        old, spans = table.manifest, set(gone)
-        require(spans <= set(table.spans), f"{sorted(spans)} are not all parts of {pin.path}")
-        if not spans and not staged.rows:
-            return pin
-        staging.refuse_unfit(staged.columns, old.columns)
-        stay = [index for index, span in enumerate(table.spans) if span not in spans]
-        paths = tuple(old.paths[index] for index in stay)
-        rows = tuple(old.rows[index] for index in stay)
-        new = _extended(replace(old, paths=paths, rows=rows), staged)
-        return self._data.commit(pin, new, staged.files)
-
 
 class FakeCompactor:
     """See `tables.TableCompactor`."""
@@ -315,10 +392,14 @@ class FakeCompactor:
 
     def untouched(self, pin: Pin, planned: Pin, within: Sequence[tuple[int, int]]) -> list[bool]:
         today, old = self._data.manifest(pin), self._reader.open(planned)
-        known = set(zip(today.paths, today.rows, strict=True))
-        parts = list(zip(old.manifest.paths, old.manifest.rows, old.spans, strict=True))
+        known = {(path, today.hiding(path)) for path in today.paths}
+        parts = list(zip(old.manifest.paths, old.spans, strict=True))
         return [
-            all((p, n) in known for p, n, (a, b) in parts if first <= a and b <= end)
+            all(
+                (path, old.manifest.hiding(path)) in known
+                for path, (a, b) in parts
+                if first <= a and b <= end
+            )
             for first, end in within
         ]
 
@@ -331,7 +412,8 @@ class FakeCompactor:
         old = self._data.manifest(pin)
         parts = [json.dumps(part) for part in zip(old.paths, old.rows, strict=True)]
         for item in compacted:
-            if not set(item.inputs) <= set(parts):
+            hiding = [path for path, _ in map(json.loads, item.inputs) if old.hiding(path)]
+            if hiding or not set(item.inputs) <= set(parts):
                 raise InputsMovedError
             at = parts.index(item.inputs[0])
             parts = [part for part in parts if part not in item.inputs]
@@ -523,7 +605,7 @@ class FakeClientViews:
         version: int,
     ) -> Ephemeral:
         """See `tables.ClientViews.overlaid`; here its rows are written anew."""
-        made = self._rewriter.rewrite(pin, drop=drop, batches=batches)
+        made = self._rewriter.fold(pin, drop=drop, batches=batches, compact_below=1 << 62)
         file = InventoryFile(made.path, made.size, made.xxh3)
         own = () if made is pin else (file,)
         pin = Pin(version, made.path, made.size, made.xxh3, made.rows, "")
@@ -558,6 +640,11 @@ def fake_lance(
 def _is_covered(segments: Iterable[str], index: str, paths: Iterable[str]) -> bool:
     mine = (found for found in map(json.loads, segments) if found["index"] == index)
     return any(set(found["covered"]) & set(paths) for found in mine)
+
+
+def _without(part: pa.Table, drop: np.ndarray) -> pa.Table:
+    kept = ~np.isin(part[POSITION].to_numpy(), drop)
+    return part.drop_columns(POSITION).filter(pa.array(kept))
 
 
 def _stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:

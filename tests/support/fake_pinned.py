@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
+from siltstone.formats.bits import Bits, without_some
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import staging
@@ -30,6 +31,7 @@ class FakeManifest:
     """One version. `ids` are the column ids in order; `paths` the data files, in row order.
 
     `segments` are JSON texts: id, index, kind, column (its id), file, covered (data files).
+    `hidden` are JSON texts, too: path (a data file), file (JSON: its hidden offsets), count.
     """
 
     schema: pa.Schema
@@ -38,10 +40,21 @@ class FakeManifest:
     paths: tuple[str, ...]
     rows: tuple[int, ...]
     segments: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def live(self) -> list[str]:
-        return [*self.paths, *(json.loads(text)["file"] for text in self.segments)]
+        more = (json.loads(text)["file"] for text in (*self.segments, *self.hidden))
+        return [*self.paths, *more]
+
+    @property
+    def hidden_rows(self) -> int:
+        return sum(json.loads(text)["count"] for text in self.hidden)
+
+    def hiding(self, path: str) -> str | None:
+        """Return the file with the hidden offsets of a data file."""
+        found = (each for each in map(json.loads, self.hidden) if each["path"] == path)
+        return next((each["file"] for each in found), None)
 
     @property
     def columns(self) -> tuple[staging.Column, ...]:
@@ -60,7 +73,7 @@ class FakeManifest:
         return cls(schema=schema, next_id=value["next_id"], **lists)
 
 
-_LISTS = ("ids", "paths", "rows", "segments")
+_LISTS = ("ids", "paths", "rows", "segments", "hidden")
 
 
 class FakePinned:
@@ -72,16 +85,34 @@ class FakePinned:
         manifest: FakeManifest,
         read: Callable[[str], pa.Table],
         known: dict[str, InventoryFile],
+        offsets: Callable[[str], list[int]],
     ) -> None:
         order = staging.in_seq_order([[known[path]] for path in manifest.paths])
         paths = tuple(manifest.paths[index] for index in order)
         rows = tuple(manifest.rows[index] for index in order)
         self.pin, self.manifest = pin, replace(manifest, paths=paths, rows=rows)
         self.schema, self.rows = manifest.schema, sum(rows)
-        self._read, self._known = read, known
+        self._read, self._known, self._offsets = read, known, offsets
 
     def count(self) -> int:
-        return self.rows
+        return int(self.live.count)
+
+    @property
+    def part_ids(self) -> list[tuple[str, ...]]:
+        return [(path,) for path in self.manifest.paths]
+
+    @property
+    def live(self) -> Bits:
+        return self._live
+
+    @cached_property
+    def _live(self) -> Bits:
+        gone: list[np.ndarray] = []
+        for path, (first, _) in zip(self.manifest.paths, self.spans, strict=True):
+            file = self.manifest.hiding(path)
+            if file is not None:
+                gone.append(np.array(self._offsets(file), np.int64) + first)
+        return without_some(self.rows, gone)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -103,12 +134,15 @@ class FakePinned:
         limit: int | None = None,
         within: tuple[int, int] | None = None,
         indexed: bool = False,  # the seam: no index is ever asked
+        with_hidden: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         table = self._with_positions
         if within is not None:
             table = table.slice(within[0], within[1] - within[0])
         if seqs is not None:
             table = pa.concat_tables([table.slice(0, 0), *self._within(*seqs)])
+        if not with_hidden and self.manifest.hidden:
+            table = table.filter(pa.array(self.live.has(table[POSITION].to_numpy())))
         if prefilter is not None and not isinstance(prefilter, str):
             table = table.filter(prefilter)
         names = [*(self.schema.names if columns is None else columns), *[POSITION] * positions]
@@ -132,7 +166,8 @@ class FakePinned:
         ]
 
     def sample(self, columns: Sequence[str]) -> pa.Table:
-        return self.take(staging.spread(self.rows), columns)
+        some = staging.spread(self.rows)
+        return self.take(some[self.live.has(some)], columns)
 
     def take(self, positions: np.ndarray, columns: Sequence[str] | None = None) -> pa.Table:
         wanted = np.asarray(positions, dtype=np.int64)

@@ -2,10 +2,12 @@
 
     1   everything of the first release
     2   part 8: the column types and entries of the two tables below
+    3   part 9: bases with hidden rows
 
 A store has the lowest format that it needs. A thing of a higher one is written to the log after a
 record of that format is durable (`storage.manifest.store_format`), so an older siltstone refuses
-the store by the format of its newest record, and never meets a frame that it cannot read.
+the store by the format of its newest record, and never meets a frame that it cannot read. What a
+record itself names comes with a record of its format.
 
 What is added to a level goes into these tables, into docs/adr/0034, and has a golden store in
 `tests/compat/stores/<format>`.
@@ -17,7 +19,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from siltstone.formats import group
-from siltstone.formats.manifest import FIRST_FORMAT, Catalog, Schema
+from siltstone.formats.manifest import FIRST_FORMAT, Catalog, KeyedStorage, Schema
 
 _TYPES: dict[str, int] = {
     "fixed_size_binary": 2,
@@ -32,6 +34,7 @@ _TYPES: dict[str, int] = {
     "blob": 2,
 }
 """The format that brought a kind of column type, by the first word of its stored form."""
+HIDDEN_ROWS = 3
 _ENTRIES: dict[type, int] = {group.CreateNamespace: 2, group.DropNamespace: 2}
 """The format that brought a kind of entry of the log."""
 
@@ -54,6 +57,12 @@ def format_of_catalog(catalog: Catalog) -> int:
     shapes = (shaped.schema for table in catalog.tables for shaped in table.schemas)
     spaces = _ENTRIES[group.CreateNamespace] if catalog.namespaces else FIRST_FORMAT
     return max(spaces, max(map(format_of_schema, shapes), default=FIRST_FORMAT))
+
+
+def format_of_storage(keyed: Iterable[KeyedStorage]) -> int:
+    """Return the format that a record must have for the bases that it names."""
+    hides = any(storage.base is not None and storage.base.hidden for storage in keyed)
+    return HIDDEN_ROWS if hides else FIRST_FORMAT
 
 
 @lru_cache(4096)

@@ -19,8 +19,9 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.checked_json import CheckedJson
 from siltstone.units import require
 
-FIRST_FORMAT, MANIFEST_FORMAT = 1, 2  # of a new store, and the newest that is known
+FIRST_FORMAT, MANIFEST_FORMAT = 1, 3  # of a new store, and the newest that is known
 PRIVATE_DIRECTORY = "_siltstone"
+PHYSICAL = "physical.manifest"  # the suffix is Lance's: another one is a manifest not committed
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -28,6 +29,9 @@ class Pin(msgspec.Struct, frozen=True):
 
     `path` is relative to the store's root; `size` (bytes) and `xxh3` (64 bits, hex) are the
     manifest file's; `inventory` names the inventory of all data files the version needs.
+
+    A base has `rows` live rows; `hidden_rows` more are in its files. Its manifest has them in
+    deletion files. A second one, at `physical_path`, has the same files without deletion files.
     """
 
     version: int
@@ -36,11 +40,27 @@ class Pin(msgspec.Struct, frozen=True):
     xxh3: str
     rows: int
     inventory: str
+    hidden_rows: int | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def hidden(self) -> int:
+        """The number of hidden rows."""
+        return self.hidden_rows or 0
+
+    @property
+    def physical_path(self) -> str:
+        """The path of the manifest by which our readers open it."""
+        return physical_of(self.path) if self.hidden else self.path
 
     @property
     def folder(self) -> str:
         """The dataset's folder: `path` is `<folder>/_siltstone/<transaction>/<manifest>`."""
         return self.path.split(f"/{PRIVATE_DIRECTORY}/")[0]
+
+
+def physical_of(path: str) -> str:
+    """Return the path of the manifest without deletion files, by that of the one with them."""
+    return f"{path.rpartition('/')[0]}/{PHYSICAL}"
 
 
 class Column(msgspec.Struct, frozen=True):

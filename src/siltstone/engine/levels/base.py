@@ -7,6 +7,8 @@
     resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
                  bound: a row then costs 3 us, taken from Lance 500
 
+After a fold the next base gets the index, the resident rows and the cache of this one (`carry`).
+
 None of these changes a result: a pin is immutable, the rest are caches of it.
 
 Lock: one, held while the key index or positions are built, so that they are built once; later reads
@@ -18,8 +20,8 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +29,11 @@ import pyarrow.compute as pc
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import filter_of
-from siltstone.engine.levels.bits import Bits
-from siltstone.engine.levels.chunk import NOTHING, Run
-from siltstone.formats.keys import Codes, Key, KeyCodec
-from siltstone.formats.rows import from_storage_values, value_getter
+from siltstone.engine.levels.chunk import NOTHING, Run, merge_runs
+from siltstone.engine.levels.resident import PartId, Resident, ResidentPart
+from siltstone.formats.bits import Bits, all_of
+from siltstone.formats.keys import Codes, Key
+from siltstone.formats.rows import from_storage_values
 from siltstone.storage.tables.tables import POSITION, PinnedTable
 
 CACHED_ROWS_MAX = 100_000
@@ -52,16 +55,19 @@ class Base:
         table_schema: TableSchema,
         *,
         rows: int,
+        hidden: int,
         index_bytes_max: int,
         taken: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Open lazily: `opened` is asked once, at the first read; `rows` is the pin's count.
+        """Open lazily: `opened` is asked once, at the first read; `rows` counts its positions.
+
+        `hidden` of them are hidden rows: replaced or deleted, and still in the files.
 
         `taken` says how many of the `index_bytes_max` all bases hold already. The row cache gets a
         quarter of them.
         """
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
-        self.table_schema, self.rows = table_schema, rows
+        self.table_schema, self.rows, self._hidden = table_schema, rows, hidden
         self._index_bytes_max, self._taken = index_bytes_max, taken
         self._lock = threading.Lock()
         self._index: Run | None = None
@@ -71,8 +77,10 @@ class Base:
         cache_bytes_max = min(_CACHE_BYTES_MAX, index_bytes_max // 4)
         self._cached_max = min(CACHED_ROWS_MAX * self._row_bytes, cache_bytes_max)
         self._cached_bytes = 0
+        self._before: dict[Key, dict[str, object] | None] = {}
+        self._before_bytes, self._changed = 0, NOTHING
         self._misses = 0
-        self._resident: _Resident | None = None
+        self._resident: Resident | None = None
 
     @property
     def table(self) -> PinnedTable:
@@ -80,10 +88,16 @@ class Base:
         return self._opened()
 
     @property
+    def live(self) -> Bits:
+        """The positions of its rows, without the hidden ones."""
+        return self.table.live if self._hidden else all_of(self.rows)
+
+    @property
     def nbytes(self) -> int:
         """The approximate bytes of the key index, the resident rows and the cached rows."""
         index = 0 if self._index is None else self._index.nbytes
-        return index + self._cached_bytes + (0 if self._resident is None else self._resident.nbytes)
+        resident = 0 if self._resident is None else self._resident.nbytes
+        return index + resident + self._cached_bytes + self._before_bytes
 
     # point reads
 
@@ -92,7 +106,7 @@ class Base:
         cached = self._cache.get(key, self)
         if cached is not self:
             return cached  # type: ignore[return-value]
-        row = self._find(key)
+        row = self._find(key) if self._is_unknown(key) else self._before[key]
         if not self.table_schema.rows.is_packable:
             return row  # a nested value may be changed by whoever gets it
         size = self._row_bytes + _variable_bytes(row)
@@ -102,6 +116,10 @@ class Base:
             self._cached_bytes += size
             self._cache[key] = row
         return row
+
+    def _is_unknown(self, key: Key) -> bool:
+        """Say whether the base before the last fold does not tell what the row of a key is."""
+        return key not in self._before or _holds(self._changed, self.table_schema.codec.code(key))
 
     def _find(self, key: Key) -> dict[str, object] | None:
         if not self.rows:
@@ -115,16 +133,18 @@ class Base:
         low = int(codes.searchsorted(code))
         resident = self._rows_in_memory()
         while low < len(codes) and codes[low] == code:
+            position = int(positions[low])
+            low += 1
+            if self._hidden and not self.table.live.has_one(position):
+                continue  # the live row of the key, if there is one, is another match
             if resident is not None:
-                found = resident.row(int(positions[low]))
-                if codec.exact or resident.key(codec, int(positions[low])) == key:
+                found = resident.row(position)
+                if codec.exact or resident.key(codec, position) == key:
                     return found
-                low += 1
                 continue
-            rows = self.table.take(positions[low : low + 1], self.table_schema.arrow.names)
+            rows = self.table.take(np.array([position]), self.table_schema.arrow.names)
             if codec.exact or codec.keys(rows)[0] == key:
                 return rows.to_pylist()[0]
-            low += 1
         return None
 
     def _find_by_scan(self, key: Key) -> dict[str, object] | None:
@@ -142,7 +162,7 @@ class Base:
                     return batch.slice(offset, 1).to_pylist()[0]
         return None
 
-    def _rows_in_memory(self) -> _Resident | None:
+    def _rows_in_memory(self) -> Resident | None:
         """Return all rows as Arrow if they are there, or are worth it now and fit."""
         if self._resident is None and self._misses <= _MISSES_MIN:
             self._misses += 1
@@ -151,15 +171,26 @@ class Base:
                     self._resident = self._resident or self._load()
         return self._resident
 
-    def _load(self) -> _Resident | None:
+    def _load(self, known: Mapping[PartId, ResidentPart] = MappingProxyType({})) -> Resident | None:
+        """Read all parts that are not `known`; None: they do not fit."""
         left = self._index_bytes_max - self._taken()
-        batches: list[pa.RecordBatch] = []
-        for batch in self.table.scan(self.table_schema.arrow.names):
-            left -= batch.nbytes
-            if left < 0:
-                return None
-            batches.append(batch)
-        return _Resident(pa.Table.from_batches(batches).combine_chunks()) if batches else None
+        parts: dict[PartId, ResidentPart] = {}
+        names = self.table_schema.arrow.names
+        for part, span in zip(self.table.part_ids, self.table.spans, strict=True):
+            if part in known:
+                parts[part] = known[part]
+                continue
+            batches: list[pa.RecordBatch] = []
+            for batch in self.table.scan(names, within=span, with_hidden=True):
+                left -= batch.nbytes
+                if left < 0:
+                    return None
+                batches.append(batch)
+            parts[part] = ResidentPart(pa.Table.from_batches(batches, self._fields(batches)))
+        return Resident(parts) if self.rows else None
+
+    def _fields(self, batches: Sequence[pa.RecordBatch]) -> pa.Schema:
+        return batches[0].schema if batches else self.table_schema.arrow
 
     def _key_index(self) -> Run | None:
         if self._index is None and self._fits_index():
@@ -168,9 +199,10 @@ class Base:
                     self._index = self._make_index()
         return self._index
 
-    def _fits_index(self) -> bool:
-        wanted = self.rows * INDEX_ROW_BYTES
-        return wanted <= self._index_bytes_max and wanted + self._taken() <= self._index_bytes_max
+    def _fits_index(self, held: int = 0) -> bool:
+        """Say whether an index fits, in the place of one that has `held` bytes."""
+        wanted, bound = self.rows * INDEX_ROW_BYTES, self._index_bytes_max
+        return wanted <= bound and wanted + self._taken() - held <= bound
 
     def _make_index(self) -> Run:
         parts = [codes for _, codes in self._scan_codes()]
@@ -180,10 +212,44 @@ class Base:
         order = np.argsort(codes)
         return Run(codes[order], order)
 
-    def _scan_codes(self) -> Iterator[tuple[pa.RecordBatch, Codes]]:
+    def _scan_codes(
+        self, within: tuple[int, int] | None = None
+    ) -> Iterator[tuple[pa.RecordBatch, Codes]]:
         codec = self.table_schema.codec
-        for batch in self.table.scan(list(codec.names)):
+        for batch in self.table.scan(list(codec.names), within=within, with_hidden=True):
             yield batch, codec.codes(batch)
+
+    # a fold
+
+    def carry(self, old: Base) -> None:
+        """Carry what finds rows from the base before a fold; call it before anyone reads this.
+
+        It reads the new parts alone. Without it the next reader would read all keys, and take
+        rows one by one until they are resident again.
+        """
+        if old._index is None or not self._fits_index(held=old._index.nbytes):
+            return
+        places = dict(zip(old.table.part_ids, old.table.spans, strict=True))
+        moves: list[tuple[tuple[int, int], int]] = []
+        fresh: list[Run] = []
+        for part, span in zip(self.table.part_ids, self.table.spans, strict=True):
+            if part in places:
+                moves.append((places[part], span[0] - places[part][0]))
+            else:
+                codes = np.concatenate([NOTHING, *(c for _, c in self._scan_codes(span))])
+                order = np.argsort(codes, kind="stable")
+                fresh.append(Run(codes[order], order + span[0]))
+        index, stays = _moved(old._index, moves)
+        self._index, self._scans = merge_runs([index, *fresh]), old._scans
+        if old.table_schema is not self.table_schema:
+            return
+        if old._resident is not None:
+            self._misses, self._resident = old._misses, self._load(old._resident.by_id)
+        gone = ~stays
+        if self._hidden:
+            gone[stays] = ~self.live.has(index.ordinals) & old.live.has(old._index.ordinals[stays])
+        self._before, self._before_bytes = old._cache, old._cached_bytes
+        self._changed = np.sort(np.concatenate([old._index.codes[gone], *(f.codes for f in fresh)]))
 
     # shadows
 
@@ -230,29 +296,29 @@ class Base:
         return Run(codes[order], positions[order])
 
 
+def _moved(index: Run, moves: Sequence[tuple[tuple[int, int], int]]) -> tuple[Run, np.ndarray]:
+    """Return an index of the parts that stay, and which of its entries these are.
+
+    `moves` are the old spans of those parts, and by how much they move.
+    """
+    spans = sorted(moves)
+    starts = np.array([first for (first, _), _ in spans] or [0], np.int64)
+    ends = np.array([end for (_, end), _ in spans] or [0], np.int64)
+    shifts = np.array([shift for _, shift in spans] or [0], np.int64)
+    at = np.maximum(starts.searchsorted(index.ordinals, side="right") - 1, 0)
+    stays = (index.ordinals >= starts[at]) & (index.ordinals < ends[at])
+    if stays.all() and not shifts.any():
+        return index, stays
+    return Run(index.codes[stays], (index.ordinals + shifts[at])[stays]), stays
+
+
+def _holds(codes: Codes, code: int) -> bool:
+    at = int(codes.searchsorted(code))
+    return at < len(codes) and bool(codes[at] == code)
+
+
 def _variable_bytes(row: dict[str, object] | None) -> int:
     return sum(len(v) for v in (row or {}).values() if isinstance(v, str | bytes))
-
-
-class _Resident:
-    """All rows of a base as Arrow, by position. Immutable."""
-
-    __slots__ = ("_getters", "_table", "nbytes")
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table, self.nbytes = table, table.nbytes
-        self._getters = {
-            name: value_getter(cast("pa.Array", table.column(name).chunk(0)))
-            for name in table.schema.names
-        }
-
-    def row(self, position: int) -> dict[str, object]:
-        """Return one row as Python values."""
-        return {name: get(position) for name, get in self._getters.items()}
-
-    def key(self, codec: KeyCodec, position: int) -> Key:
-        """Return one row's key, as a storage value."""
-        return codec.keys(self._table.slice(position, 1))[0]
 
 
 def _slots(codes: Codes) -> np.ndarray:

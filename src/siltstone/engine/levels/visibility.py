@@ -3,7 +3,7 @@
     places   the row versions of all levels, numbered from the oldest on (`Part` after `Part`)
     live     bits by place: the newest version of its key, and no delete
     runs     the sorted codes of the live places: a newer version finds the one that it ends
-    visible  bits by position in base: the rows whose key no level writes
+    visible  bits by position in base: the rows that are not hidden, and whose key no level writes
 
 An ended version never becomes visible again, so the visibility at a later seq follows from this one
 and the rows since. A scan next to a writer therefore pays only for new rows, not for all un-merged
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from siltstone.engine.levels.base import Base
-from siltstone.engine.levels.bits import NO_ROWS, Bits, all_of
 from siltstone.engine.levels.chunk import (
     NOTHING,
     Chunk,
@@ -29,6 +28,7 @@ from siltstone.engine.levels.chunk import (
     merge_runs,
     tier,
 )
+from siltstone.formats.bits import NO_ROWS, Bits
 from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 
@@ -114,7 +114,7 @@ class Visibility:
 
 def nothing_over(base: Base | None) -> Visibility:
     """Return the visibility without a level above `base`."""
-    return Visibility(0, base, (), NO_ROWS, all_of(0 if base is None else base.rows), ())
+    return Visibility(0, base, (), NO_ROWS, NO_ROWS if base is None else base.live, ())
 
 
 class VisibilityCache:

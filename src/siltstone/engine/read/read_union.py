@@ -201,6 +201,7 @@ class KeyedReader:
             prefilter=prefilter,
             positions=prefilter is not None and is_shadowed,
             indexed=indexed,
+            with_hidden=True,
         )
         if is_shadowed:
             if prefilter is None:

@@ -201,7 +201,8 @@ class Readers:
         base = Base(
             lambda: self._tables.open(pin),
             table_schema,
-            rows=pin.rows,
+            rows=pin.rows + pin.hidden,
+            hidden=pin.hidden,
             index_bytes_max=self._index_bytes_max,
             taken=self._taken,
         )

@@ -24,7 +24,13 @@ from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import Compacted, TableCompactor, TableReader, put_fitting
+from siltstone.storage.tables.tables import (
+    Compacted,
+    PinnedTable,
+    TableCompactor,
+    TableReader,
+    put_fitting,
+)
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2
@@ -160,9 +166,26 @@ def _tasks(
     name: str, place: Place, pin: Pin, tables: TableReader, sizes: Sizes
 ) -> Iterator[CompactTask]:
     opened = tables.open(pin)
-    for group in sizes.groups(opened.spans, opened.worn):
-        within = (group[0][0], group[-1][1])
-        yield CompactTask(name, place, pin, within, len(group))
+    for run in _without_hidden(opened):
+        for group in sizes.groups(run, opened.worn):
+            within = (group[0][0], group[-1][1])
+            yield CompactTask(name, place, pin, within, len(group))
+
+
+def _without_hidden(opened: PinnedTable) -> Iterator[Sequence[Span]]:
+    """Yield the runs of adjacent parts of which no row is hidden.
+
+    The others are a merge's: an optimize keeps row ids, and an index would find hidden ones.
+    """
+    live, run = opened.live, list[Span]()
+    for span in opened.spans:
+        if live.bools(*span).all():
+            run.append(span)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
 
 
 def small_runs(spans: Sequence[Span], target_rows: int) -> Iterator[Sequence[Span]]:

@@ -44,7 +44,7 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
-from siltstone.maintenance.flush.refresh import refreshed, renewals, renewed
+from siltstone.maintenance.flush.refresh import folded_bases, refreshed, renewals, renewed
 from siltstone.maintenance.retention import carried
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
@@ -321,6 +321,8 @@ class Checkpointer:
         if lease is None:  # vacuumed already: what is newer holds all that it held
             record, lease = self._manifests.lease_newest()
 
+        bases = folded_bases(self._committer.state.view, record, self._readers)
+
         def change(view: View) -> View:
             return refreshed(
                 view,
@@ -328,6 +330,7 @@ class Checkpointer:
                 lease,
                 flushed,
                 self._readers,
+                bases,
                 resident_bytes_max=self._resident_bytes_max,
             )
 

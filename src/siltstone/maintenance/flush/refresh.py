@@ -6,18 +6,24 @@ reader sees its rows exactly once in any view (lance#6814 is the same change in 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, Levels, View
+from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import KeyedStorage, Record
 from siltstone.maintenance.retention import carried
 from siltstone.units import require
+
+_log = logging.getLogger(__name__)
 
 
 def refreshed(
@@ -26,10 +32,13 @@ def refreshed(
     lease: object,
     flushed: Sequence[Generation],
     readers: Readers,
+    bases: Mapping[str, Base] = MappingProxyType({}),
     *,
     resident_bytes_max: int,
 ) -> View:
     """Return the view over `record`, with the `flushed` generations no longer sealed.
+
+    `bases` are those that were made ready for it.
 
     The catalog loses the past that the record has trimmed, and the levels lose rows only it needed.
     """
@@ -46,10 +55,44 @@ def refreshed(
         if storage is None or (storage == old.storage and not moved):
             levels[number] = old
         else:
-            levels[number] = _levels(view, old, storage, moved, readers, record, lease)
+            found = _levels(view, old, storage, moved, readers, record, lease)
+            levels[number] = found if found.base is old.base else _with_ready(found, bases)
     levels = _spilled(view, levels, record, lease, readers, resident_bytes_max)
     sealed = tuple(g for g in view.sealed if id(g) not in done)
     return view.changed(record=record, lease=lease, levels=levels, sealed=sealed)
+
+
+def folded_bases(view: View, record: Record, readers: Readers) -> dict[str, Base]:
+    """Return the bases of `record` that follow on those of the view, ready to find rows, by path.
+
+    It reads files. Done before the swap, no reader waits for it, nor builds it in its own thread.
+    """
+    found: dict[str, Base] = {}
+    for storage in record.keyed:
+        old = view.levels.get(storage.incarnation)
+        if (
+            old is None
+            or old.base is None
+            or storage.base is None
+            or storage.base == old.storage.base
+            or storage.merged_seq < old.storage.merged_seq
+        ):
+            continue
+        base = readers.base(catalogs.owner_of(view.catalog, storage.incarnation), storage)
+        if base is not None:
+            try:
+                base.carry(old.base)
+            except SiltstoneError as error:  # whoever reads it will say so
+                _log.warning("%s is not ready to find rows: %s", storage.base.path, error)
+                continue
+            found[storage.base.path] = base
+    return found
+
+
+def _with_ready(levels: Levels, bases: Mapping[str, Base]) -> Levels:
+    pin = levels.storage.base
+    ready = None if pin is None else bases.get(pin.path)
+    return levels if ready is None else replace(levels, base=ready)
 
 
 def renewals(view: View, readers: Readers) -> dict[int, tuple[Source, ...]]:

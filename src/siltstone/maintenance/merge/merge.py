@@ -4,8 +4,9 @@
                   ──▶ publish one record for all tables ──▶ promote
 
 It changes no result: base at `merged_seq` and history above it hold the same rows as before. The
-merge drops hidden rows of a table's base and appends the newest live rows in one Lance commit,
-without deletion vectors (scans over them are slow). A crash leaves unused files. A merge that loses
+merge hides the rows of a table's base that were replaced or deleted, and appends the newest live
+rows, in one Lance commit; it rewrites small parts, and those with many hidden rows. A crash leaves
+unused files. A merge that loses
 the race for a table looks again: if the winner's base already has the rows, it is done.
 """
 
@@ -26,6 +27,7 @@ from siltstone.engine.read.read_union import KeyedReader, Overlay
 from siltstone.engine.read.reader import Readers
 from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
@@ -177,12 +179,12 @@ class Merger:
         overlay = reader.overlay()
         cross(Failpoint.MERGE_AFTER_PLAN)
         pin = self._base(table, storage, table_schema, overlay)
-        if pin is not None and (overlay.rows or len(overlay.shadowed)):
-            drop = np.sort(overlay.shadowed)
+        drop = overlay.shadowed
+        if pin is not None and (overlay.rows or len(drop) > pin.hidden):
             if execute is not None:
                 pin = self._shared_out(pin, table_schema, overlay, drop, execute)
             else:
-                pin = self._tables.rewriter.rewrite(
+                pin = self._tables.rewriter.fold(
                     pin,
                     drop=drop,
                     batches=live_batches(overlay, table_schema),
@@ -201,15 +203,15 @@ class Merger:
         drop: np.ndarray,
         execute: Execute,
     ) -> Pin:
-        """Have the rows written by tasks; the pin that they make is that of a rewrite."""
-        gone = self._tables.rewriter.touched(
+        """Have the rows written by tasks; the pin that they make is that of a fold."""
+        gone = self._tables.rewriter.outworn(
             pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
         )
         tasks = [*survivors(pin, table_schema, gone, drop)]
         for level in overlay.levels:
             assert isinstance(level.source, HistoryRun)  # a merge reads what is flushed
             tasks += live_rows(pin, table_schema, level.source, level.ordinals)
-        return self._tables.rewriter.replace(pin, gone, join([*execute(tasks)]))
+        return self._tables.rewriter.fold_staged(pin, gone, join([*execute(tasks)]), drop)
 
     def _base(
         self,
@@ -277,7 +279,8 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
         else:
             keyed.append(storage.with_base_of(item.storage))
     cross(Failpoint.MERGE_BEFORE_PUBLISH)
-    return msgspec.structs.replace(record, keyed=tuple(keyed))
+    level = max(record.format, format_of_storage(keyed))
+    return msgspec.structs.replace(record, keyed=tuple(keyed), format=level)
 
 
 def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:

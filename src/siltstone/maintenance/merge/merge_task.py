@@ -58,7 +58,7 @@ class MergeTask:
         mask = np.unpackbits(bits, count=self.within[1] - self.within[0]).view(bool)
         start = 0
         opened = tables.reader.open(self.source)
-        for batch in opened.scan(names, within=self.within):
+        for batch in opened.scan(names, within=self.within, with_hidden=True):
             end = start + batch.num_rows
             kept = batch.filter(pa.array(mask[start:end]))
             start = end

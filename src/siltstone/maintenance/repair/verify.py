@@ -364,8 +364,11 @@ class Verifier:
         codes = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         tally.rows += len(codes)
         order = np.argsort(codes, kind="stable")
+        places = np.flatnonzero(opened.live.bools())
         distinct_keys = newest_rows(
-            table_schema.codec, codes, lambda at: table_schema.codec.keys(opened.take(at, names))
+            table_schema.codec,
+            codes,
+            lambda at: table_schema.codec.keys(opened.take(places[at], names)),
         )
         if len(distinct_keys) != len(order):
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys appear twice")

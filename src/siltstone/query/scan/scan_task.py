@@ -102,6 +102,7 @@ class PinnedRows:
             prefilter=prefilter,
             positions=prefilter is not None and mask is not None,
             within=(self.first, self.end),
+            with_hidden=True,  # they are among those dropped
         )
         if mask is not None and prefilter is None:
             batches = batches_kept(batches, pa.array(mask))

@@ -15,11 +15,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.manifest import without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import (
     StagedCatalog,
@@ -91,18 +94,37 @@ class LanceCommits:
         versions = {} if pin is None else {pin.version: self._root / pin.path}
         return StagedCatalog(location, self._files, versions)
 
-    def commit(self, pin: Pin, operations: Iterable[Any], added: Entries, *, rows: int) -> Pin:
-        """Put changes on a pin in one transaction; `added` are their files, `rows` what is left."""
+    def commit(
+        self,
+        pin: Pin,
+        operations: Iterable[Any],
+        added: Entries,
+        *,
+        rows: int,
+        hides: bool = False,
+    ) -> Pin:
+        """Put changes on a pin in one transaction; `added` are their files, `rows` what is left.
+
+        `hides`: deletion files are hidden rows, of a base; if the pin has some, they always are.
+        """
         where = self._root / pin.folder
         catalog = self.begin(pin.folder, pin)
         with writing(where, catalog):
             dataset = open_newest(catalog)
             for operation in operations:
                 dataset = put(catalog, dataset, operation, read_version=max(catalog.versions))
-        return self.seal(pin.inventory, catalog, dataset, added, rows=rows)
+        hides = hides or pin.hidden > 0
+        return self.seal(pin.inventory, catalog, dataset, added, rows=rows, hides=hides)
 
     def seal(
-        self, below: str, catalog: StagedCatalog, dataset: Any, added: Entries, *, rows: int
+        self,
+        below: str,
+        catalog: StagedCatalog,
+        dataset: Any,
+        added: Entries,
+        *,
+        rows: int,
+        hides: bool = False,
     ) -> Pin:
         """Make a staged version durable and name it.
 
@@ -124,12 +146,23 @@ class LanceCommits:
             notes = self._data.seal(folder, TRANSACTIONS, [txn], None)
             self._files.sync_file(path)
             self.tidy(catalog.location, path)
+            name = str(path.relative_to(self._root))
+            hidden = sum(f.metadata.num_deletions for f in fragments) if hides else 0
+            physical = self._physical(name) if hidden else []
             self._files.sync_dir(path.parent)
             live = [txn, *(f"{folder}/{name}" for name in names)]
+            live += [file.path for file in physical]
             live += self._data.index_files(folder, dataset, below)
-            inventory = self._inventories.add(below, [*notes, *added], live)
-            name = str(path.relative_to(self._root))
-            return self._inventories.pin(version, name, rows, inventory)
+            inventory = self._inventories.add(below, [*notes, *physical, *added], live)
+            pin = self._inventories.pin(version, name, rows, inventory)
+            return msgspec.structs.replace(pin, hidden_rows=hidden) if hidden else pin
+
+    def _physical(self, name: str) -> list[InventoryFile]:
+        """Write the manifest `name` again, without deletion files; the caller syncs the name."""
+        made, _ = without_deletions(self._files.read(self._root / name))
+        path = physical_of(name)
+        self._files.write(self._root / path, made)
+        return self._inventories.hashed([path], None)
 
     def tidy(self, location: Path, kept: Path) -> None:
         """Delete what Lance left beside the one manifest that the transaction is about."""

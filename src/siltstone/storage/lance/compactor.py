@@ -63,9 +63,9 @@ class LanceCompactor:
         """See `tables.TableCompactor.untouched`."""
         if pin.path == planned.path:
             return [True] * len(within)
-        today = described(self._reader.open(pin).dataset)
+        today = described(self._reader.shown(pin))
         table = self._reader.open(planned)
-        before = described(table.dataset)
+        before = described(self._reader.shown(planned))
         return [
             all(before[p.number] == today.get(p.number) for p in table.parts if p.is_within(span))
             for span in within
@@ -73,7 +73,7 @@ class LanceCompactor:
 
     def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """See `tables.TableCompactor.ready`."""
-        dataset = self._reader.open(pin).dataset
+        dataset = self._reader.shown(pin)
         split = lance_indexes.split(dataset, map(numbers, compacted))
         if not split:
             return pin
@@ -85,7 +85,7 @@ class LanceCompactor:
         """See `tables.TableCompactor.swap`."""
         if not compacted:
             return pin
-        dataset = self._reader.open(pin).dataset
+        dataset = self._reader.shown(pin)
         operations = [rewrite(dataset, compacted)]
         # Lance refuses to compact what an index covers together with what it does not.
         split = lance_indexes.split(dataset, map(numbers, compacted))

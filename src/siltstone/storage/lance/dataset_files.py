@@ -1,8 +1,10 @@
 """Dataset files: the names, the inventories and the syncs of what Lance writes below a folder.
 
     <folder>/data/*.lance                          data files; no name is ever used twice
+    <folder>/_deletions/                           which rows of a part are hidden (`deletions`)
     <folder>/_transactions/<n>-<uuid>.txn          Lance's account of a commit
     <folder>/_siltstone/<transaction>/<n>.manifest what a pin names
+    <folder>/_siltstone/<transaction>/physical.manifest  without deletion files
     <folder>/_siltstone/_kept/                     our own names of the files above it (`kept`)
     <folder>/_versions/                            links to the promoted ones, nothing else
 
@@ -12,7 +14,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,10 @@ class DatasetFiles:
                 self._known_by_both(path)
                 cross(Failpoint.NAME_AFTER_LINK)
 
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a small file, by its kept name if it has one."""
+        return self.files.read(kept.place(self.files, self.root, path))
+
     def seal(
         self, folder: str, directory: str, paths: Sequence[str], seqs: tuple[int, int] | None
     ) -> list[InventoryFile]:
@@ -60,6 +66,18 @@ class DatasetFiles:
         self.files.sync_dir(self.root / folder / directory)
         kept.sync(self.files, self.root, folder, directory)
         return found
+
+    def write(self, folder: str, directory: str, new: Mapping[str, bytes]) -> list[InventoryFile]:
+        """Make small files, by their paths: durable, under both names."""
+        if not new:
+            return []
+        self.files.mkdir(self.root / folder / directory)
+        for path, data in new.items():
+            self.files.write(self.root / path, data)
+        self.name(new)
+        self.files.sync_dir(self.root / folder / directory)
+        kept.sync(self.files, self.root, folder, directory)
+        return self.inventories.hashed(new, None)
 
     def begin(self, syncing: Syncing, paths: Sequence[str], *, is_known: bool) -> None:
         """Begin to sync files with both names."""

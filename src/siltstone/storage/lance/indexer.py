@@ -37,7 +37,8 @@ class LanceIndexer:
         """See `tables.TableIndexer.build`. Inputs are verified."""
         table, where = self._reader.fresh(pin), self._root / pin.folder
         staging.refuse_unknown(table.schema, spec.column)
-        fragments = table.fragments_for(parts_with(table, within))
+        parts = parts_with(table, within)
+        fragments = [table.fragment_of(part, is_checked=True) for part in parts]
         with translated(where, is_reading=False):
             built = lance_indexes.build(table.dataset, spec, fragments)
             home = f"{pin.folder}/{INDEX_DIRECTORY}/{built.uuid}"

@@ -49,7 +49,7 @@ def lance_tables(
     return Tables(
         reader=reader,
         writer=writer,
-        rewriter=LanceRewriter(reader, commits),
+        rewriter=LanceRewriter(data, reader, commits),
         compactor=LanceCompactor(data, reader, commits),
         indexer=LanceIndexer(data, reader, commits),
         names=LanceNames(data),

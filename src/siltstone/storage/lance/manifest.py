@@ -9,7 +9,7 @@ bytes, so wrong lengths end in an error.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ T = TypeVar("T", int, bytes)
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
+_FRAGMENTS, _FRAGMENT_ID, _DELETION_FILE = 2, 1, 3
 _VERSION, _READER_FLAGS, _WRITER_FLAGS, _TRANSACTION = 3, 9, 10, 12
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -68,25 +69,66 @@ def decode(data: bytes) -> Manifest:
 
 
 def renumbered(data: bytes, version: int, *, writer_flags: int = 0) -> bytes:
-    """Return a manifest of Lance with another version number, and with more flags for writers.
+    """Return a manifest of Lance with another version number, and with more flags for writers."""
+    values = {_VERSION: version}
+    if writer_flags:
+        values[_WRITER_FLAGS] = decode(data).writer_flags | writer_flags
+    given = [_encoded(number << 3) + _encoded(value) for number, value in values.items()]
 
-    Sections before the protobuf (indexes, the transaction) are found by their positions, which do
-    not move.
+    def changed(body: bytes) -> bytes:
+        kept = [field for number, _, field in _fields(body) if number not in values]
+        return b"".join(kept + given)
+
+    return _with_body(data, changed)
+
+
+def _with_body(data: bytes, changed: Callable[[bytes], bytes]) -> bytes:
+    """Return a manifest with another protobuf.
+
+    Sections before it (indexes, the transaction) are found by their positions, which do not move.
     """
     position, major, minor, magic = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
     (length,) = _LENGTH.unpack_from(data, position)
     start = position + _LENGTH.size
     body = data[start : start + length]
     require(magic == _MAGIC and len(body) == length, "a manifest of Lance is incomplete")
-    values = {_VERSION: version}
-    if writer_flags:
-        values[_WRITER_FLAGS] = decode(data).writer_flags | writer_flags
-    kept = [field for number, _, field in _fields(body) if number not in values]
-    given = [_encoded(number << 3) + _encoded(value) for number, value in values.items()]
-    made = b"".join(kept + given)
+    made = changed(body)
     footer = _FOOTER.pack(position, major, minor, magic)
     after = data[start + length : -_FOOTER.size]
     return data[:position] + _LENGTH.pack(len(made)) + made + after + footer
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFile:
+    """A file with the offsets of a fragment's deleted rows, by its name below the dataset."""
+
+    name: str
+    rows: int
+
+
+def without_deletions(data: bytes) -> tuple[bytes, dict[int, DeletionFile]]:
+    """Return a manifest whose fragments have no deletion files; and these, by fragment."""
+    found: dict[int, DeletionFile] = {}
+
+    def bare(number: int, value: int | bytes, field: bytes) -> bytes:
+        if number != _FRAGMENTS:
+            return field
+        inner = [*_fields(_typed(value, bytes))]
+        fragment = next((_typed(v, int) for n, v, _ in inner if n == _FRAGMENT_ID), 0)
+        for each, stored, _ in inner:
+            if each == _DELETION_FILE:
+                found[fragment] = _deletion_file(fragment, _typed(stored, bytes))
+        kept = b"".join(raw for each, _, raw in inner if each != _DELETION_FILE)
+        return _encoded(_FRAGMENTS << 3 | _BYTES) + _encoded(len(kept)) + kept
+
+    return _with_body(data, lambda body: b"".join(bare(*each) for each in _fields(body))), found
+
+
+def _deletion_file(fragment: int, body: bytes) -> DeletionFile:
+    found = {number: value for number, value, _ in _fields(body)}
+    kind, version, number, rows = (_typed(found.get(field, 0), int) for field in (1, 2, 3, 4))
+    suffix = ("arrow", "bin")[kind]
+    return DeletionFile(f"_deletions/{fragment}-{version}-{number}.{suffix}", rows)
 
 
 def _encoded(value: int) -> bytes:

@@ -7,16 +7,18 @@ Fragments stand in the order of their seqs where all of their files say them, so
 history are in seq order whatever was compacted; those of one large write, which span the same seqs,
 in the order of their stable row ids. Otherwise in the order of their own ids, as in Lance.
 
-So positions and addresses are one addition apart where a fragment has no deletion file: we never
-write one (scans over them are slow). Other Lance clients do, to plain tables: there a position
-counts the live rows. One that the inventory does not know is refused.
+So positions and addresses are one addition apart where a fragment has no deletion file. Other Lance
+clients write such files to plain tables: there a position counts the live rows. A fold writes them
+to a base, but a base with hidden rows is opened by a manifest without deletion files, since scans
+over these are slow: there a position counts all rows, and `live` says which are not hidden. A
+deletion file that the inventory does not know is refused.
 No lock: nothing changes after construction but memos, and those only from absent to present.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -29,10 +31,12 @@ import pyarrow.compute as pc
 from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, no_such
 from siltstone.formats import blobs
+from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.dataset_files import DatasetFiles
+from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment, Span
@@ -51,7 +55,6 @@ _AHEAD = {"batch_readahead": 4, "fragment_readahead": 2, "io_buffer_size": 32 <<
 # Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
 # by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
 PIECE_BYTES = 256 << 20
-Verify = Callable[[Iterable[InventoryFile]], None]
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
 
 
@@ -88,21 +91,32 @@ class LancePinned:
         pin: The version.
         dataset: A Lance handle opened at the pin.
         verify: Checks files that this process has not checked yet.
+        hidden: The rows that the pin hides, by files that `dataset` does not have.
     """
 
-    def __init__(self, data: DatasetFiles, pin: Pin, dataset: Any, verify: Verify) -> None:
+    def __init__(
+        self,
+        data: DatasetFiles,
+        pin: Pin,
+        dataset: Any,
+        verify: Verify,
+        hidden: HiddenRows | None = None,
+    ) -> None:
         self.dataset, self.pin = dataset, pin
+        self.hidden = hidden or HiddenRows(data, pin, {}, verify)
         self.schema: pa.Schema = dataset.schema
         self._data, self._where = data, data.root / pin.folder
         self._verify = verify
         self.parts, self.fragments = self._ordered(dataset.get_fragments())
         self._is_reordered = any(part.start != part.lance_start for part in self.parts)
-        self.rows = pin.rows
-        if sum(part.rows for part in self.parts) != pin.rows:
+        self.rows = pin.rows + pin.hidden
+        found = sum(part.rows for part in self.parts), self.hidden.rows
+        if found != (self.rows, pin.hidden):
             raise CorruptionError(
                 data.root / pin.path,
                 None,
-                f"the manifest has {sum(p.rows for p in self.parts)} rows, the pin {pin.rows}",
+                f"the manifest has {found[0]} rows and hides {found[1]}, the pin has {self.rows}"
+                f" and hides {pin.hidden}",
             )
         self._verified: set[int] = set()
         self._deletions: dict[int, np.ndarray] = {}
@@ -110,7 +124,24 @@ class LancePinned:
         self._blobs = blobs.names_of(self.schema)
 
     def count(self) -> int:
-        return self.rows
+        return self.pin.rows
+
+    @property
+    def part_ids(self) -> list[tuple[str, ...]]:
+        """See `tables.PinnedTable.part_ids`: the names of its data files, which are not reused."""
+        hiding = [self.hidden.path_of(part.number) for part in self.parts]
+        pairs = zip(self.parts, hiding, strict=True)
+        return [tuple(path for path in part.paths if path != own) for part, own in pairs]
+
+    @property
+    def live(self) -> Bits:
+        """See `tables.PinnedTable.live`."""
+        return self._live_rows
+
+    @cached_property
+    def _live_rows(self) -> Bits:
+        with translated(self._where, is_reading=True):
+            return self.hidden.live(self.rows, [(part.number, part.span) for part in self.parts])
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -160,8 +191,13 @@ class LancePinned:
         limit: int | None = None,
         within: tuple[int, int] | None = None,
         indexed: bool = False,
+        with_hidden: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """See `tables.PinnedTable.scan`; wrong columns are refused here, not at the first batch."""
+        if self.pin.hidden and not with_hidden:
+            return self._scan_live(
+                columns, positions, limit, prefilter=prefilter, within=within, indexed=indexed
+            )
         self._know(columns)
         wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
         if within is not None:
@@ -186,11 +222,34 @@ class LancePinned:
             return batches
         return self._positioned(batches) if addresses else self._counted(batches)
 
+    def _scan_live(
+        self, columns: Sequence[str] | None, positions: bool, limit: int | None, **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Scan without the hidden rows."""
+        names = self.schema.names if columns is None else columns
+        batches = self.scan(names, positions=True, with_hidden=True, **options)
+        return self._seen(batches, positions, limit)
+
+    def _seen(
+        self, batches: Iterator[pa.RecordBatch], positions: bool, limit: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        left = self.rows if limit is None else limit
+        for batch in batches:
+            is_live = self.live.has(batch.column(POSITION).to_numpy())
+            kept = batch if is_live.all() else batch.filter(pa.array(is_live))
+            kept = kept.slice(0, left)
+            left -= kept.num_rows
+            if kept.num_rows:
+                yield kept if positions else kept.drop_columns([POSITION])
+            if not left:
+                return
+
     def sample(self, columns: Sequence[str]) -> pa.Table:
         """See `tables.PinnedTable.sample`."""
         missing = [name for name in columns if name not in self._sampled]
         if missing:
-            found = self.take(staging.spread(self.rows), missing)
+            some = staging.spread(self.rows)
+            found = self.take(some[self.live.has(some)] if self.pin.hidden else some, missing)
             self._sampled.update(zip(missing, found.columns, strict=True))
         return pa.table([self._sampled[name] for name in columns], names=list(columns))
 
@@ -205,7 +264,7 @@ class LancePinned:
             return pa.table({"_": pa.nulls(len(wanted))}).select([])
         if not len(wanted):
             return pa.schema([self.schema.field(name) for name in names]).empty_table()
-        self._check(self.fragments_of(wanted))
+        self._check(self._holding(wanted))
         # Lance is asked in ascending order, each row once: it reads every page once.
         unique, back = np.unique(self._lance_offsets(wanted), return_inverse=True)
         with translated(self._where, is_reading=True):
@@ -233,7 +292,7 @@ class LancePinned:
         """What makes a scan read blobs as bytes: else Lance gives their places in the files."""
         return {"blob_handling": "all_binary"} if self._blobs else {}
 
-    def fragments_of(self, positions: np.ndarray) -> np.ndarray:
+    def _holding(self, positions: np.ndarray) -> np.ndarray:
         """Return the indexes, into `parts`, of the fragments that hold these rows; ascending."""
         held = np.searchsorted(self._starts, positions, side="right") - 1
         return np.flatnonzero(np.bincount(held))
@@ -246,19 +305,16 @@ class LancePinned:
         shift = np.array([part.lance_start - part.start for part in self.parts], dtype=np.int64)
         return positions + shift[index]
 
-    def fragments_for(self, parts: Iterable[Part]) -> list[Any]:
-        """Return Lance's handles of parts, after a check of their files.
+    def fragment_of(self, part: Part, *, is_checked: bool = False) -> Any:
+        """Return Lance's handle of a part; `is_checked`: after a check of its files.
 
         Raises:
             CorruptionError: A file is damaged.
         """
-        indexes = [self.parts.index(part) for part in parts]
-        self._check(indexes)
-        return [self.fragments[index] for index in indexes]
-
-    def fragment_of(self, part: Part) -> Any:
-        """Return Lance's handle of a part."""
-        return self.fragments[self.parts.index(part)]
+        index = self.parts.index(part)
+        if is_checked:
+            self._check([index])
+        return self.fragments[index]
 
     def surviving(self, parts: Iterable[int], dropped: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some fragments, all columns, except those at `dropped` (ascending)."""
@@ -341,6 +397,9 @@ class LancePinned:
         paths = tuple(f"{self.pin.folder}/data/{file.path}" for file in metadata.files)
         if metadata.overlays:
             raise CorruptionError(self._where, None, f"fragment {metadata.id} has overlays")
+        hiding = self.hidden.path_of(metadata.id)
+        if hiding is not None:
+            return (*paths, hiding)
         if metadata.deletion_file is None:
             return paths
         deletions = f"{self.pin.folder}/{fragment.deletion_file()}"

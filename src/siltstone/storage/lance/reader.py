@@ -14,7 +14,9 @@ from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
+from siltstone.storage.lance.deletions import HiddenRows
 from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.manifest import without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
 from siltstone.storage.tables import kept_names as kept
@@ -62,6 +64,7 @@ class LanceReader:
         table = self.fresh(pin)
         top = next(iter(self._inventories.chain(pin.inventory).values()))
         notes = [f for f in top.files if f"/{TRANSACTIONS}/" in f.path]
+        notes += self._physical(pin)
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         inventories = self._inventories.own_files(pin.inventory)
         indexes = self._inventories.live(
@@ -76,24 +79,59 @@ class LanceReader:
 
     def fresh(self, pin: Pin) -> LancePinned:
         """Open the version anew: its manifest is verified again, no other reader has the handle."""
-        where, path = self._root / pin.folder, self._root / pin.path
+        where = self._root / pin.folder
         check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
+        hidden = self._hidden(pin)
         for location in (kept.home_of(pin.folder), pin.folder):
             if location is None:
                 continue
-            catalog = StagedCatalog(self._root / location, self._files, {pin.version: path})
             with translated(where, is_reading=True):
-                dataset = open_newest(catalog)
-                if dataset.version != pin.version:
-                    raise CorruptionError(path, None, f"holds version {dataset.version}")
-                table = self.pinned(pin, dataset)
+                dataset = self._opened(location, pin, pin.physical_path)
+                table = LancePinned(self._data, pin, dataset, self._verify, hidden)
                 if location == pin.folder or self._has_kept(table):
                     return table
         raise AssertionError(pin.folder)
 
+    def shown(self, pin: Pin) -> Any:
+        """Return Lance's handle of the version as other clients see it: with its deletion files."""
+        if not pin.hidden:
+            return self.open(pin).dataset
+        with translated(self._root / pin.folder, is_reading=True):
+            return self._opened(pin.folder, pin, pin.path)
+
     def pinned(self, pin: Pin, dataset: Any) -> LancePinned:
         """Return the reads of a version that Lance opened as `dataset`."""
         return LancePinned(self._data, pin, dataset, self._verify)
+
+    def _opened(self, location: str, pin: Pin, path: str) -> Any:
+        """Open the version whose manifest is at `path`, with the data files at `location`."""
+        catalog = StagedCatalog(
+            self._root / location, self._files, {pin.version: self._root / path}
+        )
+        dataset = open_newest(catalog)
+        if dataset.version != pin.version:
+            raise CorruptionError(self._root / path, None, f"holds version {dataset.version}")
+        return dataset
+
+    def _hidden(self, pin: Pin) -> HiddenRows:
+        """Return the hidden rows of a base.
+
+        Raises:
+            CorruptionError: The manifest that we open is not the other one without these files.
+        """
+        if not pin.hidden:
+            return HiddenRows(self._data, pin, {}, self._verify)
+        physical = self._root / pin.physical_path
+        with translated(self._root / pin.folder, is_reading=True):
+            made, hidden = without_deletions(self._files.read(self._root / pin.path))
+            if self._files.read(physical) != made:
+                raise CorruptionError(physical, None, "it has other files than the pin")
+        return HiddenRows(self._data, pin, hidden, self._verify)
+
+    def _physical(self, pin: Pin) -> list[InventoryFile]:
+        if not pin.hidden:
+            return []
+        return [*self._inventories.live(pin.inventory, [pin.physical_path]).values()]
 
     def keep(self, table: LancePinned) -> LancePinned:
         """Keep a version open, for the next `open` of its pin."""

@@ -1,15 +1,18 @@
-"""Lance writer: datasets made, rows staged and committed, or rewritten; columns altered."""
+"""Lance writer: datasets made, rows staged and committed, rewritten or folded; columns altered."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import blobs
 from siltstone.formats.manifest import Pin
+from siltstone.storage.lance import deletions
 from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
@@ -26,6 +29,10 @@ from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.tables import Batches, Seqs, StagedFiles
 from siltstone.units import require
+
+CROWD_MAX = 8
+"""So many parts of middle size with hidden rows are joined."""
+_MIDDLE_ROWS = 1 << 19
 
 
 class LanceWriter:
@@ -123,21 +130,70 @@ class LanceWriter:
             if add:
                 open_newest(catalog).add_columns(list(add))
             dataset = open_newest(catalog)
-        return self._commits.seal(pin.inventory, catalog, dataset, (), rows=pin.rows)
+        return self._commits.seal(
+            pin.inventory, catalog, dataset, (), rows=pin.rows, hides=pin.hidden > 0
+        )
 
 
 class LanceRewriter:
     """See `tables.TableRewriter`; threads may share it."""
 
-    def __init__(self, reader: LanceReader, commits: LanceCommits) -> None:
-        self._reader, self._commits = reader, commits
+    def __init__(self, data: DatasetFiles, reader: LanceReader, commits: LanceCommits) -> None:
+        self._data, self._reader, self._commits = data, reader, commits
 
-    def touched(
+    def fold(self, pin: Pin, *, drop: np.ndarray, batches: Batches, compact_below: int) -> Pin:
+        """See `tables.TableRewriter.fold`. Inputs are verified."""
+        table = self._reader.fresh(pin)
+        dropped, found = _dropped_of(table, drop), staging.peeked(batches)
+        gone = _outworn(table, dropped, compact_below, has_more=found is not None)
+        rows = chain(table.surviving(gone, dropped), () if found is None else found[1])
+        staged = self._commits.staged(table, table.schema, rows)
+        return self._folded(table, [table.parts[index] for index in gone], staged, dropped)
+
+    def outworn(
         self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
     ) -> list[tuple[int, int]]:
-        """See `tables.TableRewriter.touched`."""
+        """See `tables.TableRewriter.outworn`."""
         table = self._reader.fresh(pin)
-        return [table.spans[i] for i in _touched(table, drop, compact_below, has_more=has_more)]
+        found = _outworn(table, _dropped_of(table, drop), compact_below, has_more=has_more)
+        return [table.spans[index] for index in found]
+
+    def fold_staged(
+        self, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles, drop: np.ndarray
+    ) -> Pin:
+        """See `tables.TableRewriter.fold_staged`."""
+        table = self._reader.fresh(pin)
+        known = staging.columns_of(table.dataset.lance_schema, table.schema)
+        staging.refuse_unfit(staged.columns, known)
+        return self._folded(table, parts_with(table, gone), staged, _dropped_of(table, drop))
+
+    def _folded(
+        self, table: LancePinned, gone: Sequence[Part], staged: StagedFiles, dropped: np.ndarray
+    ) -> Pin:
+        """Hide `dropped` in the parts that stay, take the others out, and append."""
+        pin, numbers = table.pin, [part.number for part in gone]
+        rest = [part for part in table.parts if part not in gone]
+        bounds = [np.searchsorted(dropped, part.span) for part in rest]
+        hidden = [dropped[a:b] - p.start for p, (a, b) in zip(rest, bounds, strict=True)]
+        changed: list[Any] = []
+        new: dict[str, bytes] = {}
+        for part, offsets in zip(rest, hidden, strict=True):
+            if len(offsets) > table.hidden.count(part.number):
+                metadata = table.fragment_of(part).metadata
+                hiding, name = deletions.with_deletions(metadata, pin.version, offsets)
+                new[f"{pin.folder}/{name}"] = deletions.encode(offsets)
+                changed.append(hiding)
+        if not (changed or numbers or staged.rows):
+            return pin
+        with translated(self._data.root / pin.folder, is_reading=False):
+            written = self._data.write(pin.folder, deletions.DELETIONS, new)
+        cross(Failpoint.MERGE_AFTER_DELETIONS)
+        lance = lance_module().LanceOperation
+        operations = [lance.Delete(changed, numbers, "folded")] if changed or numbers else []
+        operations += [lance.Append(fragments_of(staged))] if staged.rows else []
+        rows = sum(part.rows for part in rest) - sum(map(len, hidden)) + staged.rows
+        added = [*written, *staged.files]
+        return self._commits.commit(pin, operations, added, rows=rows, hides=True)
 
     def rewrite(
         self,
@@ -172,23 +228,13 @@ class LanceRewriter:
         staged = self._commits.staged(table, table.schema, rows, seqs=span)
         return self._replaced(table, parts, staged, is_numbered=is_numbered)
 
-    def replace(self, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles) -> Pin:
-        """See `tables.TableRewriter.replace`."""
-        table = self._reader.fresh(pin)
-        parts = parts_with(table, gone)
-        if not parts and not staged.rows:
-            return pin
-        known = staging.columns_of(table.dataset.lance_schema, table.schema)
-        staging.refuse_unfit(staged.columns, known)
-        return self._replaced(table, parts, staged)
-
     def _replaced(
         self,
         table: LancePinned,
         parts: Sequence[Part],
         staged: StagedFiles,
         *,
-        is_numbered: bool = False,
+        is_numbered: bool,
     ) -> Pin:
         # Not one Update: to derive row versions for 10 M rows takes it 2 s, these two 4 ms. The
         # version between them is nobody's: one transaction, one pin. But where other clients commit
@@ -201,6 +247,12 @@ class LanceRewriter:
             operations += [lance.Append(fragments_of(staged))] if staged.rows else []
         left = table.rows - sum(part.rows for part in parts)
         return self._commits.commit(table.pin, operations, staged.files, rows=left + staged.rows)
+
+
+def _counts(dropped: np.ndarray, part: Part) -> int:
+    """Return how many rows of a part are dropped."""
+    low, high = dropped.searchsorted(part.span)
+    return int(high - low)
 
 
 def _ascending(positions: np.ndarray) -> np.ndarray:
@@ -219,7 +271,45 @@ def _touched(
 
     One small fragment with nothing to join it stays: writing it anew would change nothing.
     """
-    losing = set(table.fragments_of(dropped).tolist())
+    losing = {i for i, p in enumerate(table.parts) if _counts(dropped, p)}
     small = {index for index, part in enumerate(table.parts) if part.rows < compact_below}
     touched = losing | small
     return sorted(touched) if losing or has_more or len(touched) > 1 else []
+
+
+def _dropped_of(table: LancePinned, drop: np.ndarray) -> np.ndarray:
+    """Return the positions of all rows that are hidden after a fold, once and in order."""
+    dropped = _ascending(np.asarray(drop, dtype=np.int64))
+    require(
+        not len(dropped) or 0 <= dropped[0] <= dropped[-1] < table.rows,
+        f"positions to drop are outside the {table.rows} rows of {table.pin.path}",
+    )
+    require(
+        len(dropped) >= table.pin.hidden and bool(_are_in(table, dropped)),
+        f"a fold of {table.pin.path} would show hidden rows again",
+    )
+    return dropped
+
+
+def _are_in(table: LancePinned, dropped: np.ndarray) -> bool:
+    """Say whether all rows that are hidden already are among `dropped`."""
+    return not table.pin.hidden or int((~table.live.has(dropped)).sum()) == table.pin.hidden
+
+
+def _outworn(
+    table: LancePinned, dropped: np.ndarray, compact_below: int, *, has_more: bool
+) -> list[int]:
+    """Return the indexes of the parts that a fold rewrites.
+
+    Those of which too many rows are hidden; small ones, since to join them costs little; and those
+    of middle size once there is a crowd of them. A part without hidden rows, unless it is small, is
+    left to an optimize, which keeps its row ids.
+    """
+    lost = [_counts(dropped, part) for part in table.parts]
+    losing = {i for i, part in enumerate(table.parts) if lost[i] > table.hidden.count(part.number)}
+    worn = {i for i, p in enumerate(table.parts) if lost[i] > deletions.share_of(p.number) * p.rows}
+    small = {i for i, part in enumerate(table.parts) if part.rows - lost[i] < compact_below}
+    some = {i for i, p in enumerate(table.parts) if lost[i] and p.rows - lost[i] < _MIDDLE_ROWS}
+    crowd = some if len(some - small) >= CROWD_MAX else set[int]()
+    found = worn | small | crowd
+    return sorted(found) if worn or crowd or found & losing or has_more or len(found) > 1 else []

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from siltstone.choices import IndexKind
 from siltstone.errors import RequestError
+from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 
@@ -213,7 +214,10 @@ def join(parts: Sequence[StagedFiles]) -> StagedFiles:
 
 
 class PinnedTable(Protocol):
-    """One version of one dataset. Threads may share it; positions are 0, 1, ... in row order."""
+    """One version of one dataset. Threads may share it; positions are 0, 1, ... in row order.
+
+    `rows` counts positions, those of hidden rows, too; `count()` live rows alone.
+    """
 
     @property
     def pin(self) -> Pin: ...
@@ -230,6 +234,20 @@ class PinnedTable(Protocol):
 
         A part is what `scan` can read without the others: a fragment.
         """
+        ...
+
+    @property
+    def part_ids(self) -> Sequence[tuple[str, ...]]:
+        """What each of `spans` is called in all versions of the dataset that have its rows.
+
+        Parts of one name have the same rows at the same offsets; some may be hidden in one version
+        and not in another, and columns may have other names.
+        """
+        ...
+
+    @property
+    def live(self) -> Bits:
+        """The positions of the rows that are not hidden: all but for a base with hidden rows."""
         ...
 
     @property
@@ -252,6 +270,7 @@ class PinnedTable(Protocol):
         limit: int | None = None,
         within: Span | None = None,
         indexed: bool = False,
+        with_hidden: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows in row order; close or drop the iterator at any time.
 
@@ -267,6 +286,7 @@ class PinnedTable(Protocol):
                 whole pin. Not together with `seqs`.
             indexed: Let indexes find the rows of the prefilter; the rows are the same without.
                 They cost by the rows that are found: many are found better without.
+            with_hidden: Yield the hidden rows of a base, too. A `limit` counts them.
 
         Raises:
             CorruptionError: The bytes of a file are not those that were written.
@@ -350,12 +370,31 @@ class TableWriter(Protocol):
 
 
 class TableRewriter(Protocol):
-    """Rows dropped, by writing the files that hold them anew."""
+    """Rows dropped, by writing the files that hold them anew, or by hiding them."""
 
-    def touched(
+    def fold(self, pin: Pin, *, drop: np.ndarray, batches: Batches, compact_below: int) -> Pin:
+        """Hide the rows at the positions `drop` of a base and append `batches`, in one step.
+
+        `drop` includes the rows that are hidden already. Parts with too many hidden rows, or with
+        fewer than `compact_below` rows, are rewritten: their other rows move, in order, behind the
+        parts that stay and before the new rows.
+        """
+        ...
+
+    def outworn(
         self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
     ) -> list[Span]:
-        """Return the spans of the parts that `rewrite` would rewrite; `has_more`: with new rows."""
+        """Return the spans of the parts that `fold` would rewrite; `has_more`: with new rows."""
+        ...
+
+    def fold_staged(
+        self, pin: Pin, gone: Sequence[Span], staged: StagedFiles, drop: np.ndarray
+    ) -> Pin:
+        """Do a `fold` whose writing was shared out.
+
+        `gone` are the spans of the parts that are `outworn`. What is left of them, and the new
+        rows, were staged upon this pin.
+        """
         ...
 
     def rewrite(
@@ -374,14 +413,6 @@ class TableRewriter(Protocol):
         their other rows move, in order, behind the files that stay and before the new rows;
         where every file says its seqs, files stand in the order of the lowest. With `is_numbered`
         the version's number is the next one, and its transaction tells other clients all of it.
-        """
-        ...
-
-    def replace(self, pin: Pin, gone: Sequence[Span], staged: StagedFiles) -> Pin:
-        """Replace the parts with the spans `gone` by `staged`.
-
-        With what is left of those parts among what was staged upon this pin, it is a `rewrite`
-        whose writing was shared out.
         """
         ...
 

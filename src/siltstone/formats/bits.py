@@ -6,6 +6,7 @@ form costs nothing, so each reader may have its own set.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -33,6 +34,10 @@ class Bits:
     def has(self, numbers: np.ndarray) -> np.ndarray:
         """Return for each of `numbers` whether it is in the set."""
         return (self.packed[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 != 0
+
+    def has_one(self, number: int) -> bool:
+        """Return whether one number is in the set."""
+        return bool(self.packed[number >> 3] >> (number & 7) & 1)
 
     def bools(self, start: int = 0, end: int | None = None) -> np.ndarray:
         """Return for each row in [start, end) whether it is in the set."""
@@ -68,6 +73,15 @@ def all_of(length: int) -> Bits:
     packed = np.full((length + 7) >> 3, 0xFF, np.uint8)
     if length & 7:
         packed[-1] = (1 << (length & 7)) - 1
+    return Bits(packed, length)
+
+
+def without_some(length: int, some: Iterable[np.ndarray]) -> Bits:
+    """Return the set of all rows below `length` except `some`."""
+    packed = all_of(length).packed
+    for numbers in some:
+        away = ~(np.uint8(1) << (numbers & 7).astype(np.uint8))
+        np.bitwise_and.at(packed, numbers >> 3, away)
     return Bits(packed, length)
 
 

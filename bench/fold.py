@@ -1,0 +1,171 @@
+"""What merges write, and what readers notice of them: `python -m bench.fold --help`.
+
+    python -m bench.fold --rows 1e6                 uniform upserts of 2 x base, folded as they come
+    python -m bench.fold --rows 1e6 --gets          point reads while a fifth of base is replaced
+
+Bytes are those of new files by kind; nothing is vacuumed, the log is left out. Written per byte of
+user data is their sum over the Arrow bytes of the upserts. It needs only the public doors, so the
+same file measures another checkout: `PYTHONPATH=<checkout>/src python bench/fold.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import siltstone as st
+
+KINDS = {
+    ".history": "history",
+    "base/data": "base",
+    "base/_deletions": "deletion files",
+    "base/_indices": "indexes",
+    "inventory": "inventories",
+    "manifest": "records",
+}
+SCHEMA = {"id": "int64", "v": "int64", "w": "float64", "text": "string"}
+BATCH_ROWS = 20_000
+_READERS, _SHOWN = 2, 5
+
+
+def rows(keys: np.ndarray, turn: int) -> pa.Table:
+    """Return rows of about 100 bytes."""
+    numbers = np.random.default_rng(turn).integers(0, 1 << 62, (len(keys), 5))
+    texts = [f"{a:x}{b:x}{c:x}{d:x}{e:x}" for a, b, c, d, e in numbers.tolist()]
+    values = [pa.array(keys), pa.array(numbers[:, 0]), pa.array(numbers[:, 1] / 3), texts]
+    return pa.table(values, names=list(SCHEMA))
+
+
+def written(root: Path) -> Counter[str]:
+    """Return the bytes of all files by kind; a file with two names counts once."""
+    found, seen = Counter[str](), set[int]()
+    for path in root.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            about = path.lstat()
+            if path.is_file() and about.st_ino not in seen and "wal" not in path.parts:
+                seen.add(about.st_ino)
+                name = str(path.relative_to(root)).replace("_siltstone/_kept/", "")
+                kind = next((kind for part, kind in KINDS.items() if part in name), "other")
+                found[kind] += about.st_size
+    return found
+
+
+def loaded(db: st.Store, count: int) -> st.Table:
+    """Return a table with so many rows in base."""
+    table = db.create_table("t", SCHEMA, primary_key="id")
+    for first in range(0, count, 1_000_000):
+        table.upsert(rows(np.arange(first, min(count, first + 1_000_000)), first))
+        db.checkpoint()
+    db.merge()
+    return table
+
+
+def amplification(root: Path, count: int, share: float, times: float) -> None:
+    """Upsert `times` x base uniformly; merge whenever `share` of base is un-merged."""
+    random, user, took = np.random.default_rng(7), 0, Counter[str]()
+    with st.connect(root, background=False) as db:
+        table = loaded(db, count)
+        before, waiting, folds = written(root), 0, 0
+        for turn in range(int(times * count / BATCH_ROWS)):
+            new = rows(random.choice(count, BATCH_ROWS, replace=False), turn)
+            user += new.nbytes
+            began = time.perf_counter()
+            table.upsert(new)
+            took["upsert"] += time.perf_counter() - began
+            waiting += BATCH_ROWS
+            if waiting >= share * count:
+                began = time.perf_counter()
+                db.checkpoint()
+                flushed = time.perf_counter()
+                db.merge()
+                took["checkpoint"] += flushed - began
+                took["merge"] += time.perf_counter() - flushed
+                waiting, folds = 0, folds + 1
+        more = written(root) - before
+        parts = {name: round(size / user, 2) for name, size in more.most_common()}
+        total = sum(more.values()) / user
+        print(
+            f"base {count:,} rows, {folds} merges of {share:.0%}, {user / 1e6:.0f} MB of user data"
+        )
+        print(f"written per byte of user data: {total:.2f}  {parts}")
+        print("seconds:", {name: round(value, 1) for name, value in took.items()})
+
+
+def gets(root: Path, count: int) -> None:
+    """Read keys from two threads, first alone, then beside upserts and merges in the process."""
+    with st.connect(root, background=False) as db:
+        table = loaded(db, count)
+        alone = reading(table, count, lambda: time.sleep(5))
+        beside = reading(table, count, lambda: folded(db, table, count))
+        kept = beside[0] / alone[0]
+        print(
+            f"base {count:,} rows: gets {alone[0]:,.0f}/s alone, {beside[0]:,.0f}/s beside merges"
+        )
+        print(f"kept {kept:.2f}; longest get {1000 * alone[1]:.0f} and {1000 * beside[1]:.0f} ms")
+
+
+def reading(table: st.Table, count: int, work: Callable[[], None]) -> tuple[float, float]:
+    """Return the gets a second, and the longest (seconds), while `work` runs."""
+    is_over, done, longest = threading.Event(), [0] * _READERS, [0.0] * _READERS
+
+    def read(number: int) -> None:
+        keys = np.random.default_rng(number).integers(0, count, 1 << 20).tolist()
+        while not is_over.is_set():
+            key = keys[done[number] % len(keys)]
+            began = time.perf_counter()
+            table.get(key)
+            longest[number] = max(longest[number], time.perf_counter() - began)
+            done[number] += 1
+
+    for key in range(2_000):  # whatever readers build is there
+        table.get(key)
+    threads = [threading.Thread(target=read, args=[number]) for number in range(_READERS)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    work()
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    return sum(done) / (time.perf_counter() - began), max(longest)
+
+
+def folded(db: st.Store, table: st.Table, count: int) -> None:
+    """Replace a fifth of base, in ten merges."""
+    random = np.random.default_rng(3)
+    for turn in range(10):
+        table.upsert(rows(random.choice(count, count // 50, replace=False), turn))
+        db.checkpoint()
+        db.merge()
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser("python -m bench.fold", description=__doc__)
+    parser.add_argument("--rows", type=float, default=1e6)
+    parser.add_argument("--share", type=float, default=0.1, help="of base, that each merge folds")
+    parser.add_argument("--times", type=float, default=2.0, help="x base is upserted")
+    parser.add_argument("--gets", action="store_true")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="fold-"))
+    try:
+        if given.gets:
+            gets(folder / "db", int(given.rows))
+        else:
+            amplification(folder / "db", int(given.rows), given.share, given.times)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Resident rows: all rows of a base as Arrow, a part at a time. Immutable.
+
+A fold leaves most parts as they are: the base after it takes their rows over, and reads the new
+parts alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import cast
+
+import pyarrow as pa
+
+from siltstone.formats.keys import Key, KeyCodec
+from siltstone.formats.rows import value_getter
+
+PartId = tuple[str, ...]
+
+
+class ResidentPart:
+    """The rows of one part, by offset."""
+
+    __slots__ = ("_getters", "_table", "nbytes", "rows")
+
+    def __init__(self, table: pa.Table) -> None:
+        table = table.combine_chunks()
+        self._table, self.nbytes, self.rows = table, table.nbytes, table.num_rows
+        self._getters = {
+            name: value_getter(cast("pa.Array", table.column(name).chunk(0)))
+            for name in (table.schema.names if table.num_rows else ())
+        }
+
+    def row(self, offset: int) -> dict[str, object]:
+        """Return one row as Python values."""
+        return {name: get(offset) for name, get in self._getters.items()}
+
+    def key(self, codec: KeyCodec, offset: int) -> Key:
+        """Return one row's key, as a storage value."""
+        return codec.keys(self._table.slice(offset, 1))[0]
+
+
+class Resident:
+    """The rows of all parts, by position."""
+
+    __slots__ = ("_parts", "_starts", "by_id", "nbytes")
+
+    def __init__(self, parts: Mapping[PartId, ResidentPart]) -> None:
+        """Take the parts, in row order."""
+        self.by_id, self._parts = parts, [*parts.values()]
+        self._starts = [*accumulate((part.rows for part in self._parts), initial=0)]
+        self.nbytes = sum(part.nbytes for part in self._parts)
+
+    def row(self, position: int) -> dict[str, object]:
+        """Return one row as Python values."""
+        index = bisect_right(self._starts, position) - 1
+        return self._parts[index].row(position - self._starts[index])
+
+    def key(self, codec: KeyCodec, position: int) -> Key:
+        """Return one row's key, as a storage value."""
+        index = bisect_right(self._starts, position) - 1
+        return self._parts[index].key(codec, position - self._starts[index])

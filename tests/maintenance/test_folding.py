@@ -1,0 +1,241 @@
+"""A merge hides what it replaced: readers, the past, other clients and every door see the truth."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import siltstone as st
+from siltstone import admin
+from siltstone.engine.levels.base import Base
+from siltstone.errors import CorruptionError
+from siltstone.maintenance.merge import merge
+
+KEYS = {
+    "whole numbers": (lambda n: n, "int64"),
+    "texts": (lambda n: f"k{n:04}", "string"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_parts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[st.Store]:
+    with st.connect(tmp_path / "db") as found:
+        yield found
+
+
+def filled(db: st.Store, rows: int = 400) -> st.Table:
+    table = db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+    table.upsert([{"id": n, "v": f"v{n}"} for n in range(rows)])
+    fold(db)
+    return table
+
+
+def fold(db: st.Store) -> None:
+    db.checkpoint()
+    db.merge()
+
+
+def newest(db: st.Store) -> dict[str, Any]:
+    path = max((db.path / "manifest").glob("*.json"))
+    return json.loads(path.read_bytes().partition(b"\n")[2])
+
+
+def hidden(db: st.Store) -> int:
+    return newest(db)["keyed"][0]["base"].get("hidden_rows", 0)
+
+
+def as_dict(source: Any) -> dict[Any, Any]:
+    return {row["id"]: row["v"] for row in source.to_arrow().to_pylist()}
+
+
+def test_a_store_has_format_3_from_the_first_hidden_row_on(db: st.Store) -> None:
+    table = filled(db)
+    assert newest(db)["format"] == 1
+    table.upsert({"id": 3, "v": "new"})
+    fold(db)
+    assert (newest(db)["format"], hidden(db)) == (3, 1)
+    table.truncate()
+    fold(db)
+    assert newest(db)["format"] == 3
+
+
+def test_a_fold_writes_what_changed_and_no_part_again(db: st.Store) -> None:
+    table = filled(db)
+    before = set(db.path.rglob("base/data/*.lance"))
+    table.upsert([{"id": 3, "v": "new"}, {"id": 400, "v": "more"}])
+    table.delete({"id": 4})
+    fold(db)
+    more = set(db.path.rglob("base/data/*.lance")) - before
+    assert [lance.file.LanceFileReader(str(path)).num_rows() for path in more] == [2]
+    assert hidden(db) == 2
+    assert (table.count(), table.get(3), table.get(4)) == (400, {"id": 3, "v": "new"}, None)
+
+
+def test_other_clients_read_what_we_read(db: st.Store) -> None:
+    table = filled(db)
+    for turn in range(4):
+        table.upsert([{"id": n, "v": f"turn {turn}"} for n in range(turn, 400, 57)])
+        table.delete({"id": 100 + turn})
+        fold(db)
+        shown = lance.dataset(db.path / "tables/t-1/base")
+        rows = {row["id"]: row["v"] for row in shown.to_table().to_pylist()}
+        assert rows == as_dict(table)
+        assert shown.count_rows() == table.count() == len(rows)
+    assert hidden(db)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_whatever_is_folded_the_rows_are_those_of_a_dict_now_and_in_the_past(
+    kind: str, tmp_path: Path
+) -> None:
+    key, type_name = KEYS[kind]
+    chance = random.Random(5)
+    with st.connect(tmp_path / "db") as db:
+        table = db.create_table("t", {"id": type_name, "v": "string"}, primary_key="id")
+        now: dict[Any, str] = {}
+        past: list[tuple[int, dict[Any, str]]] = []
+        for turn in range(30):
+            rows = {key(chance.randrange(300)): f"turn {turn}" for _ in range(12)}
+            if not turn:
+                rows = {key(n): "first" for n in range(250)}
+            gone = [key(chance.randrange(300)) for _ in range(3)]
+            with db.transaction() as tx:
+                tx["t"].upsert([{"id": k, "v": v} for k, v in rows.items()])
+                tx["t"].delete([{"id": k} for k in gone])
+            now = {k: v for k, v in (now | rows).items() if k not in gone}
+            past.append((db.seq, dict(now)))
+            if turn % 3 == 0:
+                fold(db)
+            for n in chance.sample(range(300), 40):  # what finds rows is carried from fold to fold
+                found = table.get(key(n))
+                assert (found and found["v"]) == now.get(key(n)), (turn, n)
+            assert as_dict(table) == now
+            assert table.count() == len(now)
+            assert table.count(pc.field("v") == "first") == sum(v == "first" for v in now.values())
+        assert hidden(db)
+        for seq, rows in past:
+            with db.snapshot(seq=seq) as snapshot:
+                assert as_dict(snapshot["t"]) == rows
+                assert snapshot["t"].count() == len(rows)
+        report = db.verify(deep=True)
+        assert report.is_sound, report
+    with st.connect(tmp_path / "db", read_only=True) as reader:
+        assert as_dict(reader["t"]) == now
+
+
+def test_every_way_to_read_leaves_hidden_rows_out(db: st.Store) -> None:
+    table = filled(db)
+    table.create_index("v", kind="btree")
+    db.optimize()
+    table.upsert([{"id": n, "v": "v5"} for n in (7, 8)])
+    table.delete([{"id": 5}])
+    fold(db)
+    assert hidden(db) == 3
+    assert sorted(row["id"] for row in table.to_arrow(filter="v = 'v5'").to_pylist()) == [7, 8]
+    assert table.count("v = 'v7'") == 0
+    assert db.sql("select count(*) from t").fetchone() == (399,)
+    with db.snapshot() as snapshot:
+        tasks = snapshot.scan_tasks("t", rows_max=100)
+        rows = [row for task in tasks for batch in task.read() for row in batch.to_pylist()]
+        wanted = snapshot.scan_tasks("t", filter="v = 'v7'")
+        none = [row for task in wanted for batch in task.read() for row in batch.to_pylist()]
+    assert ({row["id"]: row["v"] for row in rows}, none) == (as_dict(table), [])
+    assert pa.Table.from_batches(table.dataset().to_batches()).num_rows == 399
+    assert table.get_many([5, 7]).to_pylist() == [{"id": 7, "v": "v5"}]
+
+
+def test_base_takes_over_what_finds_rows_and_reads_the_new_part_alone(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(db)
+    for n in range(200):
+        assert table.get(n) == {"id": n, "v": f"v{n}"}
+    table.upsert([{"id": n, "v": "new"} for n in (3, 401)])
+    table.delete({"id": 4})
+    fold(db)
+    with monkeypatch.context() as patch:
+        patch.setattr(Base, "_make_index", None)
+        patch.setattr(Base, "_load", None)
+        assert [table.get(n) for n in (3, 401, 4, 399)] == [
+            {"id": 3, "v": "new"}, {"id": 401, "v": "new"}, None, {"id": 399, "v": "v399"},
+        ]  # fmt: skip
+
+
+def test_an_altered_table_keeps_its_rows_hidden(db: st.Store) -> None:
+    table = filled(db)
+    table.upsert({"id": 3, "v": "new"})
+    fold(db)
+    table.add_column("w", "int32")
+    table.rename_column("v", "u")
+    table.upsert({"id": 9, "u": "nine", "w": 9})
+    fold(db)
+    assert hidden(db) == 2
+    assert (table.count(), table.get(3)) == (400, {"id": 3, "u": "new", "w": None})
+    assert table.get(9) == {"id": 9, "u": "nine", "w": 9}
+
+
+def test_an_optimize_and_a_vacuum_bring_no_hidden_row_back(db: st.Store) -> None:
+    table = filled(db)
+    for turn in range(4):
+        table.upsert([{"id": n, "v": f"turn {turn}"} for n in range(turn, 400, 91)])
+        fold(db)
+    expected = as_dict(table)
+    db.optimize()
+    db._owner().vacuum._retention_s = 0
+    db.vacuum(dry_run=False, grace_s=-1e9)
+    assert as_dict(table) == expected
+    assert db.verify(deep=True).is_sound
+    left = {path.name for path in (db.path / "tables/t-1/base/_deletions").iterdir()}
+    fragments = lance.dataset(db.path / "tables/t-1/base").get_fragments()
+    named = {str(f.deletion_file()).rpartition("/")[2] for f in fragments if f.deletion_file()}
+    assert left == named
+
+
+def test_a_backup_and_a_restored_store_have_the_rows_and_what_hides_them(
+    db: st.Store, tmp_path: Path
+) -> None:
+    table = filled(db)
+    table.upsert([{"id": n, "v": "new"} for n in range(0, 400, 50)])
+    fold(db)
+    db.backup(tmp_path / "backup")
+    admin.restore(tmp_path / "backup", tmp_path / "restored")
+    with st.connect(tmp_path / "restored") as restored:
+        assert as_dict(restored["t"]) == as_dict(table)
+        assert restored.verify(deep=True).is_sound
+
+
+@pytest.mark.parametrize("what", ["_deletions", "physical.manifest"])
+def test_damage_of_what_hides_rows_is_named_and_repaired(what: str, tmp_path: Path) -> None:
+    root = tmp_path / "db"
+    with st.connect(root) as db:
+        table = filled(db)
+        table.upsert([{"id": n, "v": "new"} for n in range(0, 400, 50)])
+        fold(db)
+        expected = as_dict(table)
+    for path in [p for p in root.rglob("*") if what in str(p) and p.is_file()]:
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data[: len(data) // 2] + b"?" + data[len(data) // 2 + 1 :])
+    with st.connect(root, read_only=True) as reader, pytest.raises(CorruptionError, match=what):
+        as_dict(reader["t"])
+    assert not admin.verify_store(root, deep=True).is_sound
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy, symlinks=True)
+    admin.repair(copy, dry_run=False, deep=True)
+    with st.connect(copy) as repaired:
+        assert as_dict(repaired["t"]) == expected
+        assert repaired.verify(deep=True).is_sound
