@@ -270,7 +270,7 @@ class LancePinned:
         with translated(self._where, is_reading=True):
             table = self._taken(unique, names)
         ascending = len(unique) == len(wanted) and bool((back[1:] > back[:-1]).all())
-        return table if ascending else table.take(pa.array(back))
+        return table if ascending else table.take(pa.array(back, pa.int64()))
 
     def _taken(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
         """Return rows where Lance counts them; of blobs it takes their places alone."""
