@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import signal
 import socket
@@ -30,7 +31,12 @@ def _disarmed() -> Iterator[None]:
     failpoints.disarm()
 
 
-def source_trees() -> Iterator[tuple[Path, ast.Module]]:
+@functools.cache
+def source_trees() -> list[tuple[Path, ast.Module]]:
+    return [*parsed()]  # once: it takes seconds
+
+
+def parsed() -> Iterator[tuple[Path, ast.Module]]:
     for path in SOURCES.rglob("*.py"):
         if path.name != "failpoints.py":
             yield path, ast.parse(path.read_text())
