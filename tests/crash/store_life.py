@@ -6,10 +6,6 @@ states: not before what was acknowledged, not behind what was begun. That one co
 guarantees 1 to 4: nothing lost, no hole, no half transaction, nothing invented, nothing twice.
 """
 
-# pyright: reportAttributeAccessIssue=false
-# pyright: reportOptionalMemberAccess=false
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
 import contextlib
@@ -139,7 +135,9 @@ class Life:
     def abandon(self) -> None:
         """Let go of a store without a further word: its process was killed."""
         if self.db is not None:
-            self.db._parts.owner.syncer.stop()
+            owner = self.db._parts.owner  # pyright: ignore[reportPrivateUsage]
+            assert owner is not None
+            owner.syncer.stop()
             self.db = None
 
 
@@ -159,7 +157,8 @@ class Scenario:
         for step in self.steps:
             life.do(step)
             if life.db is not None:
-                life.db._core.writer().sync()  # `changes` ends at the durable seq
+                # `changes` ends at the durable seq
+                life.db._core.writer().sync()  # pyright: ignore[reportPrivateUsage]
                 found = answer(life.db)
                 assert life.states.setdefault(life.seq, found) == found, step.name
         life.abandon()
@@ -203,7 +202,7 @@ def photographed(scenario: Scenario) -> tuple[list[Shot], dict[int, Answer]]:
     states, _ = scenario.recorded()
     life = Life(SimFiles(), scenario.options)
     camera = Camera(life)
-    life.files.faults = [camera]
+    life.files.faults = [camera]  # pyright: ignore[reportAttributeAccessIssue]
     scenario.run(life)
     camera.take("at the end")
     life.abandon()

@@ -1,7 +1,5 @@
 """A store is of format 2 before anything of format 2 is in its log, wherever it is cut off."""
 
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
 import itertools
@@ -29,14 +27,14 @@ def live(files: SimFiles) -> None:
 
 def stop(db: LocalStore) -> None:
     """Stop the thread of a store whose process was killed."""
-    owner = db._parts.owner
+    owner = db._parts.owner  # pyright: ignore[reportPrivateUsage]
     assert owner is not None
     owner.syncer.stop()
 
 
 def create_new(db: LocalStore) -> None:
     """Create a table that needs format 2."""
-    db._core.require_format(2)
+    db._core.require_format(2)  # pyright: ignore[reportPrivateUsage]
     db.create_table("new", {"id": "int64"}, primary_key="id")
 
 

@@ -1,7 +1,5 @@
 """The payload of a frame gives back the commits that went in; its bytes are format 1 for ever."""
 
-# pyright: reportArgumentType=false
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -85,7 +83,7 @@ def test_a_compaction_of_a_plain_table_is_written_and_read_for_ever() -> None:
 
 def test_namespaces_are_written_and_read_for_ever() -> None:
     entries = [group.CreateNamespace("a.b", {"owner": "Größe"}), group.DropNamespace("a.b")]
-    member = Member(1, 0, None, entries)
+    member = Member(1, 0, None, entries)  # pyright: ignore[reportArgumentType]
     written = joined(group.encode(3, 1_700_000_000_000_000, [member]))
     assert written == GOLDEN_NAMESPACES.read_bytes()
     assert group.decode(GOLDEN_NAMESPACES.read_bytes())[0].members == [member]
@@ -97,7 +95,7 @@ def test_blobs_lie_at_multiples_of_8_and_a_batch_comes_back_from_one() -> None:
     assert len(payload) % 8 == 0
     start = pa.py_buffer(payload).address
     _, blobs = group.decode(payload)
-    found = group.decode(pa.py_buffer(payload))[1]
+    found = group.decode(pa.py_buffer(payload))[1]  # pyright: ignore[reportArgumentType]
     assert [len(b) for b in blobs] == [1, blob.size, blob.size]
     assert {(b.address - start) % 8 for b in found} == {0}
     for each in blobs[1:]:

@@ -3,9 +3,6 @@
 After each step the newest state and every kept seq are compared, in the owner and in a reader.
 """
 
-# pyright: reportOptionalMemberAccess=false
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
 import random
@@ -98,9 +95,11 @@ class Namespaces(RuleBasedStateMachine):
 
     @rule(is_cut=some.booleans(), seed=some.integers(0, 9))
     def restart(self, is_cut: bool, seed: int) -> None:
-        self.db._core.writer().sync()
+        self.db._core.writer().sync()  # pyright: ignore[reportPrivateUsage]
         if is_cut:
-            self.db._parts.owner.syncer.stop()
+            owner = self.db._parts.owner  # pyright: ignore[reportPrivateUsage]
+            assert owner is not None
+            owner.syncer.stop()
             self.files = next(self.files.images(random.Random(seed))).files
         else:
             self.db.close()

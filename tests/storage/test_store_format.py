@@ -1,7 +1,5 @@
 """A store has the lowest format that it needs; an older program refuses a higher one by name."""
 
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
 import random
@@ -42,7 +40,8 @@ def format_of(store: ManifestStore) -> StoreFormat:
 
 def test_a_new_store_is_of_the_first_format(store: ManifestStore) -> None:
     assert store.newest().format == 1
-    assert store._files.read(store.path(1)).startswith(b"siltstone-manifest 1 ")
+    files = store._files  # pyright: ignore[reportPrivateUsage]
+    assert files.read(store.path(1)).startswith(b"siltstone-manifest 1 ")
 
 
 def test_a_format_that_is_had_writes_nothing(files: SimFiles, store: ManifestStore) -> None:
@@ -82,7 +81,7 @@ def test_a_reader_of_format_1_refuses_the_store_by_name(
     files: SimFiles, store: ManifestStore
 ) -> None:
     format_of(store).require(2)
-    older = replace(manifest._FILE, format=1)
+    older = replace(manifest._FILE, format=1)  # pyright: ignore[reportPrivateUsage]
     path = str(store.path(2))
     with pytest.raises(UnsupportedFormatError, match=r"has format 2, .* up to 1; upgrade"):
         older.decode(files.read(store.path(2)), path)
@@ -119,7 +118,7 @@ def test_a_record_that_says_another_format_than_its_first_line_is_damage(
     store: ManifestStore,
 ) -> None:
     record = msgspec.structs.replace(store.newest(), format=2)
-    data = manifest._FILE.encode(record, 1)
+    data = manifest._FILE.encode(record, 1)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(CorruptionError, match="line 1 is not of format 2"):
         manifest.decode(data, "x")
     with pytest.raises(InvariantError):
