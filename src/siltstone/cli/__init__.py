@@ -1,10 +1,14 @@
 """The command line: sees the public door alone, and imports Lance and Arrow only when they work."""
 
+import gc
 import sys
 from collections.abc import Sequence
 
 _WITH_PANDAS = frozenset(("demo", "bench", "serve"))
 """The commands that run the code of others, or serve them, and so leave their pandas to them."""
+
+_GARBAGE_OBJECTS = 100_000
+"""How many new objects Python looks through for garbage: to import makes many, and none is."""
 
 
 class _Frameless:
@@ -28,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None and not _WITH_PANDAS.intersection(sys.argv[1:2]):
         sys.meta_path.insert(0, _Frameless)
+        gc.set_threshold(_GARBAGE_OBJECTS)
     from siltstone.cli.app import run
 
     return run(arguments)
