@@ -204,8 +204,78 @@ def test_rows_that_do_not_fit_are_refused(served: Served) -> None:
     assert rest.post("/v1/table/t/create", ROWS).code == (409, 5)
     assert rest.post("/v1/table/x/create?mode=explode", ROWS).code == (400, 13)
     assert rest.post("/v1/table/x/create?primary_key=nothing", ROWS).code[0] == 400
-    for name in ("..", ".hidden", "_x", "a%2Fb", "a b", "x" * 200, "%2e%2e%2fetc"):
-        assert rest.post(f"/v1/table/{name.replace(' ', '%20')}/create", ROWS).status in {400, 404}
+
+
+BAD_NAMES = (
+    *("..", ".hidden", "_x", "a%2Fb", "a%20b", "x" * 300, "%2e%2e%2fetc", "a%0Ab", "na%C3%AFve"),
+    *("$t", "a$$t", "a$b.c", "%24$t", "a%24.b$t", "$".join("a" * 1_000)),
+)
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_an_id_that_no_table_has_is_refused_in_words(served: Served, name: str) -> None:
+    rest = served[2]
+    assert rest.post(f"/v1/table/{name}/create", ROWS).code == (400, 13)
+    assert rest.post(f"/v1/table/{name}/declare", {}).code == (400, 13)
+    for verb in ("describe", "count_rows", "drop", "version/list", "index/list"):
+        assert rest.post(f"/v1/table/{name}/{verb}", {}).code in {(400, 13), (404, 4)}, verb
+    for verb in ("create", "drop", "describe"):
+        assert rest.post(f"/v1/namespace/{name}/{verb}", {}).code in {(400, 13), (404, 1)}, verb
+
+
+LONG: list[tuple[str, object]] = [
+    ("query", {"columns": [f"c{number}" for number in range(10_000)]}),
+    ("query", {"columns": {f"c{number}": "nothing" for number in range(10_000)}}),
+    ("query", {"filter": "(" * 5_000 + "id = 1" + ")" * 5_000}),
+    ("query", {"filter": " OR ".join(["nothing = 1"] * 10_000)}),
+    ("query", {"filter": f"{'x' * 10_000} = 1"}),
+    ("update", {"updates": [[f"c{number}", "1"] for number in range(10_000)]}),
+    ("drop_columns", {"columns": [f"c{number}" for number in range(10_000)]}),
+    ("add_columns", {"new_columns": [{"name": "x" * 10_000, "expression": "1"}]}),
+    ("add_columns", {"new_columns": [
+        {"name": f"c{number}", "expression": "1"} for number in range(5_000)]}),
+    ("alter_columns", {"alterations": [{"path": "v", "rename": "x" * 10_000}]}),
+    ("rename", {"new_table_name": "t", "new_namespace_id": ["a"] * 1_000}),
+    ("query", {"k": 1, "vector": [1.0] * 10_000}),
+    ("create_index", {"column": "x" * 10_000, "index_type": "BTREE"}),
+    ("tags/create", {"tag": "x" * 10_000, "version": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "body"), LONG)
+def test_what_is_too_long_is_refused_in_one_sentence(
+    served: Served, verb: str, body: object
+) -> None:
+    answer = served[2].post(f"/v1/table/t/{verb}", body)
+    assert answer.code[0] in {400, 404}
+    assert len(answer.json["error"]) <= 2_000
+
+
+def test_a_body_with_ten_thousand_columns_is_refused(served: Served) -> None:
+    rest = served[2]
+    wide = pa.table({f"c{number}": [number] for number in range(10_000)})
+    for verb in ("new/create", "t/insert", "p/insert?mode=overwrite", "t/merge_insert?on=id"):
+        answer = rest.post(f"/v1/table/{verb}", wide)
+        assert answer.code == (400, 13)
+        assert answer.json["error"] == "a body has at most 4000 columns"
+
+
+def test_a_client_of_an_older_version_is_answered_or_told_what_it_may_say(served: Served) -> None:
+    """It leaves out members that came later, and names its version in a header."""
+    rest, old = served[2], {"x_lance_api_version": "0.1", "user_agent": "lancedb/0.1"}
+    for verb in ("describe", "exists", "count_rows", "version/list", "tags/list", "stats"):
+        for body in (None, {}, {"id": ["p"]}):
+            assert rest.post(f"/v1/table/p/{verb}", body, **old).status == 200, (verb, body)
+    for query in ({}, {"k": 1}, {"columns": ["id"]}, {"filter": "id = 1", "vector": []}):
+        assert rest.post("/v1/table/p/query", query, **old).status == 200, query
+    asked = rest.post("/v1/table/p/count_rows?api_version=0.1&detailed=true", {}, **old)
+    assert asked.code == (400, 13)
+    assert asked.json["error"] == (
+        "/v1/table/{id}/count_rows reads ['delimiter'] of a query, not ['api_version', 'detailed']"
+    )
+    newer = rest.post("/v1/table/p/count_rows", {"predicate": "true", "consistency": "strong"})
+    assert newer.code == (400, 13)
+    assert "consistency" in newer.json["error"]
 
 
 MISTYPED: list[tuple[str, object, str]] = [
