@@ -18,6 +18,8 @@ from siltstone.lance_namespace.errors import UnsupportedOperationError
 
 OPERATIONS_MAX = 1_000
 PAGE_MAX = 10_000
+_LEVELS_MAX = spaces.LEVELS_MAX + 1
+"""Of a table, which is one level below its namespace."""
 _WORD_MAX = 128
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -50,11 +52,14 @@ def name_of(ids: Sequence[object]) -> str:
 
 def _levels(ids: Sequence[object]) -> list[str]:
     """Return the levels of an id; one with a dot in it would be two levels of the store."""
+    if len(ids) > _LEVELS_MAX:
+        raise RequestError(f"an id must have at most {_LEVELS_MAX} levels; got {len(ids)}")
     words = [_word(part) for part in ids]
     dotted = next((word for word in words if "." in word), None)
     if dotted is not None:
         raise RequestError(
-            f"a level of an id may have no '.', which separates levels; got {dotted!r} in {words}"
+            f"a level of an id may have no '.', which separates levels; got {dotted!r} in"
+            f" {words!r:.400}"
         )
     return words
 
@@ -88,7 +93,7 @@ def renamed(name: str, request: Request) -> str:
 def _word(part: object) -> str:
     if not isinstance(part, str) or not 0 < len(part) <= _WORD_MAX:
         raise RequestError(
-            f"a part of an id must be a string of 1 to {_WORD_MAX} characters; got {part!r}"
+            f"a part of an id must be a string of 1 to {_WORD_MAX} characters; got {part!r:.160}"
         )
     return part
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from siltstone import deadline
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
@@ -20,7 +21,9 @@ def alter_table_add_columns(scope: Scope, name: str, asked: bodies.AddColumnsReq
     """Add columns, each the value of a SQL expression over the old ones."""
 
     def work(tx: DefiningTransaction) -> None:
-        table = table_in(tx, name)
+        table, most = table_in(tx, name), scope.limits.columns_max
+        if len(table.schema) + len(asked.new_columns) > most:
+            raise invalid(f"a table has at most {most} columns")
         added = [(entry.name, _add(table, entry)) for entry in asked.new_columns]
         values = [(column, value) for column, value in added if not value.is_null]
         rows = collected(table.scan(), scope.limits) if values else None
@@ -40,6 +43,7 @@ def _add(table: EngineTransactionTable, entry: bodies.NewColumn) -> Expression:
     if entry.expression is None:
         shown = entry.name[:128]
         raise invalid(f"column {shown!r} has an expression: its value over the old ones")
+    deadline.check()  # to add a column to a plain table takes Lance a tenth of a second
     value = compile_value(entry.expression, table.schema)
     table.add_column(entry.name, value.type)
     return value
@@ -59,6 +63,7 @@ def alter_table_alter_columns(
 
     def work(tx: DefiningTransaction) -> None:
         for old, new in names:
+            deadline.check()
             require_column(tx, name, old)
             table_in(tx, name).rename_column(old, new)
 
@@ -70,6 +75,7 @@ def alter_table_drop_columns(scope: Scope, name: str, asked: bodies.DropColumnsR
 
     def work(tx: DefiningTransaction) -> None:
         for column in asked.columns:
+            deadline.check()
             require_column(tx, name, column)
             table_in(tx, name).drop_column(column)
 

@@ -8,6 +8,7 @@ A request costs one look into a table per way in which a route of its length may
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
+from urllib.parse import unquote
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -57,8 +58,7 @@ class Router:
         request = HttpRequest(scope, receive)
         if request.has_two_lengths:
             return self._ambiguous(request)(scope, receive, send)
-        path: str = scope["path"]
-        given = (path.rstrip("/") or "/").split("/")
+        given = _words(scope)
         methods: set[str] = set()
         for mask in self._masks.get(len(given), ()):
             place = self._places.get(_masked(given, mask) if mask else tuple(given))
@@ -86,6 +86,15 @@ class Router:
         if not request.may_go_on:
             response.headers["connection"] = "close"
         return response
+
+
+def _words(scope: Scope) -> list[str]:
+    """Return the words of a path; a slash that is spelled %2F does not end one."""
+    path: str = scope["path"]
+    raw: bytes = scope["raw_path"]
+    if b"%2f" not in raw.lower():
+        return (path.rstrip("/") or "/").split("/")
+    return [unquote(word) for word in raw.decode("latin-1").rstrip("/").split("/")]
 
 
 def _masked(words: Sequence[str], mask: Iterable[int]) -> Words:

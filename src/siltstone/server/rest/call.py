@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows.operations import refuse_not_offered
 from siltstone.server.rest.tokens import Principal
@@ -147,15 +148,10 @@ class RestCall(Generic[Asked]):
         """The name of the table that the call is about; `id` in the body says the same.
 
         Raises:
-            Refused: No table can have the id, or the body names another one.
+            Refused: A name is empty, or the body has another id.
+            TableNotFoundError, RequestError: No table can have the id.
         """
-        parts = self.named(getattr(self.asked, "id", None))
-        if not parts:
-            raise invalid("the id names the root, which is no table")
-        if len(parts) > 1 and any("." in part for part in parts):
-            text = self.path["id"]
-            raise invalid(f"a level of an id may have no '.', which separates levels: {text[:200]}")
-        return ".".join(parts)
+        return requests.name_of(self.named(getattr(self.asked, "id", None)))
 
     def named(self, given: object = None) -> Sequence[str]:
         """Return the names in the id of the path, () for the root; `given` is that of the body.
