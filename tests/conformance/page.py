@@ -34,12 +34,19 @@ CAUSES: dict[int, Cause] = {
     8: Cause("Vectors in updates, ranges of distances, ids of rows and vectors in structs failed"),
     9: Cause(
         "Bodies that are null were taken; the document of the routes had no schemas",
-        ("tests/server/test_rest_bad_input.py",),
+        (
+            "tests/server/test_rest_bad_input.py",
+            "tests/server/test_rest_schema.py",
+            "tests/server/test_rest_members.py",
+        ),
     ),
-    10: Cause("A search for as many rows as there are took more memory than its bound"),
+    10: Cause(
+        "A search for as many rows as there are took more memory than its bound",
+        ("tests/server/test_rest_queries.py",),
+    ),
     11: Cause(
         "Heavy statements of one client kept the health routes waiting",
-        ("tests/server/test_rest_health.py",),
+        ("tests/server/test_rest_health.py", "tests/server/test_statements.py"),
     ),
     12: Cause(
         "Slow heads kept others out; a length beside chunks was taken",

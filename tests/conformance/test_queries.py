@@ -36,7 +36,10 @@ def test_a_whole_table_is_taken_at_once(guest: Guest, table: Path) -> None:
     assert handle.search().to_arrow().num_rows == 5_000
     assert handle.search().where("id < 20").to_arrow().num_rows == 20
     assert handle.search().limit(None).to_arrow().num_rows == 5_000
+    assert handle.search().limit(0).to_arrow().num_rows == 5_000
+    assert handle.search().offset(4_990).to_arrow().num_rows == 10
     assert len(handle.search().select(["id"]).to_list()) == 5_000
+    assert sum(batch.num_rows for batch in handle.search().to_batches()) == 5_000
 
 
 @case(KIND, LanceDBRemote, causes=(2,))
@@ -54,9 +57,14 @@ def test_the_asynchronous_client_reads_without_a_limit(guest: Guest, table: Path
         handle = await connection.open_table(table[0])
         queries = (handle.query(), handle.query().where("id < 20"))
         found = [(await query.to_arrow()).num_rows for query in queries]
-        return [*found, (await handle.to_arrow()).num_rows]
+        found.append((await handle.to_arrow()).num_rows)
+        found.append(len(await handle.query().to_list()))
+        found.append((await handle.query().offset(4_990).to_arrow()).num_rows)
+        batches = await handle.query().to_batches()
+        found.append(sum([batch.num_rows async for batch in batches]))
+        return [*found, (await handle.query().limit(7).to_arrow()).num_rows]
 
-    assert asyncio.run(counted()) == [5_000, 20, 5_000]
+    assert asyncio.run(counted()) == [5_000, 20, 5_000, 5_000, 10, 5_000, 7]
 
 
 @case(KIND, *CLIENTS)
