@@ -127,6 +127,35 @@ def test_a_tag_of_a_seq_that_another_tag_keeps_needs_that_one_until_its_commit(
         db.tag("third", seq)
 
 
+@pytest.mark.parametrize("before", [False, True], ids=["new", "there before"])
+@pytest.mark.parametrize("theirs", ["set", "set for a time", "set and removed", "removed"])
+@pytest.mark.parametrize("ours", [0, None], ids=["set", "removed"])
+def test_of_two_that_change_one_tag_the_first_committer_wins(
+    db: LocalStore, before: bool, theirs: str, ours: int | None
+) -> None:
+    if before:
+        db.tag("t", 1)
+    elif ours is None or theirs == "removed":
+        return
+    with db.transaction() as tx:
+        tx.tag("other", 0)
+    tx = db.transaction()
+    tx.tag("t", ours)
+    if theirs != "removed":
+        db.tag("t", 2, lasts="1d" if theirs == "set for a time" else None)
+    if "removed" in theirs:
+        db.untag("t")
+    db.untag("other")
+    found = db.tags()
+    if before or theirs != "set and removed":
+        with pytest.raises(ConflictError, match="'t'"):
+            tx.commit()
+        assert db.tags() == found
+    else:
+        tx.commit()  # it is as it was
+        assert db.tags() == {"t": 0}
+
+
 WRONG = [
     ("", 1, 0),
     ("n" * 129, 1, 0),
