@@ -325,16 +325,21 @@ class LocalStore(Store):
             raise RequestError(f"a tag lasts for some seconds, not for {lasts!r}")
         wanted = self.durable_seq if seq is None else seq
 
-        def once() -> results.Receipt:
-            return self._commit(lambda tx: tx.tag(name, wanted, lasts_s))
+        return self._tag(name, wanted, lasts_s)
 
-        return Retry(ATTEMPTS).run(once)  # the tag that keeps the seq may be changed just now
+    def _tag(self, name: str, seq: int | None, lasts_s: int) -> results.Receipt:
+        """Set or remove a tag, whatever others do to it at the same time."""
+
+        def once() -> results.Receipt:
+            return self._commit(lambda tx: tx.tag(name, seq, lasts_s))
+
+        return Retry(ATTEMPTS).run(once)
 
     def tags(self) -> dict[str, int]:
         return catalogs.store_tags(self._state().view.catalog)
 
     def untag(self, name: str) -> results.Receipt:
-        return self._commit(lambda tx: tx.tag(name, None))
+        return self._tag(name, None, 0)
 
     @property
     def seq(self) -> int:

@@ -328,4 +328,4 @@ def _forget(core: Core, tag: Tag) -> None:
     """Remove a tag that has lapsed, unless it was set again or removed meanwhile."""
     changes = [group.Tagged(tag.name, None)]
     with suppress(ConflictError):
-        core.submit(WriteSet(next(core.numbers), BLIND, (), changes, unmoved=(tag,)))
+        core.submit(WriteSet(next(core.numbers), BLIND, (), changes, unmoved=((tag.name, tag),)))

@@ -24,7 +24,7 @@ from siltstone.errors import (
     TableExistsError,
 )
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, TableDefinition, Tag, TokenApp
+from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
 
 APPS_MAX = 10_000
 
@@ -100,16 +100,11 @@ def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
 
 
 def _check_unmoved(write_set: WriteSet, catalog: Catalog) -> None:
-    for tag in write_set.unmoved:
-        if catalogs.tag_of(catalog, tag.name) != tag:
-            _conflict_of_tag(tag, write_set.read_seq or 0)
-
-
-def _conflict_of_tag(tag: Tag, read_seq: int) -> None:
-    explained = (
-        f"tag {tag.name!r} of seq {tag.seq} was changed meanwhile; run the transaction again"
-    )
-    raise ConflictError("*", "*", read_seq, read_seq + 1, explained=explained)
+    for name, seen in write_set.unmoved:
+        if catalogs.tag_of(catalog, name) != seen:
+            explained = f"tag {name!r} was changed meanwhile; run the transaction again"
+            read_seq = write_set.read_seq or 0
+            raise ConflictError("*", "*", read_seq, read_seq + 1, explained=explained)
 
 
 def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:

@@ -135,9 +135,9 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     """One transaction, ready to be admitted.
 
     `read_seq` is the seq of its reads; `BLIND` means that it read nothing and has no conflicts.
-    `unmoved` are tags that have to be unchanged: expired ones that it removes, and those that keep
-    what it tags. `staged_us` is the time at which the first file that it names was begun, None if
-    it names no file.
+    `unmoved` are tags that have to be unchanged, each with its name (None: there was none): those
+    that it sets or removes, and those that keep what it tags. `staged_us` is the time at which the
+    first file that it names was begun, None if it names no file.
     """
 
     number: int
@@ -150,7 +150,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     is_sync: bool = True
     rows: int = 0
     nbytes: int = 0
-    unmoved: Sequence[Tag] = ()
+    unmoved: Sequence[tuple[str, Tag | None]] = ()
     staged_us: int | None = None
 
 

@@ -104,6 +104,7 @@ class DefiningTransaction(EngineTransaction):
     def set_tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """As `tag`, under a name as the catalog has it: that of a tag of one table, too."""
         self.require_open()
+        self.unmoved.append((name, catalogs.tag_of(self.view.catalog, name)))
         if seq is None:
             self.change(group.Tagged(name, None))
             return
@@ -123,7 +124,7 @@ class DefiningTransaction(EngineTransaction):
         keeper = next(keepers(state, seq, is_followed=is_followed), None)
         if keeper is None:  # perhaps since the snapshot
             raise SnapshotExpiredError(f"seq {seq}", kept_from(state), state.visible)
-        self.unmoved.append(keeper)
+        self.unmoved.append((keeper.name, keeper))
 
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         """Claim a token app; see `api.transaction.Transaction.claim`."""

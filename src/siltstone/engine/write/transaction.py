@@ -47,7 +47,7 @@ class EngineTransaction:
     `catalog` is that of the snapshot with own changes, `view` the snapshot's view, `rows` what was
     read and written, `hold` what keeps staged files from vacuum.
     `after_commit` is called when a commit is done, and must not fail. `unmoved` are the tags that
-    it relies on.
+    it relies on, as it found them.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EngineTransaction:
         self._reads = ReadSet(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self.after_commit: list[Callable[[], None]] = []
-        self.unmoved: list[Tag] = []
+        self.unmoved: list[tuple[str, Tag | None]] = []
         self._found: dict[int, TableDefinition] = {}
         self.hold = StagingHold(core)
         self.rows = TransactionRows(core, self.view, self.read_seq, self._reads, self.hold)
