@@ -108,7 +108,9 @@ def _digits(text: str) -> int:
 def _timestamp(text: str, kind: Any) -> object:
     if _digits(text) <= _MICROSECOND_DIGITS:
         return dt.datetime.fromisoformat(text)
-    exact = pa.scalar(text).cast(pa.timestamp("ns", tz=kind.tz))  # refuses more than nine digits
+    exact: Any = pa.scalar(text).cast(
+        pa.timestamp("ns", tz=kind.tz)
+    )  # refuses more than nine digits
     return np.datetime64(exact.value, "ns")
 
 

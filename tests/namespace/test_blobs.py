@@ -6,10 +6,12 @@ What the store does not keep is refused with the name of the column, and nothing
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +22,8 @@ import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
 from tests.server.stores import joined_to, opened
 
+# The module says of none of its classes that others may import it.
+models: Any = import_module("lance_namespace_urllib3_client.models")
 MARK = {b"lance-encoding:blob": b"true"}
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("b", pa.large_binary(), metadata=MARK)])
 VALUES = [b"x" * 70_000, None, b"p", b"", b"y" * 90_000, b"z"]
@@ -140,6 +144,19 @@ def test_any_bytes_are_kept_by_compactions_and_deletes(
         found = dict(enumerate(values))
         found.pop(1, None)
         assert kept(store) == found
+
+
+def test_rows_by_position_have_their_blobs(store: st.Store) -> None:
+    store.create_table("t", SCHEMA).append(rows())
+    store.checkpoint()
+    (table,) = store._parts.site.manifests.newest().catalog.tables
+    pinned = store._parts.core.tables.reader.open(table.incarnations[-1].versions[-1].pin)
+    places = np.array([4, 1, 4, 3])
+    expected_rows = rows().take(pa.array(places))
+    assert pinned.take(places).equals(expected_rows)
+    assert pinned.take(places, ["b", "id"]).equals(expected_rows.select(["b", "id"]))
+    assert pinned.take(places, ["b"]).equals(expected_rows.select(["b"]))
+    assert pinned.sample(["b"]).equals(rows().select(["b"]))
 
 
 def test_every_door_gives_the_bytes(tmp_path: Path) -> None:
@@ -271,6 +288,8 @@ def test_blobs_that_a_client_wrote_in_files_of_their_own_are_refused(
         with pytest.raises(Exception, match=f"{SECOND}|Commit result for version 1 is unknown"):
             lance.write_dataset(written, **at)
         assert store.tables() == []
+        with pytest.raises(Exception, match=f"the last commit to it was refused: {SECOND}"):
+            space.describe_table(models.DescribeTableRequest(id=["t"]))
     store.create_table("t", {"id": "int64"}).append([{"id": 1}])
     with pytest.raises(Exception, match=r"column 'b' cannot be a blob|is unknown"):
         lance.dataset(namespace_client=space, table_id=["t"]).add_columns(SCHEMA.field("b"))

@@ -87,6 +87,20 @@ def test_what_spark_read_it_writes_unchanged(spark: SparkSession, path: Path) ->
         assert db.verify(deep=True).is_sound
 
 
+def test_spark_reads_and_writes_the_bytes_of_blobs(spark: SparkSession, path: Path) -> None:
+    values = [b"x" * 70_000, None, b"", b"z"]
+    with st.connect(path, background=False) as db:
+        rows = [{"id": n, "b": value} for n, value in enumerate(values)]
+        db.create_table("blobs", {"id": "int64", "b": "blob"}).append(rows)
+    shown = frame(spark, path, "blobs").orderBy("id").collect()
+    assert [row["b"] for row in shown] == values
+    write(frame(spark, path, "blobs").selectExpr("id + 10 AS id", "b"), path, "blobs", "append")
+    with st.connect(path, background=False) as db:
+        found = db["blobs"].to_arrow().sort_by("id")
+        assert found["b"].to_pylist() == values * 2
+        assert db.verify(deep=True).is_sound
+
+
 def test_a_type_that_spark_lacks_is_refused_by_name_and_can_be_left_out(
     spark: SparkSession, path: Path
 ) -> None:

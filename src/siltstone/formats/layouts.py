@@ -10,7 +10,7 @@ leave a server, they are laid out plainly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ def plain_type(kind: Any) -> pa.DataType:
 
 def _plain_map(kind: Any) -> pa.DataType:
     key, item = _plain_field(kind.key_field), _plain_field(kind.item_field)
-    return pa.map_(key, item, keys_sorted=kind.keys_sorted)
+    return cast("Any", pa.map_)(key, item, keys_sorted=kind.keys_sorted)
 
 
 _PLAIN: tuple[tuple[Callable[[Any], bool], Callable[[Any], pa.DataType]], ...] = (
@@ -58,7 +58,8 @@ def plain_column(column: Any) -> Any:
     if wanted == column.type:
         return column
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([plain_column(each) for each in column.chunks], wanted)
+        chunks = [plain_column(each) for each in cast("Any", column).chunks]
+        return pa.chunked_array(chunks, cast("Any", wanted))
     return without_views(column).cast(wanted)
 
 
