@@ -120,6 +120,12 @@ def test_a_mistyped_namespace_is_refused_with_a_suggestion(shop: st.Store) -> No
         namespace.list_tables(ListTablesRequest(id=["nort"]))
 
 
+@pytest.mark.parametrize("wrong", ["shop", None, 7])
+def test_a_namespace_of_no_store_is_refused(wrong: Any) -> None:
+    with pytest.raises(st.RequestError, match="a namespace is of an open store, as connect"):
+        SiltstoneNamespace(wrong)
+
+
 def test_a_value_of_another_kind_is_no_choice(shop: st.Store) -> None:
     for wrong in (None, 7, ["snapshot"]):
         with pytest.raises(st.RequestError, match="isolation must be one of snapshot, serial"):

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 import siltstone as st
 from siltstone.admin import create_index_in, merge_store
+from siltstone.namespace import SiltstoneNamespace
 from siltstone.spark import transaction
 
 
@@ -55,3 +56,9 @@ def spark_has_words_of_its_own(frame: DataFrame) -> None:
         tx.write(frame, "orders", mode="error")  # pyright: ignore[reportArgumentType]
         tx.write(frame, "orders", missing="ignore")  # pyright: ignore[reportArgumentType]
     transaction("shop", merge="never")  # pyright: ignore[reportArgumentType]
+
+
+def an_open_store_has_a_namespace(db: st.Store) -> None:
+    SiltstoneNamespace(db, keyed="fresh").transaction(isolation="serializable")
+    SiltstoneNamespace("shop")  # pyright: ignore[reportArgumentType]
+    SiltstoneNamespace(db, keyed="newest")  # pyright: ignore[reportArgumentType]
