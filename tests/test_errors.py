@@ -122,7 +122,7 @@ def test_a_mistyped_namespace_is_refused_with_a_suggestion(shop: st.Store) -> No
 
 @pytest.mark.parametrize("wrong", ["shop", None, 7])
 def test_a_namespace_of_no_store_is_refused(wrong: Any) -> None:
-    with pytest.raises(st.RequestError, match="a namespace is of an open store, as connect"):
+    with pytest.raises(st.RequestError, match="a namespace needs an open store, as connect"):
         SiltstoneNamespace(wrong)
 
 

@@ -59,6 +59,19 @@ _OTHER_RESPONSES = {"list_all_tables": spec.ListTablesResponse}
 _numbers = itertools.count(1)
 
 
+class OpenStore(Protocol):
+    """An open store as `connect` returns it: a `LanceStore`, or an `OwnersStore`."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def snapshot(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> Any: ...
+
+    def transaction(self) -> Any: ...
+
+
 @runtime_checkable
 class OwnersStore(Protocol):
     """A store that another process owns, which answers; so do its snapshots and transactions."""
@@ -183,9 +196,7 @@ for _name, _operation in _NAMES.items():
 class SiltstoneNamespace(_ScopedNamespace):
     """A store's tables at their newest versions; each change is a commit. Any thread."""
 
-    def __init__(
-        self, db: scopes.LanceStore | OwnersStore, *, keyed: Literal["merged", "fresh"] = "merged"
-    ) -> None:
+    def __init__(self, db: OpenStore, *, keyed: Literal["merged", "fresh"] = "merged") -> None:
         """Serve `db`, which its caller closes; a read-only one answers reads.
 
         Args:
@@ -194,7 +205,8 @@ class SiltstoneNamespace(_ScopedNamespace):
                 all rows, at most a second old; a version with them is made when one is asked for.
 
         Raises:
-            RequestError: A store whose files are not on this machine; another `keyed`.
+            RequestError: No open store, or one whose files are not on this machine; another
+                `keyed`.
             UnavailableError: The owner of a joined store is gone.
         """
         if keyed not in KEYED:
@@ -203,8 +215,12 @@ class SiltstoneNamespace(_ScopedNamespace):
             answers = partial(db.lance_catalog, keyed=keyed)
             # Whether the files are here, and the owner can do it.
             answers("namespace_exists", {}, None)
-        else:
+        elif isinstance(db, scopes.LanceStore):
             answers = LanceCatalog(scopes.LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
+        else:
+            raise RequestError(
+                f"a namespace needs an open store, as connect() returns it; got {db!r:.80}"
+            )
         super().__init__(answers, db.path, "live")
         self._db, self._keyed = db, keyed
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import ReadOnlyError
@@ -31,6 +31,7 @@ from siltstone.lance_namespace.version_statements import VersionStatements
 Found = TypeVar("Found")
 
 
+@runtime_checkable
 class LanceStore(RowStore, Protocol):
     """An open store of this process."""
 
