@@ -32,7 +32,7 @@ scenarios = pytest.mark.parametrize("name", SCENARIOS)
 def test_a_power_cut_at_any_step_leaves_a_prefix_with_all_that_was_acknowledged(name):
     shots, states = photographed(SCENARIOS[name])
     rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.25):
+    for shot in sampled(shots, rng, 0.15):
         for label, files in images_of(shot, rng):
             check(files, shot, states, rng, label)
 
@@ -41,7 +41,7 @@ def test_a_power_cut_at_any_step_leaves_a_prefix_with_all_that_was_acknowledged(
 def test_what_opens_after_a_kill_at_any_step_survives_a_power_cut_right_after_that(name):
     shots, states = photographed(SCENARIOS[name])
     rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.15):
+    for shot in sampled(shots, rng, 0.1):
         db = open_store(shot.files)
         seq, now = db.seq, answer(db)
         assert shot.acknowledged <= seq <= shot.begun, shot.label

@@ -18,6 +18,7 @@ from pyspark.sql.types import DataType
 import siltstone as st
 from siltstone.spark.filters import LIST_MAX, pushed
 from siltstone.spark.schemas import arrow_schema, as_schema, to_spark
+from tests.crash.store_life import IS_LONG
 
 NAN, INF = float("nan"), float("inf")
 DAY, MOMENT = dt.date, dt.datetime
@@ -70,7 +71,7 @@ VALUES: dict[str, tuple[pa.DataType, list[object]]] = {
 }
 ORDERED = (ds.EqualTo, ds.GreaterThan, ds.GreaterThanOrEqual, ds.LessThan, ds.LessThanOrEqual)
 TEXTUAL = (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
-PREDICATES = 300
+PREDICATES = 300 if IS_LONG else 150
 
 
 def rows() -> pa.Table:
