@@ -338,7 +338,7 @@ class StreamedResponse(Response):
                 return
             lane, turn = self._seat
             loop, unread_s = asyncio.get_running_loop(), lane.policy.unread_s
-            sending = loop.create_task(send(message))
+            sending = asyncio.ensure_future(send(message))
             timer = loop.call_later(unread_s, lane.note_unread, turn)
             try:
                 first = asyncio.FIRST_COMPLETED
