@@ -400,10 +400,10 @@ def column_named(schema: Schema, name: str) -> Column:
     Raises:
         SchemaMismatchError: There is no such column.
     """
-    columns = {column.name: column for column in schema.columns}
-    if name not in columns:
-        raise SchemaMismatchError(no_such("column", name, columns))
-    return columns[name]
+    found = next((column for column in schema.columns if column.name == name), None)
+    if found is None:
+        raise SchemaMismatchError(no_such("column", name, [c.name for c in schema.columns]))
+    return found
 
 
 def key_names(schema: Schema) -> tuple[str, ...]:

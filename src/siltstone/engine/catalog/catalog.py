@@ -118,7 +118,7 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
     """
     if seq == _NEWEST:
         living = _living(catalog)
-        found = living.get(name)
+        found = living.get(name) if isinstance(name, str) else None
         if found is None:
             raise TableNotFoundError(name, sorted(living))
         return found

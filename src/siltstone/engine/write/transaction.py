@@ -178,6 +178,8 @@ class EngineTransaction:
     def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:
         """Commit staged rows with this transaction; see `api.transaction.Transaction.attach`."""
         self.require_open()
+        if not isinstance(stage, StageTask):
+            raise RequestError(f"a job must be a result of `stage`; got {stage!r:.80}")
         if self.is_applied:
             return 0
         table = self.definition(stage.table_id)
