@@ -169,7 +169,8 @@ def test_a_tag_that_the_log_alone_has_keeps_its_past(db, clock):
 def test_a_tag_that_is_set_while_a_vacuum_counts_keeps_its_past(db, clock, monkeypatch):
     """Its lease is let go before the vacuum asks, its frame is behind the look at the tags."""
     answer, old = rows(db["t"]), db.seq
-    snapshot = db.snapshot()
+    tx = db.transaction()
+    tx.tag("late", old)
     for step in range(3, 5):
         generation(db, step)
     clock.move(days=DAYS)
@@ -179,8 +180,7 @@ def test_a_tag_that_is_set_while_a_vacuum_counts_keeps_its_past(db, clock, monke
     def tag_first(self, number):
         if not done:
             done.append(number)
-            db.tag("late", seq=old)
-            snapshot.close()
+            tx.commit()
             db._parts.owner.checkpointer.renew()
         return numbers(self, number)
 
