@@ -2,6 +2,7 @@
 
     python -m bench.fold --rows 1e6                 uniform upserts of 2 x base, folded as they come
     python -m bench.fold --rows 1e6 --gets          point reads while a fifth of base is replaced
+    python -m bench.fold --rows 4e6 --scans         scans of a base with a sixth of its rows hidden
 
 Bytes are those of new files by kind; nothing is vacuumed, the log is left out. Written per byte of
 user data is their sum over the Arrow bytes of the upserts. It needs only the public doors, so the
@@ -20,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import lance
 import numpy as np
 import pyarrow as pa
 
@@ -114,6 +116,38 @@ def gets(root: Path, count: int) -> None:
         print(f"kept {kept:.2f}; longest get {1000 * alone[1]:.0f} and {1000 * beside[1]:.0f} ms")
 
 
+def scans(root: Path, count: int) -> None:
+    """Scan a base before and after a sixth of its rows was deleted: ours, and by Lance."""
+    with st.connect(root, background=False) as db:
+        table = loaded(db, count)
+        folder = next(root.glob("tables/t-*/base"))
+        columns = {"one column": ["v"], "all columns": list(SCHEMA)}
+        clean = {name: scanned(table, folder, some) for name, some in columns.items()}
+        gone = np.random.default_rng(1).choice(count, count // 6, replace=False)
+        for first in range(0, len(gone), 100_000):
+            table.delete(gone[first : first + 100_000].tolist())
+        db.checkpoint()
+        db.merge()
+        for name, some in columns.items():
+            after = scanned(table, folder, some)
+            kept = [f"{a / b:.2f}" for a, b in zip(clean[name], after, strict=True)]
+            print(f"{name}: {kept[0]} of the speed of a clean base, other Lance clients {kept[1]}")
+
+
+def scanned(table: st.Table, folder: Path, columns: list[str]) -> tuple[float, float]:
+    """Return the seconds of our scan and of Lance's own, the best of seven each."""
+    times: list[tuple[float, float]] = []
+    for _ in range(7):
+        began = time.perf_counter()
+        for _ in table.scan(columns):
+            pass
+        ours = time.perf_counter()
+        for _ in lance.dataset(folder).scanner(columns=columns, batch_size=65_536).to_batches():
+            pass
+        times.append((ours - began, time.perf_counter() - ours))
+    return min(a for a, _ in times), min(b for _, b in times)
+
+
 def reading(table: st.Table, count: int, work: Callable[[], None]) -> tuple[float, float]:
     """Return the gets a second, and the longest (seconds), while `work` runs."""
     is_over, done, longest = threading.Event(), [0] * _READERS, [0.0] * _READERS
@@ -156,10 +190,13 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1, help="of base, that each merge folds")
     parser.add_argument("--times", type=float, default=2.0, help="x base is upserted")
     parser.add_argument("--gets", action="store_true")
+    parser.add_argument("--scans", action="store_true")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fold-"))
     try:
-        if given.gets:
+        if given.scans:
+            scans(folder / "db", int(given.rows))
+        elif given.gets:
             gets(folder / "db", int(given.rows))
         else:
             amplification(folder / "db", int(given.rows), given.share, given.times)
