@@ -7,7 +7,9 @@ from pathlib import Path
 import lance
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from siltstone.errors import CorruptionError
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance import deletions
 from siltstone.storage.lance.lance_tables import lance_tables
@@ -85,3 +87,18 @@ def test_a_crowd_of_parts_with_hidden_rows_is_joined(tmp_path: Path) -> None:
     joined = fold(tables, pin, few, [])
     assert (joined.hidden, len(tables.reader.open(joined).spans)) == (0, 1)
     assert ids(tables, joined) == [n for n in range(40 * CROWD_MAX) if n % 40]
+
+
+def test_a_damaged_deletion_file_is_named_also_where_data_files_are_not_verified(
+    tmp_path: Path,
+) -> None:
+    tables = lance_tables(tmp_path, RealFiles())
+    pin = fold(tables, three_parts(tables), [3], [])
+    (path,) = (tmp_path / pin.folder / "_siltstone/_kept/_deletions").iterdir()
+    whole = path.read_bytes()
+    turned = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
+    for data in (*turned, *(whole[:length] for length in range(len(whole)))):
+        path.write_bytes(data)
+        tables = lance_tables(tmp_path, RealFiles(), verify="scrub")
+        with pytest.raises(CorruptionError, match=path.name):
+            ids(tables, pin)
