@@ -92,7 +92,10 @@ def decode(data: bytes, name: str) -> np.ndarray:
     if name.endswith(".arrow"):
         with pa.ipc.open_file(pa.py_buffer(data)) as reader:
             return np.sort(reader.read_all().column(0).to_numpy()).astype(np.int64)
-    found = pyroaring.BitMap.deserialize(data)
+    try:
+        found = pyroaring.BitMap.deserialize(data)
+    except IndexError as error:  # of no bytes at all
+        raise ValueError(str(error)) from error
     return np.frombuffer(found.to_array(), np.uint32).astype(np.int64)
 
 

@@ -114,7 +114,7 @@ class LanceReader:
         return dataset
 
     def _hidden(self, pin: Pin) -> HiddenRows:
-        """Return the hidden rows of a base.
+        """Return the hidden rows of a base. Their files are always verified: we read them whole.
 
         Raises:
             CorruptionError: The manifest that we open is not the other one without these files.
@@ -126,7 +126,7 @@ class LanceReader:
             made, hidden = without_deletions(self._files.read(self._root / pin.path))
             if self._files.read(physical) != made:
                 raise CorruptionError(physical, None, "it has other files than the pin")
-        return HiddenRows(self._data, pin, hidden, self._verify)
+        return HiddenRows(self._data, pin, hidden, self._inventories.verify)
 
     def _physical(self, pin: Pin) -> list[InventoryFile]:
         if not pin.hidden:
