@@ -239,3 +239,12 @@ def test_damage_of_what_hides_rows_is_named_and_repaired(what: str, tmp_path: Pa
     with st.connect(copy) as repaired:
         assert as_dict(repaired["t"]) == expected
         assert repaired.verify(deep=True).is_sound
+
+
+def test_the_status_counts_the_rows_of_a_base_that_are_not_hidden(db: st.Store) -> None:
+    table = filled(db)
+    table.upsert([{"id": n, "v": "new"} for n in range(0, 400, 50)])
+    table.delete({"id": 3})
+    fold(db)
+    assert hidden(db) == 9
+    assert [each.base_rows for each in db.status().tables] == [table.count()] == [399]
