@@ -236,8 +236,8 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
         incarnation = catalogs.incarnation_of(table)
         levels = view.levels.get(incarnation.id)
         if levels is not None:
-            base = 0 if levels.base is None else levels.base.rows
             stored, unmerged = levels.storage, sum(_rows(source) for source in levels.sources)
+            base = 0 if stored.base is None else stored.base.rows
             parts = _parts(tables, stored.base)
             more = _parts(tables, stored.history)
             indexes = tuple(statuses(view.record, table, stored, tables))
