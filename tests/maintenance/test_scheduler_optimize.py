@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import siltstone as st
+from siltstone.engine.levels.base import INDEX_ROW_BYTES
+from siltstone.maintenance.merge import merge
 from siltstone.maintenance.merge.merge_child import _command
 from siltstone.maintenance.schedule.scheduler import KeyWatch, wants_optimize
 from tests.engine.seams import fake_env, open_store
@@ -72,3 +75,21 @@ def test_keys_that_fit_no_memory_get_an_index_without_being_asked(tmp_path: Path
         assert [index.name for index in table.indexes()] == ["_key"]
         watch = KeyWatch(index_bytes_max=1 << 20)
         assert not watch.wants_index(owner.committer.state.view, tables.reader)
+
+
+def test_keys_that_fit_memory_but_for_the_hidden_ones_get_an_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
+    with st.connect(tmp_path / "db", background=False) as db:
+        table = db.create_table("t", {"id": "int64"}, primary_key="id")
+        table.upsert(pa.table({"id": range(120_000)}))
+        db.checkpoint()
+        db.merge()
+        table.delete(pa.table({"id": range(10_000)}))
+        db.checkpoint()
+        db.merge()
+        view, tables = db._parts.owner.committer.state.view, db._parts.site.tables
+        (storage,) = view.record.keyed
+        assert (storage.base.rows, storage.base.hidden) == (110_000, 10_000)
+        assert KeyWatch(index_bytes_max=119_000 * INDEX_ROW_BYTES).wants_index(view, tables.reader)
