@@ -359,7 +359,7 @@ class TableIndexes:
 
 def _has_none(record: Record, table: TableDefinition, base: Pin) -> bool:
     """Say, without a look into its base, whether a table has no index that could lag."""
-    return base.rows < KEY_ROWS_MIN and not declared_on(record, table.id)
+    return base.rows + base.hidden < KEY_ROWS_MIN and not declared_on(record, table.id)
 
 
 def _declared(

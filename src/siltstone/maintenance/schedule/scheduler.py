@@ -385,7 +385,7 @@ class KeyWatch:
             storage.base.path
             for storage in view.record.keyed
             if storage.base is not None
-            and storage.base.rows > max(self._rows_max, KEY_ROWS_MIN)
+            and storage.base.rows + storage.base.hidden > max(self._rows_max, KEY_ROWS_MIN)
             and lacks_key(tables.open(storage.base))
         }
         fresh, self._told = lacking - self._told, lacking
