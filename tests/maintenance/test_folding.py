@@ -18,6 +18,7 @@ import siltstone as st
 from siltstone import admin
 from siltstone.engine.levels.base import Base
 from siltstone.errors import CorruptionError
+from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.merge import merge
 
 KEYS = {
@@ -248,3 +249,58 @@ def test_the_status_counts_the_rows_of_a_base_that_are_not_hidden(db: st.Store) 
     fold(db)
     assert hidden(db) == 9
     assert [each.base_rows for each in db.status().tables] == [table.count()] == [399]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "swapped"])
+def test_a_manifest_without_deletion_files_is_made_again_where_no_history_has_the_rows(
+    damage: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "db"
+    with st.connect(root) as db:
+        table = db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        loaded = pa.table({"id": range(400), "v": [f"v{n}" for n in range(400)]})
+        load(db._core, *table._table_schema(), loaded, may_repeat=True, bytes_min=1)
+        for n in (3, 50):
+            table.upsert({"id": n, "v": "new"})
+            fold(db)
+        expected = as_dict(table)
+        record = newest(db)
+    newest_one = root / Path(record["keyed"][0]["base"]["path"]).with_name("physical.manifest")
+    (older,) = [path for path in root.rglob("physical.manifest") if path != newest_one]
+    data = newest_one.read_bytes()
+    newest_one.write_bytes(
+        {
+            "flipped": data[:40] + bytes([data[40] ^ 1]) + data[41:],
+            "cut": data[:-1],
+            "empty": b"",
+            "swapped": older.read_bytes(),
+        }[damage]
+    )
+    assert not admin.verify_store(root).is_sound
+    for deep in (False, True):
+        found = admin.repair(root, deep=deep)
+        assert found.is_whole, found
+        assert len(found.steps) == 1
+    assert admin.repair(root, dry_run=False).is_whole
+    assert newest_one.read_bytes() == data
+    assert admin.repair(root, deep=True).steps == ()
+    with st.connect(root) as db:
+        assert as_dict(db["t"]) == expected
+        assert db.verify(deep=True).is_sound
+
+
+def test_a_lost_manifest_without_deletion_files_is_made_again(tmp_path: Path) -> None:
+    root = tmp_path / "db"
+    with st.connect(root) as db:
+        table = filled(db)
+        table.upsert({"id": 3, "v": "new"})
+        fold(db)
+        expected = as_dict(table)
+    (path,) = root.rglob("physical.manifest")
+    data = path.read_bytes()
+    path.unlink()
+    assert admin.repair(root, dry_run=False).is_whole
+    assert path.read_bytes() == data
+    with st.connect(root) as db:
+        assert as_dict(db["t"]) == expected
+        assert db.verify(deep=True).is_sound
