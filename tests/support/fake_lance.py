@@ -144,6 +144,10 @@ class FakeReader:
             *self._data.inventories.own_files(pin.inventory),
         ]
 
+    def derived(self, pin: Pin) -> dict[str, bytes]:
+        physical = replace(self._data.manifest(pin), hidden=())
+        return {pin.physical_path: physical.encode()} if pin.hidden else {}
+
     def check(self, pin: Pin) -> None:
         for file in self.files(pin):
             check(self._data.files, self._data.root, file)

@@ -11,12 +11,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pyarrow as pa
+import xxhash
 
 from siltstone.errors import SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.copying import hash_of, require_same
 from siltstone.storage.site import Site
+from siltstone.storage.tables import promotion
 from siltstone.storage.tables.inventories import check
 from siltstone.storage.tables.kept_names import place
 
@@ -60,6 +62,16 @@ class Integrity:
             return {}
         return {f.path: damage[f.path] for f in files if f.path in damage and self._is_spare(f)}
 
+    def derived(self, pin: Pin) -> dict[str, bytes]:
+        """Return those of the damaged files whose bytes follow from the pin's manifest, by path."""
+        damage = self.damage(pin)
+        try:
+            made = self._tables.derived(pin) if damage else {}
+            known = {file.path: file for file in (self._tables.files(pin) if made else ())}
+        except UNREADABLE:
+            return {}
+        return {p: data for p, data in made.items() if p in damage and _is_of(known[p], data)}
+
     def heal(self, paths: Collection[str]) -> None:
         """Take files for whole from now on."""
         self.files.update(dict.fromkeys(paths))
@@ -89,7 +101,7 @@ class Integrity:
 
     def _wrong(self, file: InventoryFile) -> str | None:
         try:
-            if self._is_deep:
+            if self._is_deep or file.path.endswith(promotion.SUFFIX):
                 check(self._files, self._root, file)
                 return None
             found = self._files.size(place(self._files, self._root, file.path))
@@ -98,3 +110,7 @@ class Integrity:
         if found == file.size:
             return None
         return f"the file has {found} bytes, but {file.size} were written; restore it"
+
+
+def _is_of(file: InventoryFile, data: bytes) -> bool:
+    return (len(data), xxhash.xxh3_64(data).hexdigest()) == (file.size, file.xxh3)

@@ -115,6 +115,8 @@ class Repairer:
         folder = self._take_floor(plan)
         cross(Failpoint.REPAIR_AFTER_FLOOR)
         folder = self._quarantine.take(plan.items) or folder
+        for path, data in plan.lost.items():
+            self._files.replace(self._root / path, data)
         for dataset in sorted(plan.united):  # a crash before it is mended by the next opening
             unite(self._files, self._root, dataset)
         cross(Failpoint.REPAIR_BEFORE_PUBLISH)

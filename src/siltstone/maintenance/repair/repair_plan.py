@@ -15,7 +15,7 @@ import msgspec
 from siltstone.errors import CorruptionError
 from siltstone.formats import manifest
 from siltstone.formats.frame import Frame
-from siltstone.formats.manifest import KeyedStorage, Record
+from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.backup.backup import format_of, lost_format, named_by
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.maintenance.repair.integrity import UNREADABLE, Damage, Integrity, relative
@@ -29,6 +29,7 @@ from siltstone.storage.tables.tables import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
 
 _FOLDED = "the next merge folds it again from its history, which is intact"
+_DERIVED = "; made again from the manifest beside it, which is intact"
 _REBUILT = "the index is removed from base and rebuilt; its file is moved to quarantine"
 _UNREADABLE = "it cannot be read"
 
@@ -95,7 +96,8 @@ class RepairPlan:
 
     Of `bases` the broken ones begin again, empty, the others go on without the segments of indexes
     that are `rotten`; `copies` of older records and the files `late` go when that is published.
-    Files of the datasets `united` get their second names again. The records of jobs that are `dead`
+    Files of the datasets `united` get their second names again, those that are `lost` their bytes.
+    The records of jobs that are `dead`
     are nobody's: an owner may be there.
     """
 
@@ -106,6 +108,7 @@ class RepairPlan:
     bases: DamagedBases = field(default_factory=DamagedBases)
     rotten: set[str] = field(default_factory=set)
     united: set[str] = field(default_factory=set)
+    lost: dict[str, bytes] = field(default_factory=dict)
     copies: list[RecordCopy] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     late: list[Item] = field(default_factory=list)
@@ -208,6 +211,20 @@ class Planner:
             if spare:
                 plan.united.add(pin.folder)
                 self._integrity.heal(spare)
+            self._plan_derived(pin)
+
+    def _plan_derived(self, pin: Pin) -> None:
+        """A file whose bytes follow from a manifest that is whole is written again."""
+        plan, derived = self._plan, self._integrity.derived(pin)
+        for path, data in derived.items():
+            wrong = self._integrity.damage(pin)[path]
+            if self._is_there(path):
+                plan.move(path, wrong, _DERIVED, data)
+            else:
+                plan.lost[path] = data
+                plan.add(path, wrong, f"missing{_DERIVED}")
+        if derived:
+            self._integrity.heal(derived)
 
     def _plan_newest(self) -> None:
         """Find what serves when the newest record does not, and a proof that nothing is lost."""

@@ -10,13 +10,15 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
+import msgspec
+
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.manifest import without_deletions
+from siltstone.storage.lance.manifest import DeletionFile, without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
 from siltstone.storage.tables import kept_names as kept
@@ -61,7 +63,7 @@ class LanceReader:
 
     def files(self, pin: Pin) -> list[InventoryFile]:
         """See `tables.TableReader.files`."""
-        table = self.fresh(pin)
+        table = self._as_shown(pin)
         top = next(iter(self._inventories.chain(pin.inventory).values()))
         notes = [f for f in top.files if f"/{TRANSACTIONS}/" in f.path]
         notes += self._physical(pin)
@@ -72,6 +74,10 @@ class LanceReader:
         )
         return [*table.files.values(), *indexes.values(), *notes, manifest, *inventories]
 
+    def derived(self, pin: Pin) -> dict[str, bytes]:
+        """See `tables.TableReader.derived`."""
+        return {pin.physical_path: self._without_deletions(pin)[0]} if pin.hidden else {}
+
     def check(self, pin: Pin) -> None:
         """See `tables.TableReader.check`."""
         for file in self.files(pin):
@@ -80,7 +86,7 @@ class LanceReader:
     def fresh(self, pin: Pin) -> LancePinned:
         """Open the version anew: its manifest is verified again, no other reader has the handle."""
         where = self._root / pin.folder
-        check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
+        self._check_manifest(pin)
         hidden = self._hidden(pin)
         for location in (kept.home_of(pin.folder), pin.folder):
             if location is None:
@@ -98,6 +104,15 @@ class LanceReader:
             return self.open(pin).dataset
         with translated(self._root / pin.folder, is_reading=True):
             return self._opened(pin.folder, pin, pin.path)
+
+    def _as_shown(self, pin: Pin) -> LancePinned:
+        """Open a version by its own manifest alone, with the rows that its deletion files leave."""
+        if not pin.hidden:
+            return self.fresh(pin)
+        self._check_manifest(pin)
+        with translated(self._root / pin.folder, is_reading=True):
+            dataset = self._opened(pin.folder, pin, pin.path)
+            return self.pinned(msgspec.structs.replace(pin, hidden_rows=msgspec.UNSET), dataset)
 
     def pinned(self, pin: Pin, dataset: Any) -> LancePinned:
         """Return the reads of a version that Lance opened as `dataset`."""
@@ -122,11 +137,18 @@ class LanceReader:
         if not pin.hidden:
             return HiddenRows(self._data, pin, {}, self._verify)
         physical = self._root / pin.physical_path
+        made, hidden = self._without_deletions(pin)
         with translated(self._root / pin.folder, is_reading=True):
-            made, hidden = without_deletions(self._files.read(self._root / pin.path))
             if self._files.read(physical) != made:
                 raise CorruptionError(physical, None, "it has other files than the pin")
         return HiddenRows(self._data, pin, hidden, self._inventories.verify)
+
+    def _check_manifest(self, pin: Pin) -> None:
+        check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
+
+    def _without_deletions(self, pin: Pin) -> tuple[bytes, dict[int, DeletionFile]]:
+        with translated(self._root / pin.folder, is_reading=True):
+            return without_deletions(self._files.read(self._root / pin.path))
 
     def _physical(self, pin: Pin) -> list[InventoryFile]:
         if not pin.hidden:

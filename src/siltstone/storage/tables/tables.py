@@ -316,6 +316,14 @@ class TableReader(Protocol):
         """Return every file that the pin needs, its manifest and inventories included."""
         ...
 
+    def derived(self, pin: Pin) -> dict[str, bytes]:
+        """Return the bytes that files of the pin must have, because its manifest says so, by path.
+
+        Raises:
+            CorruptionError: The manifest is damaged.
+        """
+        ...
+
     def check(self, pin: Pin) -> None:
         """Read every file that the pin needs; CorruptionError names the first that is damaged."""
         ...
