@@ -244,7 +244,9 @@ class Base:
         if old.table_schema is not self.table_schema:
             return
         if old._resident is not None:
-            self._misses, self._resident = old._misses, self._load(old._resident.by_id)
+            self._resident = self._load(old._resident.by_id)
+            # What does not fit beside the old rows may fit without them: then reads try again.
+            self._misses = 0 if self._resident is None else old._misses
         gone = ~stays
         if self._hidden:
             gone[stays] = ~self.live.has(index.ordinals) & old.live.has(old._index.ordinals[stays])
