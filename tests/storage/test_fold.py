@@ -16,7 +16,7 @@ from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.lance.manifest import without_deletions
 from siltstone.storage.lance.writer import CROWD_MAX
 from siltstone.storage.tables.tables import IndexSpec
-from tests.storage.test_fold_contract import FOLDER, SCHEMA, batch, fold, ids, three_parts
+from tests.storage.test_fold_contract import FOLDER, SCHEMA, batch, fold, ids, three_parts, without
 
 
 def test_another_client_reads_the_rows_that_we_read_at_every_promoted_version(
@@ -102,3 +102,20 @@ def test_a_damaged_deletion_file_is_named_also_where_data_files_are_not_verified
         tables = lance_tables(tmp_path, RealFiles(), verify="scrub")
         with pytest.raises(CorruptionError, match=path.name):
             ids(tables, pin)
+
+
+def test_a_version_with_more_rows_over_a_fold_writes_no_deletion_file_again(tmp_path: Path) -> None:
+    tables = lance_tables(tmp_path, RealFiles())
+    pin = fold(tables, three_parts(tables), [3, 50], [])
+
+    def over(drop: list[int], version: int) -> tuple[list[str], list[int]]:
+        drops = np.array(drop)
+        made = tables.clients.overlaid(pin, drop=drops, batches=[batch([500])], version=version)
+        tables.names.promote([made.pin], made.pin)
+        shown = lance.dataset(tmp_path / FOLDER, version=version)
+        own = [file.path for file in made.files if deletions.DELETIONS in file.path]
+        return own, shown.to_table().column("id").to_pylist()
+
+    assert over([3, 50], 1000) == ([], [*without(3, 50), 500])
+    own, found = over([3, 50, 51], 1001)
+    assert (len(own), found) == (1, [*without(3, 50, 51), 500])
