@@ -187,8 +187,8 @@ def _hidden(table: LancePinned, drop: np.ndarray) -> tuple[list[Any], list[int]]
     gone: list[int] = []
     for part in table.parts:
         low, high = np.searchsorted(drop, part.span)
-        if low == high:
-            continue
+        if high - low == table.hidden.count(part.number):
+            continue  # none more than the deletion file of the pin says
         offsets = (drop[low:high] - part.start).tolist()
         left = table.fragment_of(part).delete_rows(offsets)
         if left is None:
