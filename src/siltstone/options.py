@@ -150,9 +150,10 @@ def seconds_of(duration: object) -> float:
     """Return the seconds of "7d", "12h", "90s", a number or a timedelta."""
     if hasattr(duration, "total_seconds"):
         return float(duration.total_seconds())  # type: ignore[attr-defined]
-    is_number = isinstance(duration, int | float) and not isinstance(duration, bool)
-    if is_number and abs(duration) < _SECONDS_END:
-        return float(duration)
+    if isinstance(duration, int | float) and not isinstance(duration, bool):
+        if abs(duration) < _SECONDS_END:
+            return float(duration)
+        raise RequestError(f"a duration must be below {_SECONDS_END:,} s; got {duration!r}")
     found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if found is None:
         raise RequestError(f"a duration must be like '7d', '12h' or '90s'; got {duration!r}")

@@ -256,8 +256,7 @@ def check_tag(name: object, lasts_s: object) -> None:
         )
     if catalogs.table_of_tag(name) is not None:
         raise RequestError(f"a tag named #<number>/... is of one table; choose another: {name!r}")
-    is_number = isinstance(lasts_s, int) and not isinstance(lasts_s, bool)
-    if not is_number or not 0 <= lasts_s < 1 << 40:
+    if type(lasts_s) is not int or not 0 <= lasts_s < 1 << 40:
         raise RequestError(f"a tag lasts for some seconds, not for {lasts_s!r}")
 
 
