@@ -150,10 +150,10 @@ def seconds_of(duration: object) -> float:
     """Return the seconds of "7d", "12h", "90s", a number or a timedelta."""
     if hasattr(duration, "total_seconds"):
         return float(duration.total_seconds())  # type: ignore[attr-defined]
-    if isinstance(duration, int | float) and not isinstance(duration, bool):
-        if abs(duration) < _SECONDS_END:
-            return float(duration)
-        raise RequestError(f"a duration must be below {_SECONDS_END:,} s; got {duration!r}")
+    if isinstance(duration, int | float) and type(duration) is not bool:
+        found = float(duration) if abs(duration) < _SECONDS_END else None
+        if found is not None:
+            return found
     found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if found is None:
         raise RequestError(f"a duration must be like '7d', '12h' or '90s'; got {duration!r}")

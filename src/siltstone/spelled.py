@@ -66,14 +66,14 @@ def span_text(nanos: int) -> str:
 
 def has_spelled(kind: Any) -> bool:
     """Say whether values of a type, or values inside of them, are spelled."""
-    if kind.id in _AS_THEY_LOOK:
+    if kind.id in AS_THEY_LOOK:
         return False
     return pa.types.is_map(kind) or any(
         is_of(each) for each in _with_inner(kind) for is_of, _ in _TEXTS
     )
 
 
-_AS_THEY_LOOK = frozenset(
+AS_THEY_LOOK = frozenset(
     kind.id
     for kind in (
         *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string()),

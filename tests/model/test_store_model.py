@@ -800,7 +800,7 @@ class StoreMachine(RuleBasedStateMachine):
         limit = data.draw(some.integers(0, 3))
         some_rows = rows_of(handle.scan(names, text, limit).read_all())
         assert len(some_rows) == min(limit, len(expected))
-        assert set(some_rows) <= set(expected)
+        assert all(row in expected for row in some_rows)  # those with maps have no hash
         if table.key:
             keys = data.draw(some.lists(calls.KEYS[calls.kind_of(table)], max_size=4, unique=True))
             found = handle.get_many(keys).to_pylist()

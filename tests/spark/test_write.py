@@ -151,7 +151,7 @@ def test_a_store_of_a_newer_format_is_refused_and_not_a_byte_is_changed(
     head, body = b"siltstone-manifest 9 ", b"what only the future reads\n"
     newest.write_bytes(head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body)
     before = tree(tmp_path)
-    said = r"UnsupportedFormatError: .* has format 9, .* up to 2; upgrade"
+    said = r"UnsupportedFormatError: .* has format 9, .* up to 3; upgrade"
     frame = rows(spark, 0, 5)
     with pytest.raises(Exception, match=said):
         save(frame, tmp_path / "s")

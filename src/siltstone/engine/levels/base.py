@@ -97,7 +97,8 @@ class Base:
         """The approximate bytes of the key index, the resident rows and the cached rows."""
         index = 0 if self._index is None else self._index.nbytes
         resident = 0 if self._resident is None else self._resident.nbytes
-        return index + resident + self._cached_bytes + self._before_bytes
+        before = self._before_bytes + self._changed.nbytes
+        return index + resident + self._cached_bytes + before
 
     # point reads
 
@@ -247,6 +248,8 @@ class Base:
             self._resident = self._load(old._resident.by_id)
             # What does not fit beside the old rows may fit without them: then reads try again.
             self._misses = 0 if self._resident is None else old._misses
+        if not old._cache:
+            return
         gone = ~stays
         if self._hidden:
             gone[stays] = ~self.live.has(index.ordinals) & old.live.has(old._index.ordinals[stays])

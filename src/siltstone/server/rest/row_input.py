@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.lance_namespace.errors import invalid
-from siltstone.spelled import ERRORS, has_spelled, value_of
+from siltstone.spelled import AS_THEY_LOOK, ERRORS, has_spelled, value_of
+
+_ID = attrgetter("id")
 
 
 def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -21,7 +24,7 @@ def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
     """
     if not isinstance(rows, list) or not {*map(type, rows)} <= {dict}:
         raise invalid("rows is a list of objects")
-    if not any(has_spelled(field.type) for field in schema):
+    if AS_THEY_LOOK.issuperset(map(_ID, schema.types)) or not any(map(has_spelled, schema.types)):
         return rows
     kinds = {field.name: field.type for field in schema}
     return [_values(row, kinds) for row in rows]
