@@ -135,7 +135,7 @@ def resolve(root: Path, given: Mapping[str, object]) -> Options:
     merged: dict[str, object] = {**_from_file(root), **_from_environment()}
     merged.update({name: value for name, value in given.items() if value is not None})
     if "retention" in merged:
-        merged["retention_s"] = seconds_of(merged.pop("retention"))
+        merged["retention_s"] = _retention(merged.pop("retention"))
     options = Options()
     kinds = {field.name: type(getattr(options, field.name)) for field in fields(options)}
     unknown = sorted(set(merged) - set(kinds))
@@ -146,14 +146,20 @@ def resolve(root: Path, given: Mapping[str, object]) -> Options:
     return replace(options, **typed)  # type: ignore[arg-type]
 
 
+def _retention(duration: object) -> float:
+    try:
+        return seconds_of(duration)
+    except RequestError as error:
+        raise RequestError(f"retention: {error}") from None
+
+
 def seconds_of(duration: object) -> float:
     """Return the seconds of "7d", "12h", "90s", a number or a timedelta."""
     if hasattr(duration, "total_seconds"):
         return float(duration.total_seconds())  # type: ignore[attr-defined]
-    if isinstance(duration, int | float) and type(duration) is not bool:
-        found = float(duration) if abs(duration) < _SECONDS_END else None
-        if found is not None:
-            return found
+    is_bool = isinstance(duration, bool)
+    if isinstance(duration, int | float) and not is_bool and abs(duration) < _SECONDS_END:
+        return float(duration)
     found = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if found is None:
         raise RequestError(f"a duration must be like '7d', '12h' or '90s'; got {duration!r}")

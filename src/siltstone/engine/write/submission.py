@@ -64,26 +64,42 @@ def _submitted(
     view: View | None,
 ) -> Receipt:
     made = make()
-    if isinstance(made, Receipt):
-        return made
     for _ in range(ROUNDS_MAX):
+        if isinstance(made, Receipt):
+            return made
         try:
             return core.submit(made)
         except (AlreadyAppliedError, OlderBatchError) as found:
             return _applied(core, made, found)
-        except SchemaMovedError as moved:
-            made = _widen(core, made, moved)
-        except MovedError as moved:
-            _rebase(core, made, moved, plain)
-            again = make()
-            if isinstance(again, Receipt):
-                return again  # what it wanted, as a first version, is there meanwhile
-            made = msgspec.structs.replace(again, number=made.number)
-        except RecheckError as recheck:
-            _recheck(core, made, recheck, view)
-        except ConflictError as lost:
-            made = _renewed(core, made, lost)
+        except (SchemaMovedError, MovedError, RecheckError, ConflictError) as lost:
+            made = _again(core, make, made, lost, plain, view)
+    if isinstance(made, Receipt):
+        return made
     raise ConflictError("*", "*", made.read_seq or 0, core.state().visible)
+
+
+def _again(
+    core: Core,
+    make: Callable[[], WriteSet | Receipt],
+    made: WriteSet,
+    lost: Exception,
+    plain: Sequence[PlainWrites],
+    view: View | None,
+) -> WriteSet | Receipt:
+    """Return what to commit after a lost race; a Receipt if nothing is left to do."""
+    if isinstance(lost, SchemaMovedError):
+        return _widen(core, made, lost)
+    if isinstance(lost, MovedError):
+        _rebase(core, made, lost, plain)
+        again = make()
+        if isinstance(again, Receipt):  # what it wanted is there, as a first version
+            return again
+        return msgspec.structs.replace(again, number=made.number)
+    if isinstance(lost, RecheckError):
+        _recheck(core, made, lost, view)
+        return made
+    assert isinstance(lost, ConflictError)
+    return _renewed(core, made, lost)
 
 
 def _applied(core: Core, made: WriteSet, found: AlreadyAppliedError | OlderBatchError) -> Receipt:
