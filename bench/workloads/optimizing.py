@@ -36,7 +36,8 @@ from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
-from siltstone.storage.tables.tables import Compacted, TableCompactor
+from siltstone.storage.tables.tables import TableCompactor
+from siltstone.storage.tables.values import Compacted
 
 _PARTS = 100
 _ROWS = 1_000_000

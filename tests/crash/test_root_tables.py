@@ -17,7 +17,7 @@ import pytest
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import manifest, root_tables
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.tables import ShownTable
+from siltstone.storage.tables.values import ShownTable
 from tests.crash.store_life import IS_LONG
 from tests.support.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 

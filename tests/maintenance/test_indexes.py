@@ -13,7 +13,7 @@ import pytest
 import siltstone as st
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.repair.verify import wrong_indexes
-from siltstone.storage.tables.tables import IndexSpec
+from siltstone.storage.tables.values import IndexSpec
 
 SCHEMA = pa.schema(
     [

@@ -13,7 +13,7 @@ import pytest
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.storage.tables.tables import StagedVersion
+from siltstone.storage.tables.values import StagedVersion
 from tests.namespace.clients import make, rows
 from tests.namespace.staging import Staging
 

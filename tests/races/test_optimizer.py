@@ -20,7 +20,7 @@ from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance import compactor
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore, system_time_us
-from siltstone.storage.tables.tables import Compacted, InputsMovedError
+from siltstone.storage.tables.values import Compacted, InputsMovedError
 from tests.races import shop
 from tests.races.ledger import held_at
 from tests.races.processes import Held, Meeting, Process

@@ -13,7 +13,7 @@ from siltstone.engine.write.stage_task import Staged
 from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN
 from siltstone.spark import automatic_merge, merge, optimize, transaction
 from siltstone.spark.staging import FramePiece, StageJob
-from siltstone.storage.tables.tables import StagedFiles as Files
+from siltstone.storage.tables.values import StagedFiles as Files
 from tests.engine.seams import until
 
 SCHEMA = {"id": "int64", "v": "int64"}

@@ -19,7 +19,8 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables import kept_names
-from siltstone.storage.tables.tables import IndexSpec, Tables
+from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.values import IndexSpec
 
 FOLDER = "tables/t-1"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])

@@ -15,7 +15,7 @@ from siltstone.storage.lance import deletions
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.lance.manifest import without_deletions
 from siltstone.storage.lance.writer import CROWD_MAX
-from siltstone.storage.tables.tables import IndexSpec
+from siltstone.storage.tables.values import IndexSpec
 from tests.storage.test_fold_contract import FOLDER, SCHEMA, batch, fold, ids, three_parts, without
 
 

@@ -14,7 +14,7 @@ import pytest
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import POSITION, IndexSpec
+from siltstone.storage.tables.values import POSITION, IndexSpec
 
 FOLDER = "t"
 FILTERS = (

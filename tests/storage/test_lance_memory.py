@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import join
+from siltstone.storage.tables.values import join
 
 def size(name):
     lines = Path("/proc/self/status").read_text().splitlines()

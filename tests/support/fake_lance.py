@@ -30,7 +30,8 @@ from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_tables, version_import
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check, describe
-from siltstone.storage.tables.tables import (
+from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.values import (
     INDEX_DIRECTORY,
     POSITION,
     BuiltSegment,
@@ -45,7 +46,6 @@ from siltstone.storage.tables.tables import (
     Span,
     StagedFiles,
     StagedVersion,
-    Tables,
 )
 from siltstone.units import require
 from tests.support.fake_pinned import FakeManifest, FakePinned

@@ -18,7 +18,7 @@ from siltstone.formats.bits import Bits, without_some
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import POSITION, Segment
+from siltstone.storage.tables.values import POSITION, Segment
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc

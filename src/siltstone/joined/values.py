@@ -46,7 +46,7 @@ from siltstone.maintenance.repair.verify import Finding, Verified
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
-from siltstone.storage.tables.tables import StagedFiles
+from siltstone.storage.tables.values import StagedFiles
 
 
 def _name(kind: type) -> str:

@@ -25,7 +25,7 @@ from siltstone.lance_namespace.scope import LanceSnapshot
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.maintenance.merge.merge import altered, live_batches
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.tables import Ephemeral
+from siltstone.storage.tables.values import Ephemeral
 
 KEYED = ("merged", "fresh")
 INTERVAL_S = 1.0

@@ -28,7 +28,7 @@ from siltstone.lance_namespace import table_versions
 from siltstone.lance_namespace.errors import NamespaceNotEmptyError
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
-from siltstone.storage.tables.tables import ImportedVersion, StagedVersion
+from siltstone.storage.tables.values import ImportedVersion, StagedVersion
 
 
 @dataclass(frozen=True, slots=True)

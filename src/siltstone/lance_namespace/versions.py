@@ -13,7 +13,7 @@ from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by, known
 from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.version_statements import VersionStatements
-from siltstone.storage.tables.tables import OtherLineError, StagedVersion
+from siltstone.storage.tables.values import OtherLineError, StagedVersion
 
 
 def list_table_versions(scope: Scope, request: Request) -> Answer:

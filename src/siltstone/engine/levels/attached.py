@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
-from siltstone.storage.tables.tables import POSITION, PinnedTable
+from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.values import POSITION
 
 _ROW_BYTES = 64
 _RUN_BYTES_MIN = 1 << 20

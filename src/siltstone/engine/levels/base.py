@@ -34,7 +34,8 @@ from siltstone.engine.levels.resident import PartId, Resident, ResidentPart
 from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import from_storage_values
-from siltstone.storage.tables.tables import POSITION, PinnedTable
+from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.values import POSITION
 
 CACHED_ROWS_MAX = 100_000
 _CACHE_BYTES_MAX = 64 << 20

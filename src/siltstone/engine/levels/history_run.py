@@ -35,7 +35,8 @@ from siltstone.formats.group import DELETE
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
-from siltstone.storage.tables.tables import POSITION, PinnedTable
+from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.values import POSITION
 
 _INDEX_ROW_BYTES = 64
 _TAKE_ROWS_MAX = 2_000

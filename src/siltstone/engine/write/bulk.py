@@ -30,7 +30,8 @@ from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.schema import history_name
-from siltstone.storage.tables.tables import PinnedTable, StagedFiles, TableReader, Tables
+from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
+from siltstone.storage.tables.values import StagedFiles
 
 _BITS_PER_CODE_MAX = 16
 _CHECKED_BYTES = 64 << 20

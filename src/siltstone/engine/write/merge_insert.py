@@ -24,7 +24,7 @@ from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, SchemaMismatchError
-from siltstone.storage.tables.tables import POSITION
+from siltstone.storage.tables.values import POSITION
 
 
 @dataclass(frozen=True, slots=True)

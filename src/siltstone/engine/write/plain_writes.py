@@ -27,14 +27,14 @@ from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
 from siltstone.formats import blobs, group
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
-from siltstone.storage.tables.tables import (
+from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.values import (
     POSITION,
     Compacted,
     ImportedVersion,
     InputsMovedError,
     StagedFiles,
     StagedVersion,
-    Tables,
 )
 
 

@@ -38,8 +38,9 @@ from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.tables import StagedFiles, TableWriter
-from siltstone.storage.tables.tables import join as join_files
+from siltstone.storage.tables.tables import TableWriter
+from siltstone.storage.tables.values import StagedFiles
+from siltstone.storage.tables.values import join as join_files
 
 KEYED_OPS, PLAIN_OPS = ("insert", "upsert", "delete"), ("append", "insert")
 BASE, ATTACHED, PLAIN = "base", "attached", "plain"

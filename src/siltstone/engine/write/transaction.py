@@ -29,7 +29,7 @@ from siltstone.errors import ClosedError, RequestError, TableNotFoundError, not_
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, TableDefinition, Tag
-from siltstone.storage.tables.tables import Compacted, InputsMovedError
+from siltstone.storage.tables.values import Compacted, InputsMovedError
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 DURABILITIES: tuple[str, ...] = get_args(Durability)

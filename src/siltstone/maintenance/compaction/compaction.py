@@ -24,13 +24,8 @@ from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import (
-    Compacted,
-    PinnedTable,
-    TableCompactor,
-    TableReader,
-    put_fitting,
-)
+from siltstone.storage.tables.tables import PinnedTable, TableCompactor, TableReader
+from siltstone.storage.tables.values import Compacted, put_fitting
 
 TARGET_ROWS = 1 << 20
 TIER_RATIO = 2

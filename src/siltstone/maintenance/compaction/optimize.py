@@ -58,7 +58,7 @@ from siltstone.storage.tables.jobs import (
     SeenJob,
     refuse_below_gc_horizon,
 )
-from siltstone.storage.tables.tables import Compacted
+from siltstone.storage.tables.values import Compacted
 
 ATTEMPTS = 8
 WORKERS = 2

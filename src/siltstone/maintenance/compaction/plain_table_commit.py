@@ -24,7 +24,7 @@ from siltstone.engine.recover.following import Follower
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import ConflictError
 from siltstone.formats.manifest import Catalog
-from siltstone.storage.tables.tables import Compacted, InputsMovedError
+from siltstone.storage.tables.values import Compacted, InputsMovedError
 
 WAIT_S = 5.0
 _LOOK_S = 0.05

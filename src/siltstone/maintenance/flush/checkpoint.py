@@ -48,7 +48,7 @@ from siltstone.maintenance.flush.refresh import folded_bases, refreshed, renewal
 from siltstone.maintenance.retention import carried
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import StagedFiles
+from siltstone.storage.tables.values import StagedFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import SegmentNumber
 

@@ -29,11 +29,8 @@ from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of
-from siltstone.storage.tables.tables import (
-    INDEX_DIRECTORY,
-    ExternalTables,
-    TableReader,
-)
+from siltstone.storage.tables.tables import ExternalTables, TableReader
+from siltstone.storage.tables.values import INDEX_DIRECTORY
 
 DEAD = "only records below FLOOR named it"
 UNPUBLISHED = "nothing names it, and the grace period is over"

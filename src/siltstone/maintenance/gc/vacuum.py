@@ -59,7 +59,7 @@ from siltstone.storage.manifest.manifest_store import existing, random_token
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import POSITION
+from siltstone.storage.tables.values import POSITION
 from siltstone.storage.wal.reserve import Reserve, is_full
 
 GRACE_S = 86_400.0

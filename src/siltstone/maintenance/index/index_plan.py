@@ -24,13 +24,8 @@ from siltstone.formats.manifest import (
     Schema,
     TableDefinition,
 )
-from siltstone.storage.tables.tables import (
-    IndexSpec,
-    PinnedTable,
-    Segment,
-    Span,
-    TableReader,
-)
+from siltstone.storage.tables.tables import PinnedTable, TableReader
+from siltstone.storage.tables.values import IndexSpec, Segment, Span
 
 KEY_INDEX = "_key"
 KEY_ROWS_MIN = 100_000

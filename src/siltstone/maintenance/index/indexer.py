@@ -40,7 +40,7 @@ from siltstone.maintenance.merge.merge import Deferred, candidates, require_budg
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import BuiltSegment, put_fitting
+from siltstone.storage.tables.values import BuiltSegment, put_fitting
 
 ATTEMPTS = 8
 INDEXES_MAX = 32

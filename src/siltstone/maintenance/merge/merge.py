@@ -33,7 +33,8 @@ from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import TableWriter, join
+from siltstone.storage.tables.tables import TableWriter
+from siltstone.storage.tables.values import join
 
 ATTEMPTS = 8
 _log = logging.getLogger(__name__)

@@ -27,7 +27,8 @@ from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import ExternalTables, ExternalVersion
+from siltstone.storage.tables.tables import ExternalTables
+from siltstone.storage.tables.values import ExternalVersion
 
 SAMPLE_ROWS = 5
 ATTEMPTS_MAX = 8

@@ -25,7 +25,7 @@ from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.tables import INDEX_DIRECTORY
+from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
 
 _FOLDED = "the next merge folds it again from its history, which is intact"

@@ -51,7 +51,8 @@ from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import POSITION, PinnedTable
+from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.values import POSITION
 from siltstone.storage.wal.chain import Chain, read_chain
 from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
 from siltstone.units import SegmentNumber, Seq

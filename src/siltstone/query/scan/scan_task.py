@@ -31,7 +31,8 @@ from siltstone.formats.blobs import is_blob
 from siltstone.formats.manifest import Pin
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
-from siltstone.storage.tables.tables import POSITION, PinnedTable, TableReader
+from siltstone.storage.tables.tables import PinnedTable, TableReader
+from siltstone.storage.tables.values import POSITION
 
 
 @dataclass(frozen=True, slots=True)

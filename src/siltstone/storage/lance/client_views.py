@@ -50,7 +50,7 @@ from siltstone.storage.lance.staged_catalog import (
 from siltstone.storage.lance.writer import LanceWriter
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.tables import Batches, Ephemeral, Listed, ShownTable
+from siltstone.storage.tables.values import Batches, Ephemeral, Listed, ShownTable
 
 _FRAGMENTS_FROM = 1 << 31
 _FRAGMENTS_MAX = 64

@@ -32,7 +32,7 @@ from siltstone.storage.lance.staged_catalog import (
     writing,
 )
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import Batches, Entries, Seqs, StagedFiles
+from siltstone.storage.tables.values import Batches, Entries, Seqs, StagedFiles
 from siltstone.units import require
 
 

@@ -25,7 +25,7 @@ from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import Compacted, InputsMovedError, Span
+from siltstone.storage.tables.values import Compacted, InputsMovedError, Span
 from siltstone.units import require
 
 _EVERY_ROW = 1 << 62

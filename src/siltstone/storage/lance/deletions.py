@@ -25,7 +25,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.manifest import DeletionFile
-from siltstone.storage.tables.tables import Span
+from siltstone.storage.tables.values import Span
 
 DELETIONS = "_deletions"
 _STAGGER_FROM, _STAGGER = 0.2, 0.1

@@ -16,7 +16,7 @@ from siltstone.storage.lance.pinned import parts_with
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import (
+from siltstone.storage.tables.values import (
     INDEX_DIRECTORY,
     BuiltSegment,
     IndexSpec,

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from siltstone.choices import IndexKind
-from siltstone.storage.tables.tables import IndexSpec, Segment
+from siltstone.storage.tables.values import IndexSpec, Segment
 
 STAGING = "staging"  # the empty directory that a merged text index leaves in its own
 _SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}

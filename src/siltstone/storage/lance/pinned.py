@@ -39,7 +39,7 @@ from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import POSITION, WORN_RATIO, Segment, Span
+from siltstone.storage.tables.values import POSITION, WORN_RATIO, Segment, Span
 from siltstone.units import require
 
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
 from siltstone.storage.lance import manifest
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.tables import ShownTable
+from siltstone.storage.tables.values import ShownTable
 
 SUFFIX = ".lance"
 FENCE = 1 << 62

@@ -27,7 +27,7 @@ from siltstone.storage.lance.staged_catalog import (
 )
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.tables import Batches, Seqs, StagedFiles
+from siltstone.storage.tables.values import Batches, Seqs, StagedFiles
 from siltstone.units import require
 
 CROWD_MAX = 8

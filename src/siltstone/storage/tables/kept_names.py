@@ -26,7 +26,7 @@ from pathlib import Path
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
 from siltstone.storage.files.copying import copy_new
 from siltstone.storage.files.files import Files, names_in
-from siltstone.storage.tables.tables import INDEX_DIRECTORY
+from siltstone.storage.tables.values import INDEX_DIRECTORY
 
 KEPT = "_kept"  # no transaction is called so: their names begin with a letter or a digit
 DIRECTORIES = ("data", "_deletions", INDEX_DIRECTORY, "_transactions")

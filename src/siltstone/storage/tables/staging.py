@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from siltstone.errors import InvariantError, SchemaMismatchError, no_such
 from siltstone.formats.inventory import InventoryFile
-from siltstone.storage.tables.tables import SAMPLED_ROWS
+from siltstone.storage.tables.values import SAMPLED_ROWS
 
 Column = tuple[str, int, str]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from siltstone.storage.lance.external import version_import
-from siltstone.storage.tables.tables import OtherLineError
+from siltstone.storage.tables.values import OtherLineError
 
 _DATA = "data"
 _ANEW = frozenset(("Overwrite", "Restore"))  # nothing of the version below has to be left

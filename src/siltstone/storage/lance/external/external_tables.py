@@ -35,11 +35,7 @@ from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.tables import (
-    ExternalVersion,
-    ImportedVersion,
-    StagedVersion,
-)
+from siltstone.storage.tables.values import ExternalVersion, ImportedVersion, StagedVersion
 
 ASIDE = f"{PRIVATE_DIRECTORY}/{promotion.EXTERNAL_DIRECTORY}"
 

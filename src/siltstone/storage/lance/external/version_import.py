@@ -25,7 +25,7 @@ from siltstone.formats.manifest import PRIVATE_DIRECTORY
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, public_name
-from siltstone.storage.tables.tables import INDEX_DIRECTORY, StagedVersion
+from siltstone.storage.tables.values import INDEX_DIRECTORY, StagedVersion
 
 MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1

@@ -1,0 +1,205 @@
+"""Values: what crosses the interface of columnar datasets, see `tables`. All are immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from siltstone.choices import IndexKind
+from siltstone.errors import RequestError
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import Pin
+
+T = TypeVar("T")
+WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
+POSITION = "_position"
+INDEX_DIRECTORY = "_indices"
+
+SAMPLED_ROWS = 1024
+
+IndexOption = str | int | bool
+Span = tuple[int, int]
+Seqs = tuple[int, int]
+"""The lowest and the highest `_seq` of some rows, both inclusive."""
+Batches = Iterable[pa.RecordBatch]
+Entries = Iterable[InventoryFile]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalVersion:
+    """A version that another program wrote by path.
+
+    `path` is the path of its manifest, relative to the store's root.
+
+    `by` describes its writer. `added` counts the rows that it appended; None if it did not only
+    append, or cannot be read. `files` hold those rows (names below `data/`). `named` are all files
+    that its manifest names, relative to the root; None: it cannot be read.
+    """
+
+    path: str
+    version: int
+    rows: int
+    by: str
+    added: int | None = None
+    files: tuple[str, ...] = ()
+    named: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """Durable data files that no pin names yet. Pickles; `commit` puts it on any pin that fits.
+
+    `fragments` is opaque. `columns` is (name, id, type) of each column written: the same id under
+    another name, or the same name with another id, is another column and does not fit.
+    """
+
+    rows: int
+    fragments: tuple[str, ...]
+    files: tuple[InventoryFile, ...]
+    columns: tuple[tuple[str, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The rows of some parts of a pin in fewer files, durable; no pin names them yet. Pickles.
+
+    `swap` puts it on any pin that has the inputs as they were. `inputs` and `fragments` are opaque.
+    """
+
+    rows: int
+    inputs: tuple[str, ...]
+    fragments: tuple[str, ...]
+    files: tuple[InventoryFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedVersion:
+    """A version that another Lance client staged: where its manifest is, and its size in bytes."""
+
+    version: int
+    path: str
+    size: int | None = None
+
+
+class OtherLineError(RequestError):
+    """A client's version was built on one that was written by path: it may commit again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedVersion:
+    """An imported version of another Lance client: durable, but not yet named.
+
+    `operation` is Lance's name of the change ("Append", "Delete", ...); it was planned on
+    `read_version`, and perhaps rebased from there. `added` are the paths of the files that the
+    client wrote, the manifest among them; `back` those that an older version has, but not the
+    version below: the version `restored`, if the client names it.
+    """
+
+    pin: Pin
+    schema: pa.Schema
+    operation: str
+    read_version: int
+    added: tuple[str, ...]
+    back: tuple[str, ...] = ()
+    restored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """An index as a dataset has it: its name there, the column as the pin calls it, its kind."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    options: tuple[tuple[str, IndexOption], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of the index `index` in a pin: the rows of the parts with the spans `covered`.
+
+    `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's.
+    """
+
+    id: str
+    index: str
+    kind: IndexKind
+    columns: tuple[str, ...]
+    covered: tuple[Span, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment of the index `index`, durable; no pin names it yet. Pickles.
+
+    `TableIndexer.put` puts it on any pin that has some of the inputs as they were. `inputs` and
+    `described` are opaque.
+    """
+
+    index: str
+    inputs: tuple[str, ...]
+    described: str
+    files: tuple[InventoryFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object as Lance's directory namespace lists it: a "table" in a folder, a "namespace"."""
+
+    name: str
+    kind: str
+    folder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A table at the version that Lance's directory namespace shows."""
+
+    name: str
+    pin: Pin
+
+
+@dataclass(frozen=True, slots=True)
+class Ephemeral:
+    """A version for other Lance clients that no record names; `files` were written for it alone.
+
+    Nothing of it is durable: after a crash it is garbage. `pin` is over it all the same, without an
+    inventory.
+    """
+
+    pin: Pin
+    files: tuple[InventoryFile, ...]
+
+
+class InputsMovedError(Exception):
+    """The pin lacks an input of a compaction, or the input has other rows: plan again."""
+
+
+def put_fitting(
+    pin: Pin, items: Sequence[T], put: Callable[[Pin, Sequence[T]], Pin]
+) -> tuple[Pin, Sequence[T]]:
+    """Put work on a pin, all at once, or else each by itself; return the pin, and what fitted."""
+    try:
+        return put(pin, items), items
+    except InputsMovedError:
+        fitting: list[T] = []
+        for one in items:
+            with suppress(InputsMovedError):
+                pin = put(pin, [one])
+                fitting.append(one)
+        return pin, fitting
+
+
+def join(parts: Sequence[StagedFiles]) -> StagedFiles:
+    """Return several stagings as one; their rows follow each other in the order of `parts`."""
+    return StagedFiles(
+        rows=sum(part.rows for part in parts),
+        fragments=tuple(text for part in parts for text in part.fragments),
+        files=tuple(file for part in parts for file in part.files),
+        columns=tuple(dict.fromkeys(column for part in parts for column in part.columns)),
+    )
