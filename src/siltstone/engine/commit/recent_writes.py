@@ -14,6 +14,7 @@ Lock: one, for all methods; no step under it is slower than a search.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -233,10 +234,11 @@ def _batch_conflict(
         hit = _contains(own, codes)
         if hit.any():
             return Coded(int(codes[np.flatnonzero(hit)[0]])), seq
+    sought = own.data  # NumPy gives up the interpreter lock at each search
     for key, seq in _newest_since(writes, read_seq):
         code = code_of(key)  # type: ignore[operator]
-        place = int(own.searchsorted(code))
-        if place < len(own) and own[place] == code:
+        place = bisect_left(sought, code)
+        if place < len(sought) and sought[place] == code:
             return key, seq
     return None
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -28,6 +29,7 @@ _JOINED_MIN = 8
 _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 8 << 20
 _BATCH_ROWS_MIN = 32_768
+_START = attrgetter("start")
 _BATCH_BYTES_MIN = 4 << 20
 
 
@@ -95,10 +97,19 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Sorted codes and their ordinals."""
+    """Sorted codes and their ordinals.
+
+    `sought` are the same codes for one search at a time: NumPy gives up the interpreter lock at
+    each search, and eight threads that search spend their time in waiting for it.
+    """
 
     codes: Codes
     ordinals: np.ndarray
+    sought: memoryview = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Make `sought`."""
+        object.__setattr__(self, "sought", self.codes.data)
 
     @property
     def nbytes(self) -> int:
@@ -255,7 +266,7 @@ def codes_of(chunks: Sequence[Chunk]) -> Codes:
 
 def locate(chunks: Sequence[Chunk], ordinal: int) -> tuple[Chunk, int]:
     """Return the chunk that holds `ordinal`, and the offset in it."""
-    chunk = chunks[bisect_right(chunks, ordinal, key=lambda c: c.start) - 1]
+    chunk = chunks[bisect_right(chunks, ordinal, key=_START) - 1]
     return chunk, ordinal - chunk.start
 
 
@@ -281,8 +292,9 @@ def find_version(
     It searches the newest run first: runs are in seq order.
     """
     for run in reversed(runs):
-        index = int(run.codes.searchsorted(code, "right")) - 1
-        while index >= 0 and run.codes[index] == code:
+        codes = run.sought
+        index = bisect_right(codes, code) - 1
+        while index >= 0 and codes[index] == code:
             chunk, offset = locate(chunks, int(run.ordinals[index]))
             if chunk.seqs[offset] <= seq and (
                 chunk.table_schema.codec.exact or chunk.key_at(offset) == key
