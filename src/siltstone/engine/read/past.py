@@ -59,10 +59,12 @@ class PastRecords:
                 low = middle + 1
             else:
                 high = middle
+        # One that vacuum took since the listing counts as old, and may have led us too far.
         for number in reversed(numbers[:low]):
-            lease = self._leased(number)
-            if lease is not None:
-                return self._read(number), lease
+            if self._merged(number, incarnation, seq) <= seq:
+                lease = self._leased(number)
+                if lease is not None:
+                    return self._read(number), lease
         return None
 
     def upto(self, seq: int) -> Lease | None:
@@ -73,8 +75,9 @@ class PastRecords:
         """
         numbers = self._manifests.numbers()
         upto = numbers[: bisect_right(numbers, seq, key=self._flushed)]
+        old = (number for number in reversed(upto) if self._flushed(number) <= seq)  # as above
         # Below FLOOR no lease begins: vacuum may have looked already.
-        leases = (self._leased(number, below_floor=False) for number in reversed(upto))
+        leases = (self._leased(number, below_floor=False) for number in old)
         return next((lease for lease in leases if lease is not None), None)
 
     def _flushed(self, number: int) -> int:
