@@ -141,6 +141,23 @@ class HistoryRun:
         part = Slice(object(), (chunk,), len(codes))
         return (IndexedSlice(part, (run_of(codes, 0),)),), rows.column(POSITION).to_numpy()
 
+    def above(self, seq: int) -> HistoryRun:
+        """Return the run of the rows with a seq > `seq`, below `high`: all others are in base now.
+
+        Of the index in memory it keeps the slices of these rows, if none has others too.
+        """
+        assert seq < self.high
+        if seq <= self.low:
+            return self
+        known, positions = self._index or (self._known, None)
+        kept = _behind(known, seq)
+        run = HistoryRun(
+            self._opened, self._table_schema.schema, seq, self.high, lease=self.lease, known=kept
+        )
+        if positions is not None and run._rows is not None:
+            run._index = kept, positions[len(positions) - run._rows :].copy()
+        return run
+
     def scan(
         self, columns: Sequence[str], *, with_positions: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -265,6 +282,15 @@ def known_of(sources: Iterable[Source], low: int) -> tuple[IndexedSlice, ...]:
             return ()
         found += known
     return tuple(found)
+
+
+def _behind(known: Sequence[IndexedSlice], seq: int) -> tuple[IndexedSlice, ...]:
+    """Return the slices above `seq`; none if a slice has rows on both sides of it."""
+    for count, item in enumerate(known):
+        chunks = item.part.chunks
+        if chunks and int(chunks[-1].seqs[-1]) > seq:
+            return tuple(known[count:]) if int(chunks[0].seqs[0]) > seq else ()
+    return ()
 
 
 def index_bytes(run: HistoryRun) -> int:

@@ -155,7 +155,11 @@ def _levels(
     if storage.base != old.storage.base:
         table = catalogs.owner_of(view.catalog, storage.incarnation)
         base = readers.base(table, storage)
-    kept = tuple(s for s in (*old.flushed, *moved) if s.last_seq > storage.merged_seq)
+    kept = tuple(
+        source.above(storage.merged_seq) if isinstance(source, HistoryRun) else source
+        for source in (*old.flushed, *moved)
+        if source.last_seq > storage.merged_seq
+    )
     if any(isinstance(source, HistoryRun) for source in moved):
         # Attached rows: their own files are named by nobody once they are in history.
         run = _run(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
