@@ -200,6 +200,20 @@ def test_the_log_says_all_that_one_commit_changed(shell: Shell) -> None:
     assert entry.rows == 1
 
 
+def test_the_log_names_the_tags_that_a_commit_set_and_nobody_moved_since(people: Shell) -> None:
+    with st.connect(people.db, background=False) as db:
+        db.tag("first", 1)
+        db.tag("moved", 1)
+        db.tag("moved", 2)
+        db.tag("gone", 1)
+        db.untag("gone")
+    log = people.json("log", "--limit", "5")
+    assert isinstance(log, list)
+    assert [each["changes"] for each in log] == [
+        "", "", "tag moved at seq 2", "", "tag first at seq 1",
+    ]  # fmt: skip
+
+
 def terminal_of(columns: int, command: list[str]) -> str:
     """Return what a command shows on a terminal of a width."""
     ours, theirs = pty.openpty()
