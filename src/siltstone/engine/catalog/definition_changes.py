@@ -1,7 +1,8 @@
-"""Definition changes: what one commit did to the definitions of a catalog, in words.
+"""Definition changes: what one commit did to the definitions and tags of a catalog, in words.
 
 A catalog keeps the steps of each definition; vacuum removes those that no kept seq needs, and with
-them what is said here of older commits.
+them what is said here of older commits. Of a tag it keeps only what was set last: nothing is said
+of a commit whose tags were moved or removed since, nor of the one that removed them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from siltstone.engine.catalog.catalog import name_of
+from siltstone.engine.catalog.catalog import by_id, name_of, table_of_tag
 from siltstone.formats.manifest import (
     Catalog,
     Incarnation,
@@ -23,10 +24,23 @@ from siltstone.formats.manifest import (
 _T = TypeVar("_T", Named, Shaped, Incarnation)
 
 
-def changes_at(catalog: Catalog, seq: int) -> tuple[str, ...]:
-    """Return what the commit `seq` did: "create orders", "add column orders.note", ..."""
+def changes_at(catalog: Catalog, seq: int, time_us: int) -> tuple[str, ...]:
+    """Return what the commit `seq` did: "create orders", "tag v1 at seq 7", ...
+
+    `time_us` is its time, which no other commit has.
+    """
     of_tables = (change for table in catalog.tables for change in _changes(table, seq))
-    return (*of_tables, *_of_namespaces(catalog, seq))
+    return (*of_tables, *_of_namespaces(catalog, seq), *_of_tags(catalog, time_us))
+
+
+def _of_tags(catalog: Catalog, time_us: int) -> Iterator[str]:
+    for tag in catalog.tags:
+        if tag.time_us == time_us:
+            number = table_of_tag(tag.name)
+            table = None if number is None else by_id(catalog, number)
+            name = tag.name if number is None else tag.name.partition("/")[2]
+            of = "" if table is None else f" of {name_of(table, tag.seq)}"
+            yield f"tag {name}{of} at seq {tag.seq}"
 
 
 def _of_namespaces(catalog: Catalog, seq: int) -> Iterator[str]:

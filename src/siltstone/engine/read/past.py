@@ -120,9 +120,10 @@ class PastRecords:
 class LogEntry:
     """One commit for users; `tables` by their names at that time, `token` is (app, batch).
 
-    `changes` says what it did to definitions: "create orders", "add column orders.note". Below the
-    oldest kept seq, a table has its oldest kept name, and changes may be missing; a table of which
-    nothing is kept has a number, as "#7".
+    `changes` says what it did to definitions: "create orders", "add column orders.note", and which
+    tags it set: "tag v1 at seq 7"; not those that were moved or removed since. Below the oldest
+    kept seq, a table has its oldest kept name, and changes may be missing; a table of which nothing
+    is kept has a number, as "#7".
     """
 
     seq: int
@@ -139,7 +140,7 @@ def log_entry(state: State, commit: Commit) -> LogEntry:
     names = sorted({_name_at(state, incarnation, commit.seq) for incarnation in commit.tables})
     token = None if commit.token is None else (commit.token.app, commit.token.batch)
     time = EPOCH + commit.time_us * MICROSECOND
-    changes = changes_at(state.view.catalog, commit.seq)
+    changes = changes_at(state.view.catalog, commit.seq, commit.time_us)
     return LogEntry(commit.seq, time, commit.transaction, tuple(names), commit.rows, token, changes)
 
 
