@@ -28,6 +28,11 @@ STATEMENTS: dict[str, Callable[[Transaction, Any], object]] = {
     "rename column to": lambda tx, wrong: tx["t"].rename_column("v", wrong),
     "drop column": lambda tx, wrong: tx["t"].drop_column(wrong),
     "attach": lambda tx, wrong: tx.attach(wrong, []),
+    "table by id": lambda tx, wrong: tx.table(wrong).upsert({"id": 1, "v": 2}),
+    "changed since of": lambda tx, wrong: tx.changed_since(wrong, 0),
+    "changed since": lambda tx, wrong: tx.changed_since(tx["t"].id, wrong),
+    "changed since but by": lambda tx, wrong: tx.changed_since(tx["t"].id, 0, wrong or 5),
+    "changed since but from": lambda tx, wrong: tx.changed_since(tx["t"].id, 0, [(wrong, 0)]),
     "tag": lambda tx, wrong: tx.tag("new", wrong if wrong is not None else "none"),
 }
 
@@ -47,3 +52,10 @@ def test_a_wrong_argument_is_refused_and_the_transaction_goes_on(name: str) -> N
     with opened(files) as db:
         assert (db.tables(), db.tags(), db.seq) == found
         assert db["t"].get(1)["v"] == 7
+
+
+def test_a_wrong_limit_of_the_log_is_refused() -> None:
+    with with_two_rows(SimFiles()) as db:
+        for wrong in (None, -1, 1.5, True, "x", []):
+            with pytest.raises(RequestError, match="limit"):
+                db.log(wrong)
