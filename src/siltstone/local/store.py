@@ -315,8 +315,8 @@ class LocalStore(Store):
 
     def log(self, limit: int = 20) -> list[results.LogEntry]:
         state = self._state()
-        if limit < 0:
-            raise RequestError(f"limit is at least 0, not {limit}")
+        if type(limit) is not int or limit < 0:
+            raise RequestError(f"limit is an integer from 0, not {limit!r}")
         return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
 
     def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.new_table import schema_and_rows
 from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.view import State
@@ -50,6 +51,7 @@ class LocalTransaction(DefiningTransaction, Transaction):
 
     def table(self, table_id: int) -> LocalTransactionTable:
         """Return the table with this id, for callers that have no name of it."""
+        definitions.check_table_id(table_id)
         return LocalTransactionTable(self, table_id)
 
     def create_table(
@@ -78,6 +80,8 @@ class LocalTransaction(DefiningTransaction, Transaction):
     def changed_since(
         self, table_id: int, since: int, own: Sequence[tuple[int, int]] = ()
     ) -> tuple[str, int]:
+        definitions.check_table_id(table_id)
+        definitions.check_own(since, own)
         table = self.definition(table_id)
         if self.is_applied:
             return catalogs.name_of(table), 0

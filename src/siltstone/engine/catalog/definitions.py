@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -258,6 +259,29 @@ def check_tag(name: object, lasts_s: object) -> None:
         raise RequestError(f"a tag named #<number>/... is of one table; choose another: {name!r}")
     if type(lasts_s) is not int or not 0 <= lasts_s < 1 << 40:
         raise RequestError(f"a tag lasts for some seconds, not for {lasts_s!r}")
+
+
+def check_table_id(table_id: object) -> None:
+    """Check that it can be the id of a table; whether there is one is found out later."""
+    if type(table_id) is not int:
+        raise RequestError(f"the id of a table is an integer, not {table_id!r:.80}")
+
+
+def check_own(since: object, own: object) -> None:
+    """Check from which seq changes of a table are looked for, and the spans that do not count."""
+    if type(since) is not int or since < 0:
+        raise RequestError(f"a seq is an integer from 0, not {since!r:.80}")
+    for span in cast("Any", own) if isinstance(own, list | tuple) else [own]:
+        if not _is_span(span):
+            raise RequestError(f"own commits are pairs of a first and a last seq, not {span!r:.80}")
+
+
+def _is_span(span: Any) -> bool:
+    is_pair = isinstance(span, list | tuple) and [type(seq) for seq in cast("Any", span)] == [
+        int,
+        int,
+    ]
+    return is_pair and 0 <= span[0] <= span[1]
 
 
 def check_app(app: object) -> str:
