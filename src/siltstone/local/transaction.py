@@ -67,14 +67,11 @@ class LocalTransaction(DefiningTransaction, Transaction):
         if exist_ok and self.has_table(name, schema, primary_key):
             return self[name]
         columns, rows = schema_and_rows(schema, data)
-        self.define_table(name, columns, primary_key)
-        made = self[name]
-        if rows is not None:
-            try:
+        with self.whole():
+            self.define_table(name, columns, primary_key)
+            made = self[name]
+            if rows is not None:
                 (made.insert if made.primary_key else made.append)(rows)
-            except BaseException:  # of a statement that is refused nothing is left
-                self.drop_table(name)
-                raise
         return made
 
     def changed_since(
