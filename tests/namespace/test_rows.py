@@ -88,6 +88,23 @@ def test_requests_are_models_or_dicts(tables: SiltstoneNamespace) -> None:
     assert "answered with: 2 rows" in tables.analyze_table_query_plan(asked)
 
 
+@pytest.mark.parametrize("request_", [KEYED, PLAIN], ids=["keyed", "plain"])
+def test_a_version_from_before_a_rename_is_that_of_the_table_not_of_the_name(
+    tables: SiltstoneNamespace, db: Store, request_: dict[str, Any]
+) -> None:
+    create(tables, {"id": ["other"]}, rows(50, 51), properties={"primary_key": "id"})
+    version = tables.insert_into_table(request_, stream_of(rows(3, 5))).version
+    db.rename_table("other", "moved")
+    db.rename_table(request_["id"][0], "other")
+    renamed = {"id": ["other"]}
+    tables.delete_from_table({**renamed, "predicate": "id > 0"})
+    assert keys(tables, renamed, version=version) == [0, 1, 2, 3, 4]
+    assert tables.count_table_rows({**renamed, "version": version}).count == 5
+    assert "Scan other" in tables.explain_table_query_plan({**renamed, "version": version})
+    tables.restore_table({**renamed, "version": version})
+    assert keys(tables, renamed) == [0, 1, 2, 3, 4]
+
+
 def test_versions_are_tagged_and_restored(tables: SiltstoneNamespace) -> None:
     version = tables.insert_into_table(PLAIN, stream_of(rows(3, 4))).version
     tables.create_table_tag({**PLAIN, "tag": "whole", "version": version})

@@ -117,3 +117,15 @@ def test_two_who_append_first_make_versions_1_and_2(served: Served) -> None:
         first.commit()
     assert listed(rest, "raced") == [1, 2]
     assert (counted(rest, "raced", 1), counted(rest, "raced", 2)) == (3, 6)
+
+
+def test_a_version_from_before_a_rename_is_described_by_its_columns(served: Served) -> None:
+    db, _, rest = served
+    assert rest.post("/v1/table/before/create", ROWS).json["version"] == 1
+    db.rename_table("before", "after")
+    db["after"].append(ROWS)
+    db["after"].drop_column("v")
+    found = rest.post("/v1/table/after/describe", {"version": 1}).json
+    assert found["version"] == 1
+    assert [field["name"] for field in found["schema"]["fields"]] == ["id", "v"]
+    assert counted(rest, "after", 1) == 3
