@@ -7,13 +7,14 @@ from contextlib import ExitStack
 import msgspec
 import pyarrow as pa
 
+from siltstone.engine.read.readable import Readable
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.members import kinds
 from siltstone.lance_namespace.rows.row_query import RowQuery
-from siltstone.lance_namespace.rows.version_numbers import seq_of
-from siltstone.lance_namespace.scope import RowReads, Scope, seq_shown
+from siltstone.lance_namespace.rows.version_numbers import past_of
+from siltstone.lance_namespace.scope import Scope, seq_shown
 
 _OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())
 
@@ -48,16 +49,18 @@ def read(
 ) -> tuple[pa.RecordBatchReader, int]:
     """Return the rows of a query, as they are read until `held` closes, and their seq."""
     wanted = RowQuery.of(asked)
-    found = _opened(scope, name, asked.version, held)
-    return wanted.read(found[name], scope.limits), seq_shown(found)
+    table, seq = _opened(scope, name, asked.version, held)
+    return wanted.read(table, scope.limits), seq
 
 
-def _opened(scope: Scope, name: str, version: int | None, held: ExitStack) -> RowReads:
+def _opened(scope: Scope, name: str, version: int | None, held: ExitStack) -> tuple[Readable, int]:
+    """Return a table, perhaps in an older version, until `held` closes, and the seq of it."""
     if version is None:
-        return scope.opened(held)
-    seq = seq_of(scope.db.core, name, version)
+        found = scope.opened(held)
+        return found[name], seq_shown(found)
+    past = past_of(scope.db.core, name, version)
     scope.settle()
-    return held.enter_context(scope.db.snapshot(seq=seq))
+    return held.enter_context(scope.db.snapshot(seq=past.seq))[past.name], past.seq
 
 
 def count_table_rows(
@@ -65,10 +68,10 @@ def count_table_rows(
 ) -> tuple[bodies.CountAnswer, int]:
     """Return how many rows there are, or how many match."""
     with ExitStack() as held:
-        found = _opened(scope, name, asked.version, held)
-        rows = found[name].count(asked.predicate or None)
+        table, seq = _opened(scope, name, asked.version, held)
+        rows = table.count(asked.predicate or None)
         scope.settle()
-        return bodies.CountAnswer(rows), seq_shown(found)
+        return bodies.CountAnswer(rows), seq
     raise AssertionError
 
 
@@ -91,13 +94,12 @@ def _explained(
 ) -> tuple[bodies.PlanAnswer, int]:
     wanted = RowQuery.of(_query_of(asked))
     with ExitStack() as held:
-        found = _opened(scope, name, wanted.asked.version, held)
-        table = found[name]
+        table, seq = _opened(scope, name, wanted.asked.version, held)
         chosen = wanted.chosen(table.schema)
         table.scan(chosen.read, wanted.filter, 0).close()
         kind = "base under the rows above it" if table.primary_key else "one Lance version"
         lines = [
-            f"Scan {name} at seq {seq_shown(found)}: {kind}",
+            f"Scan {name} at seq {seq}: {kind}",
             f"  columns: {', '.join(chosen.schema.names)}",
             f"  filter: {wanted.filter or 'none'}",
             f"  limit: {wanted.limit}, offset: {wanted.offset}",
@@ -107,7 +109,7 @@ def _explained(
         if is_run:
             rows = [batch.num_rows for batch in wanted.read(table, scope.limits)]
             lines.append(f"  answered with: {sum(rows)} rows in {len(rows)} batches")
-        return bodies.PlanAnswer("\n".join(lines)), seq_shown(found)
+        return bodies.PlanAnswer("\n".join(lines)), seq
     raise AssertionError
 
 

@@ -15,7 +15,7 @@ from siltstone.formats.manifest import Catalog
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.rows import bodies
-from siltstone.lance_namespace.rows.version_numbers import seq_of, version_in
+from siltstone.lance_namespace.rows.version_numbers import past_of, version_in
 from siltstone.lance_namespace.scope import Scope, shown
 from siltstone.lance_namespace.version_statements import VersionStatements
 
@@ -77,7 +77,7 @@ def _set(scope: Scope, name: str, asked: bodies.SetTagRequest, *, is_new: bool) 
         VersionStatements(tx).tag_table(name, tag, seq)
 
     with scope.db.tag_turns.of(name):
-        seq = seq_of(scope.db.core, name, asked.version)
+        seq = past_of(scope.db.core, name, asked.version).seq
         return bodies.NoMembers(), scope.write(work, None)[1]
     raise AssertionError
 

@@ -6,12 +6,22 @@ the seq of the store. Either leads back to a seq at which the table can be read.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.kept import newest_kept
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_namespace.errors import Code, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Where a version of a table can be read: a seq, and what the table was called there."""
+
+    seq: int
+    name: str
 
 
 def version_at(core: Core, table: str, seq: int) -> int:
@@ -35,20 +45,21 @@ def version_now(core: Core, table: str, seq: int | None) -> int:
         return 0
 
 
-def seq_of(core: Core, table: str, version: int) -> int:
-    """Return the newest seq at which a table has a version.
+def past_of(core: Core, table: str, version: int) -> Past:
+    """Return where a version of the table that has a name now can be read; the newest such seq.
 
     Raises:
         Refused: It has no such version, or not any more.
     """
     state = core.state()
     found = catalogs.find(state.view.catalog, table)
-    if catalogs.schema_of(found).key:
-        if version > state.visible or version < found.created:
-            raise _unknown(table, version)
-        return version
-    first, last = _span(found, table, version, state.visible)
-    return newest_kept(state, first, last)
+    if not catalogs.schema_of(found).key:
+        seq = newest_kept(state, *_span(found, table, version, state.visible))
+    elif found.created <= version <= state.visible:
+        seq = version
+    else:
+        raise _unknown(table, version)
+    return Past(seq, catalogs.name_of(found, seq))
 
 
 def _span(found: TableDefinition, table: str, version: int, visible: int) -> tuple[int, int]:

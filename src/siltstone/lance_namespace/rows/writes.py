@@ -7,7 +7,7 @@ from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
 from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows import bodies, statements
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
-from siltstone.lance_namespace.rows.version_numbers import seq_of, version_now
+from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
 from siltstone.lance_namespace.scope import Scope
 
 Written = tuple[bodies.VersionAnswer, int | None]
@@ -86,9 +86,9 @@ def restore_table(scope: Scope, name: str, asked: bodies.RestoreRequest) -> Writ
     """Write the rows of an older version anew, as the newest one."""
 
     def work(tx: DefiningTransaction) -> None:
-        seq = seq_of(scope.db.core, name, asked.version)
-        with scope.db.snapshot(seq=seq) as past:
-            statements.restore(tx, name, past[name], scope.limits)
+        past = past_of(scope.db.core, name, asked.version)
+        with scope.db.snapshot(seq=past.seq) as snapshot:
+            statements.restore(tx, name, snapshot[past.name], scope.limits)
 
     _, seq = scope.write(work, None)
     return bodies.VersionAnswer(version_now(scope.db.core, name, seq)), seq

@@ -11,7 +11,7 @@ from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows.bodies import NoMembers, TableRequest
 from siltstone.lance_namespace.rows.creation import PRIMARY_KEY, place_of, root_of
-from siltstone.lance_namespace.rows.version_numbers import seq_of, version_now
+from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
 from siltstone.lance_namespace.scope import location_of, seq_shown
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
@@ -46,21 +46,24 @@ class TableRoutes:
         """Return where a table is, its version and its columns."""
         if not call.is_remote:
             return self._spaces.table(call)
-        name, version = call.table, call.asked.version
+        name, version, core = call.table, call.asked.version, self._served.parts.core
         with self._scope.reading(call) as face:
             seq, table = seq_shown(face), face[name]
             schema = table.schema
-            if version is not None:
-                seq = seq_of(self._served.parts.core, name, version)
-                with self._served.db.snapshot(seq=seq) as past:
-                    schema = past[name].schema
+            if version is None:
+                version = version_now(core, name, seq)
+            else:
+                past = past_of(core, name, version)
+                seq = past.seq
+                with self._served.db.snapshot(seq=seq) as snapshot:
+                    schema = snapshot[past.name].schema
             found = bodies.TableAnswer(
                 table=requests.ids_of(name)[-1],
                 namespace=requests.ids_of(name)[:-1],
                 location=location_of(LanceScope(self._scope, call), self._shown(face, name)),
                 properties={PRIMARY_KEY: ",".join(table.primary_key)},
                 is_only_declared=False,
-                version=version_now(self._served.parts.core, name, seq),
+                version=version,
                 schema=schema_json(schema, is_remote=True),
             )
             return Reply(found, seq)
@@ -82,7 +85,7 @@ class TableRoutes:
         with self._scope.reading(call) as face:
             _ = face[call.table].name
             if call.asked.version is not None:
-                seq_of(self._served.parts.core, call.table, call.asked.version)
+                past_of(self._served.parts.core, call.table, call.asked.version)
             return Reply(b"", seq_shown(face))
 
     # changing
