@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import faulthandler
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import fields
@@ -150,10 +152,17 @@ class Threads:
         self._threads.append(thread)
         thread.start()
 
-    def join(self) -> None:
+    def join(self, steps: Callable[[], int] = lambda: 0) -> None:
+        """Wait for all. One hangs if no step is done for `WAIT_S`; `steps` counts those done."""
         for thread in self._threads:
-            thread.join(WAIT_S)
-            assert not thread.is_alive(), "a thread hangs"
+            before = -1
+            while thread.is_alive():
+                done = steps()
+                if done <= before:
+                    faulthandler.dump_traceback(sys.__stderr__)
+                    raise AssertionError("a thread hangs")
+                before = done
+                thread.join(WAIT_S)
         if self.errors:
             raise self.errors[0]
 

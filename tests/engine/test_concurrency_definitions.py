@@ -6,6 +6,7 @@ import random
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone as st
@@ -30,7 +31,7 @@ class Writer:
         self.columns: list[str] = ["a"]
         self.rows: dict[int, dict[str, object]] = {}
         self.moments: dict[int, tuple[str, list[dict[str, object]]]] = {}
-        self.serial = 0
+        self.serial = self.steps = 0
         db.create_table(name, {"id": "int64", "a": "string"}, primary_key="id")
 
     def run(self) -> None:
@@ -39,6 +40,7 @@ class Writer:
         for _ in range(STEPS):
             self.chance.choice(works)()
             self.check()
+            self.steps += 1
 
     def text(self) -> str:
         self.serial += 1
@@ -150,6 +152,7 @@ def follow(root: Path, db: st.Store, stop: threading.Event) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_every_moment_of_every_table_stays_as_it_was(tmp_path: Path, seed: int) -> None:
     root = tmp_path / "db"
+    pa.array([0])  # the first one imports pandas: beside busy threads that took 25 s
     with open_store(root, fake_env(), memory_bytes_max=1 << 20) as db:
         writers = [Writer(db, f"t{n}", 100 * seed + n) for n in range(3)]
         working, beside, stop = Threads(), Threads(), threading.Event()
@@ -158,7 +161,7 @@ def test_every_moment_of_every_table_stays_as_it_was(tmp_path: Path, seed: int) 
         beside.start(follow, root, db, stop)
         for writer in writers:
             working.start(writer.run)
-        working.join()
+        working.join(lambda: sum(writer.steps for writer in writers))
         stop.set()
         beside.join()
         db.checkpoint()
