@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.lance import manifest as lance_manifest
 from siltstone.storage.lance.commits import LanceCommits
 from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
 from siltstone.storage.lance.errors import translated
@@ -86,7 +88,8 @@ class LanceCompactor:
         if not compacted:
             return pin
         dataset = self._reader.shown(pin)
-        operations = [rewrite(dataset, compacted)]
+        manifest = lance_manifest.decode(self._data.read(pin.path))
+        operations = [rewrite(dataset, compacted, manifest.fragment_id_max + 1)]
         # Lance refuses to compact what an index covers together with what it does not.
         split = lance_indexes.split(dataset, map(numbers, compacted))
         if split:
@@ -156,21 +159,26 @@ def numbers(compacted: Compacted) -> set[int]:
     return {json.loads(text)["id"] for text in compacted.inputs}
 
 
-def rewrite(dataset: Any, compacted: Iterable[Compacted]) -> Any:
+def rewrite(dataset: Any, compacted: Iterable[Compacted], first_id: int) -> Any:
     """Return the one operation that replaces the inputs of `compacted` by its results.
+
+    The results are numbered from `first_id` on, which no fragment of the dataset ever had. Lance
+    numbers what has no number, but only after it has noted what text and vector segments cover:
+    these would then claim fragment 0, and searches would leave its rows out.
 
     Raises:
         InputsMovedError: An input is not in `dataset`, or has changed.
     """
     lance = importlib.import_module("lance")
-    today = set(described(dataset).values())
+    today, ids = set(described(dataset).values()), itertools.count(first_id)
     groups = []
     for item in compacted:
         if not today.issuperset(item.inputs):
             raise InputsMovedError
+        made = (json.dumps(json.loads(text) | {"id": next(ids)}) for text in item.fragments)
         old, new = (
             [lance.FragmentMetadata.from_json(text) for text in texts]
-            for texts in (item.inputs, item.fragments)
+            for texts in (item.inputs, made)
         )
         groups.append(lance.LanceOperation.RewriteGroup(old, new))
     return lance.LanceOperation.Rewrite(groups=groups, rewritten_indices=[])

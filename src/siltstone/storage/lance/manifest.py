@@ -21,7 +21,7 @@ _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
 _FRAGMENTS, _FRAGMENT_ID, _DELETION_FILE = 2, 1, 3
-_VERSION, _READER_FLAGS, _WRITER_FLAGS, _TRANSACTION = 3, 9, 10, 12
+_VERSION, _READER_FLAGS, _WRITER_FLAGS, _FRAGMENT_ID_MAX, _TRANSACTION = 3, 9, 10, 11, 12
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 DELETION_FILES, STABLE_ROW_IDS, V2_FORMAT, TABLE_CONFIG, BASE_PATHS = 1, 2, 4, 8, 16
@@ -37,12 +37,16 @@ _SUPPORTED = DELETION_FILES | STABLE_ROW_IDS | V2_FORMAT | TABLE_CONFIG
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The fields we need; `transaction` names the file of the transaction that made it."""
+    """The fields we need; `transaction` names the file of the transaction that made it.
+
+    `fragment_id_max` is the highest id that a fragment of the dataset ever had; -1: it had none.
+    """
 
     version: int
     reader_flags: int
     writer_flags: int
     transaction: str
+    fragment_id_max: int = -1
 
 
 def decode(data: bytes) -> Manifest:
@@ -63,6 +67,7 @@ def decode(data: bytes) -> Manifest:
             reader_flags=_typed(found.get(_READER_FLAGS, 0), int),
             writer_flags=_typed(found.get(_WRITER_FLAGS, 0), int),
             transaction=_typed(found.get(_TRANSACTION, b""), bytes).decode(),
+            fragment_id_max=_typed(found.get(_FRAGMENT_ID_MAX, -1), int),
         )
     except (struct.error, IndexError, OverflowError, ValueError, TypeError) as error:
         raise RequestError("the manifest is cut off, or not a manifest of Lance") from error
