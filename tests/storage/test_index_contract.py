@@ -20,6 +20,7 @@ from tests.support.fake_lance import fake_lance
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
 BY_V = IndexSpec("by_v", "v", "btree")
+BY_WORD = IndexSpec("by_word", "v", "fts")
 
 
 @pytest.fixture(params=[lance_tables, fake_lance])
@@ -39,9 +40,11 @@ def three_files(tables: Tables) -> Pin:
     return pin
 
 
-def indexed(tables: Tables, pin: Pin, within: list[Span] | None = None) -> Pin:
+def indexed(
+    tables: Tables, pin: Pin, within: list[Span] | None = None, spec: IndexSpec = BY_V
+) -> Pin:
     spans = tables.reader.open(pin).spans if within is None else within
-    return tables.indexer.put(pin, [tables.indexer.build(pin, BY_V, spans)])
+    return tables.indexer.put(pin, [tables.indexer.build(pin, spec, spans)])
 
 
 def segments(tables: Tables, pin: Pin) -> list[Segment]:
@@ -101,6 +104,14 @@ def test_parts_that_are_compacted_are_not_covered_any_more(tables: Tables) -> No
     pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 8))])
     assert tables.reader.open(pin).spans == [(0, 8), (8, 12)]
     assert covered(tables, pin) == [((8, 12),)]
+
+
+def test_parts_that_are_compacted_stay_covered_by_an_index_of_texts(tables: Tables) -> None:
+    pin = indexed(tables, three_files(tables), spec=BY_WORD)
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 8))])
+    assert covered(tables, pin) == [((0, 8), (8, 12))]
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 12))])
+    assert covered(tables, pin) == [((0, 12),)]
 
 
 def test_what_is_covered_is_compacted_together_with_what_is_not(tables: Tables) -> None:

@@ -73,9 +73,7 @@ def test_rows_of_parts_that_a_fold_rewrites_are_found_once(tables: Tables, tmp_p
     pin = hide(tables, pin, np.arange(150), rows(9_000, 30, near=5))
     assert len(covered(tables, pin, "place.1")) == 3
     check(shown(tables, tmp_path, pin))
-    lacking = sorted(
-        set(tables.reader.open(pin).spans) - set(covered(tables, pin, "place.1"))
-    )
+    lacking = sorted(set(tables.reader.open(pin).spans) - set(covered(tables, pin, "place.1")))
     check(shown(tables, tmp_path, indexed(tables, pin, lacking)))
 
 
@@ -108,9 +106,7 @@ def test_a_compaction_lets_no_segment_find_a_row_of_another_one(
     pin = indexed(tables, indexed(tables, pin, spans[1:]), spans[:1])
     pin = compacted(tables, pin, (PART, 3 * PART))
     check(shown(tables, tmp_path, pin))
-    lacking = sorted(
-        set(tables.reader.open(pin).spans) - set(covered(tables, pin, "place.1"))
-    )
+    lacking = sorted(set(tables.reader.open(pin).spans) - set(covered(tables, pin, "place.1")))
     if lacking:
         pin = indexed(tables, pin, lacking)
     check(shown(tables, tmp_path, pin))
@@ -137,9 +133,7 @@ def test_a_segment_that_was_built_beside_a_fold_gives_no_dropped_row_a_place(
     late = built(tables, pin)
     pin = tables.indexer.put(hide(tables, pin, np.arange(150)), late)
     check(shown(tables, tmp_path, pin))
-    lacking = sorted(
-        set(tables.reader.open(pin).spans) - set(covered(tables, pin, "place.1"))
-    )
+    lacking = sorted(set(tables.reader.open(pin).spans) - set(covered(tables, pin, "place.1")))
     pin = indexed(tables, pin, lacking)
     assert covered(tables, pin, "place.1") == tables.reader.open(pin).spans
     found = shown(tables, tmp_path, pin)

@@ -424,7 +424,10 @@ class FakeCompactor:
             parts[at:at] = item.fragments
         pairs = [json.loads(part) for part in parts]
         new = replace(
-            old, paths=tuple(path for path, _ in pairs), rows=tuple(rows for _, rows in pairs)
+            old,
+            paths=tuple(path for path, _ in pairs),
+            rows=tuple(rows for _, rows in pairs),
+            segments=tuple(_after(text, compacted) for text in old.segments),
         )
         return self._data.commit(pin, new, [file for item in compacted for file in item.files])
 
@@ -639,6 +642,18 @@ def fake_lance(
         external=FakeExternal(data),
         clients=FakeClientViews(rewriter),
     )
+
+
+def _after(text: str, compacted: Sequence[Compacted]) -> str:
+    """Return a segment after a compaction: one of texts or vectors has the new parts, too."""
+    segment = json.loads(text)
+    for item in compacted:
+        inputs, made = (
+            [json.loads(each)[0] for each in some] for some in (item.inputs, item.fragments)
+        )
+        is_kept = segment["kind"] in {"fts", "vector"} and set(inputs) <= set(segment["covered"])
+        segment["covered"] += made if is_kept else []
+    return json.dumps(segment)
 
 
 def _is_covered(segments: Iterable[str], index: str, paths: Iterable[str]) -> bool:

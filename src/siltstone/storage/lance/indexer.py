@@ -59,13 +59,19 @@ class LanceIndexer:
         if not (built or gone):
             return pin
         dataset = self._reader.open(pin).dataset
-        today = {text: number for number, text in described(dataset).items()}
+        numbers = described(dataset)
+        today = {text: number for number, text in numbers.items()}
         new: list[Any] = []
         for segment in built:
             covered = {today[text] for text in segment.inputs if text in today}
             if not covered or covered & lance_indexes.covered(dataset, segment.index, gone):
                 raise InputsMovedError  # two that cover a row would give it twice
-            new.append(lance_indexes.covering(lance_indexes.decode(segment.described), covered))
+            index = lance_indexes.decode(segment.described)
+            if covered != numbers.keys() & set(index.fragment_ids):
+                raise InputsMovedError  # a part was altered
+            # It still names parts that are gone: by these Lance knows that it must leave out rows
+            # of the segment that are not in the version.
+            new.append(index)
         operation = lance_indexes.change(dataset, new, set(gone))
         files = [file for segment in built for file in segment.files]
         return self._commits.commit(pin, [operation], files, rows=pin.rows)

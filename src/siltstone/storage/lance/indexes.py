@@ -5,8 +5,10 @@
 An index is one or more segments with one name. Lance builds a segment without a commit, so it is
 not visible before our own commit names it; `create_scalar_index` and `optimize_indices` commit next
 to other versions, and rebase over them automatically. Rows have stable ids, so a segment stays
-correct when fragments that it covers are deleted or compacted: it then covers less, and a scan
-reads the rest.
+correct when fragments that it covers are deleted or compacted. Of deleted fragments it still has
+the ids: because of these, and of deletion files, Lance leaves out of a search the rows of the
+segment that the version does not have. Compacted fragments stay covered by segments of texts and
+vectors, since no row is dropped; Lance takes them from scalar segments, and a scan reads them.
 
 But Lance refuses to compact covered and uncovered fragments into one: `split` names the segments to
 remove for that.
@@ -18,7 +20,6 @@ import base64
 import importlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from siltstone.choices import IndexKind
@@ -88,11 +89,6 @@ def decode(text: str) -> Any:
     kind, details = found.pop("index_details")
     files = [lance.IndexFile(path, size) for path, size in found.pop("files")]
     return lance.Index(**found, files=files, index_details=(kind, base64.b64decode(details)))
-
-
-def covering(index: Any, fragments: Collection[int]) -> Any:
-    """Return the segment with its coverage limited to these fragments; its files do not change."""
-    return replace(index, fragment_ids=set(fragments))
 
 
 def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment]:
