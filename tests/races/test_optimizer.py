@@ -290,9 +290,9 @@ def test_a_compaction_whose_input_gained_deletions_after_the_plan_is_refused(
     compacted = Compacted(
         8, tuple(map(compactor.canonical, inputs)), tuple(map(json.dumps, fragments)), ()
     )
-    unchecked = compactor.rewrite(dataset, [compacted])
+    unchecked = compactor.rewrite(dataset, [compacted], 99)
     dataset.delete("id = 1")
     with pytest.raises(InputsMovedError):
-        compactor.rewrite(dataset, [compacted])
+        compactor.rewrite(dataset, [compacted], 2)
     raised = lance.LanceDataset.commit(dataset, unchecked, read_version=dataset.version)
     assert raised.to_table()["id"].to_pylist() == list(range(8))

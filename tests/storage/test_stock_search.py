@@ -1,4 +1,4 @@
-"""A stock client that searches what we show it finds each live row once, whatever was done to it."""
+"""A stock client that searches what we show it finds each live row once."""
 
 from __future__ import annotations
 
