@@ -93,6 +93,32 @@ def test_every_type_that_a_column_has_is_exported_and_comes_back(
     assert again.equals(rows)
 
 
+ODD = [float("nan"), float("inf"), float("-inf"), 1.5, None]
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv"])
+def test_numbers_that_json_lacks_come_back_from_text_as_they_were(
+    shell: Shell, tmp_path: Path, form: str
+) -> None:
+    columns = {"id": range(5), "x": pa.array(ODD), "half": pa.array(ODD, pa.float16())}
+    if form == "ndjson":
+        columns["list"] = pa.array([ODD] * 5)
+        columns["pair"] = pa.array([[1.5, each] for each in ODD], pa.list_(pa.float32(), 2))
+        columns["struct"] = pa.array([{"x": each} for each in ODD])
+    rows = pa.table({name: pa.array(column) for name, column in columns.items()})
+    with st.connect(shell.db, background=False) as db:
+        db.create_table("odd", data=rows)
+        db.create_table("again", rows.schema)
+    file = tmp_path / f"odd.{form}"
+    assert shell("export", "odd", file) == 0, shell.err
+    assert shell("append", "again", file) == 0, shell.err
+    with st.connect(shell.db, read_only=True) as db:
+        assert str(db["again"].to_arrow().to_pydict()) == str(rows.to_pydict())
+    if form == "ndjson":
+        shown = [json.loads(line)["x"] for line in file.read_text().splitlines()]
+        assert shown == ["NaN", "Infinity", "-Infinity", 1.5, None]
+
+
 TEXTS = {
     NS: "1970-01-01 00:00:00.000000001",
     pa.duration("ns"): "PT90.000000001S",

@@ -421,6 +421,21 @@ def test_a_change_is_written_out_to_the_nanosecond(served: Served) -> None:
     }
 
 
+def test_numbers_that_json_lacks_are_texts_in_changes_and_in_rows(served: Served) -> None:
+    db, _, rest = served
+    kinds = {"id": "int64", "x": "float32", "list": pa.list_(pa.float64())}
+    db.create_table("odd", kinds, primary_key="id")
+    row = {"id": 1, "x": "-Infinity", "list": ["NaN", 1.5, None, "Infinity"]}
+    upsert = {"op": "upsert", "table": "odd", "rows": [row]}
+    done = rest.post("/v1/transaction/apply", {"ops": [upsert]})
+    assert done.status == 200, done.body
+    assert str(db["odd"].get(1)) == "{'id': 1, 'x': -inf, 'list': [nan, 1.5, None, inf]}"
+    line, _ = rest.get("/v1/changes?tables=odd").body.splitlines()
+    assert json.loads(line)["row"] == row
+    upsert["rows"] = [{**row, "x": "big"}]
+    assert rest.post("/v1/transaction/apply", {"ops": [upsert]}).status == 400
+
+
 def test_changes_come_in_the_order_of_their_seqs_over_all_tables(served: Served) -> None:
     db, _, rest = served
     db.create_table("more", {"id": "int64"}, primary_key="id")
