@@ -5,6 +5,7 @@
     duration                        ISO 8601: PT90S
     decimal                         a string, or a number
     map                             an object, or a list of pairs
+    NaN and the infinities          "NaN", "Infinity", "-Infinity"
 
 All other values are as they look; a text where another type is wanted is left for the store to
 refuse. Nothing is cut: a text with more digits than its type has is refused.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import binascii
 import datetime as dt
+import math
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -23,11 +25,15 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 ERRORS = (ValueError, InvalidOperation, binascii.Error, msgspec.ValidationError)
 """What `value_of` raises for a text that is invalid for its type."""
 _MICROSECOND_DIGITS, _NANOSECOND_DIGITS = 6, 9
 _FRACTION = re.compile(r"[.,](\d+)")
+_WORD_OF = {math.inf: "Infinity", -math.inf: "-Infinity"}  # nan is not equal to itself
+_WORDS = {"NaN": math.nan, **{word: value for value, word in _WORD_OF.items()}}
+WORDS = tuple(f'"{word}"'.encode() for word in _WORDS)
 _SECONDS = re.compile(r"([+-]?)PT(\d+)[.,](\d{7,9})S")
 
 
@@ -38,12 +44,21 @@ def value_of(value: Any, kind: Any) -> Any:
     if isinstance(value, str) or pa.types.is_decimal(kind):
         read = next((read for is_of, read in _TEXTS if is_of(kind)), None)
         return value if read is None else read(value, kind)
-    if isinstance(value, list) and _is_list(kind):
-        return [value_of(part, kind.value_type) for part in value]
+    if isinstance(value, list):
+        return _list(value, kind)
     if isinstance(value, dict) and pa.types.is_struct(kind):
         kinds = {field.name: field.type for field in kind}
         return {name: value_of(part, kinds.get(name)) for name, part in value.items()}
     return _pairs(value, kind) if pa.types.is_map(kind) else value
+
+
+def _list(value: list[Any], kind: Any) -> Any:
+    kind = kind.storage_type if isinstance(kind, pa.FixedShapeTensorType) else kind
+    if not _is_list(kind):
+        return _pairs(value, kind) if pa.types.is_map(kind) else value
+    if pa.types.is_floating(kind.value_type) and str not in set(map(type, value)):
+        return value  # a vector has many
+    return [value_of(part, kind.value_type) for part in value]
 
 
 def _pairs(value: Any, kind: Any) -> Any:
@@ -57,6 +72,38 @@ def _is_pair(pair: object) -> bool:
     return isinstance(pair, list | tuple) and len(cast("Any", pair)) == 2
 
 
+def listed(column: pa.Array) -> list[Any]:
+    """Return the Python values of a column, with texts for the numbers that JSON has no form for.
+
+    Without them JSON would have a null there.
+    """
+    values: list[Any] = column.to_pylist()
+    return values if _is_finite(column) else [_worded(value) for value in values]
+
+
+def _is_finite(column: Any) -> bool:
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_finite(column.storage)
+    if pa.types.is_floating(kind):
+        return pc.all(pc.is_finite(column)).as_py() is not False
+    if pa.types.is_map(kind):
+        return _is_finite(column.keys) and _is_finite(column.items)
+    if pa.types.is_struct(kind):
+        return all(_is_finite(column.field(place)) for place in range(kind.num_fields))
+    return _is_finite(column.flatten()) if _is_list(kind) else True
+
+
+def _worded(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _WORD_OF.get(value, "NaN")
+    if isinstance(value, list | tuple):
+        return [_worded(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _worded(part) for name, part in value.items()}
+    return value
+
+
 def span_text(nanos: int) -> str:
     """Return a duration of nanoseconds as a text; Python's own end at the microsecond."""
     seconds, rest = divmod(abs(nanos), 10**_NANOSECOND_DIGITS)
@@ -64,13 +111,18 @@ def span_text(nanos: int) -> str:
     return f"{'-' if nanos < 0 else ''}PT{seconds}{fraction}S"
 
 
+def has_floats(kind: Any) -> bool:
+    """Say whether values of a type are, or have inside, numbers of which JSON lacks some."""
+    kind = kind.storage_type if isinstance(kind, pa.FixedShapeTensorType) else kind
+    return any(pa.types.is_floating(each) for each in _with_inner(kind))
+
+
 def has_spelled(kind: Any) -> bool:
-    """Say whether values of a type, or values inside of them, are spelled."""
+    """Say whether all values of a type, or values inside of them, are spelled."""
     if kind.id in AS_THEY_LOOK:
         return False
-    return pa.types.is_map(kind) or any(
-        is_of(each) for each in _with_inner(kind) for is_of, _ in _TEXTS
-    )
+    inner = [each for each in _with_inner(kind) if not pa.types.is_floating(each)]
+    return pa.types.is_map(kind) or any(is_of(each) for each in inner for is_of, _ in _TEXTS)
 
 
 AS_THEY_LOOK = frozenset(
@@ -78,7 +130,6 @@ AS_THEY_LOOK = frozenset(
     for kind in (
         *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string()),
         *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.large_string()),
-        *(pa.float16(), pa.float32(), pa.float64()),
     )
 )
 
@@ -137,4 +188,5 @@ _TEXTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], object]], ...] =
     (pa.types.is_decimal, lambda value, _: Decimal(str(value))),
     (_is_binary, lambda text, _: b64decode(text, validate=True)),
     (pa.types.is_duration, _duration),
+    (pa.types.is_floating, lambda text, _: _WORDS.get(text, text)),
 )

@@ -104,6 +104,8 @@ def test_numbers_that_json_lacks_come_back_from_text_as_they_were(
     if form == "ndjson":
         columns["list"] = pa.array([ODD] * 5)
         columns["pair"] = pa.array([[1.5, each] for each in ODD], pa.list_(pa.float32(), 2))
+        tensor = pa.fixed_shape_tensor(pa.float32(), [2])
+        columns["tensor"] = pa.ExtensionArray.from_storage(tensor, columns["pair"])
         columns["struct"] = pa.array([{"x": each} for each in ODD])
     rows = pa.table({name: pa.array(column) for name, column in columns.items()})
     with st.connect(shell.db, background=False) as db:

@@ -27,7 +27,7 @@ from siltstone.api.schemas import plain_schema
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
-from siltstone.spelled import ERRORS, has_spelled, value_of
+from siltstone.spelled import ERRORS, WORDS, has_floats, has_spelled, value_of
 
 _BLOCK_BYTES_MAX = 1 << 30
 Rows = pa.Table | pa.RecordBatchReader | list[dict[str, Any]]
@@ -157,7 +157,9 @@ def _is_text_in_csv(kind: pa.DataType) -> bool:
     types = pa.types
     if isinstance(kind, pa.UuidType | pa.JsonType) or types.is_decimal256(kind):
         return True
-    return types.is_duration(kind) or types.is_fixed_size_binary(kind)
+    return any(
+        is_of(kind) for is_of in (types.is_duration, types.is_fixed_size_binary, types.is_float16)
+    )
 
 
 def _of_texts(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -178,16 +180,18 @@ def _spans(spans: list[Any]) -> pa.Array:
 def _json(data: bytes, schema: pa.Schema) -> Rows:
     if data.lstrip()[:1] != b"[":
         return _objects(data, schema)
-    if _is_beyond_arrow(schema):
+    if _is_beyond_arrow(data, schema):
         return _spelled(msgspec.json.decode(data), schema)
     parts = msgspec.json.decode(data, type=list[msgspec.Raw])
     lines = (msgspec.json.format(bytes(part), indent=0) for part in parts)
     return _objects(b"\n".join(lines), schema)
 
 
-def _is_beyond_arrow(schema: pa.Schema) -> bool:
+def _is_beyond_arrow(data: bytes, schema: pa.Schema) -> bool:
     """Say whether a column has values that Arrow's reader of JSON does not build, nor casts."""
     types = pa.types
+    if any(word in data for word in WORDS) and any(map(has_floats, schema.types)):
+        return True
     return any(
         types.is_duration(field.type) or (types.is_nested(field.type) and has_spelled(field.type))
         for field in schema
@@ -215,7 +219,7 @@ def _objects(data: bytes, schema: pa.Schema) -> Rows:
 
     if not data.strip():
         return schema.empty_table()
-    if _is_beyond_arrow(schema):
+    if _is_beyond_arrow(data, schema):
         return _spelled(msgspec.json.Decoder().decode_lines(data), schema)
     raw = pa.schema([pa.field(f.name, _raw_type(f.type)) for f in schema])
     table = pj.read_json(

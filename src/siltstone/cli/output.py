@@ -2,8 +2,8 @@ r"""Output: rows on stdout as a table for people, or as TSV, JSON or NDJSON for 
 
 A table that is wider than the terminal is shown sideways: each value on a line of its own. No value
 is ever cut. In TSV a null is an empty cell; tab, newline, return and backslash are written
-\t \n \r \\. In JSON a decimal is a string, binary base64 and a duration ISO 8601, as in the input
-of `upsert`.
+\t \n \r \\. In JSON a decimal is a string, binary base64, a duration ISO 8601 and what is no number
+"NaN", "Infinity" or "-Infinity", as in the input of `upsert`.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _values(column: pa.Array) -> Sequence[object]:
+    from siltstone.spelled import listed, span_text
+
     # Python's datetime ends at microseconds, and Arrow would import pandas for more: a second.
     kind = _without_nanoseconds(column.type)
     shown: Any = column if kind.equals(column.type) else column.cast(kind)
     if str(column.type) == "duration[ns]":
-        from siltstone.spelled import span_text
-
         return [text and span_text(int(text)) for text in shown.to_pylist()]
-    return shown.to_pylist()
+    return listed(shown)
 
 
 def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:

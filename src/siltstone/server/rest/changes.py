@@ -18,7 +18,7 @@ from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
 from siltstone.server.served import Served
-from siltstone.spelled import span_text
+from siltstone.spelled import listed, span_text
 
 
 class ChangeRoutes:
@@ -62,7 +62,9 @@ def _lines(readers: dict[str, pa.RecordBatchReader], end: int) -> Iterator[bytes
 def _changes(name: str, reader: pa.RecordBatchReader) -> Iterator[tuple[int, dict[str, object]]]:
     for batch in reader:
         for start in range(0, batch.num_rows, 1024):
-            for row in _spelled(batch.slice(start, 1024)).to_pylist():
+            part = _spelled(batch.slice(start, 1024))
+            for values in zip(*map(listed, part.columns), strict=True):
+                row = dict(zip(part.schema.names, values, strict=True))
                 seq, op = row.pop("_seq"), row.pop("_op")
                 yield seq, {"seq": seq, "op": op, "table": name, "row": row}
 

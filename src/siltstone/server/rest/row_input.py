@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.lance_namespace.errors import invalid
-from siltstone.spelled import AS_THEY_LOOK, ERRORS, has_spelled, value_of
+from siltstone.spelled import AS_THEY_LOOK, ERRORS, has_floats, has_spelled, value_of
 
 _ID = attrgetter("id")
 
@@ -24,7 +24,10 @@ def json_rows(rows: object, schema: pa.Schema) -> list[dict[str, Any]]:
     """
     if not isinstance(rows, list) or not {*map(type, rows)} <= {dict}:
         raise invalid("rows is a list of objects")
-    if AS_THEY_LOOK.issuperset(map(_ID, schema.types)) or not any(map(has_spelled, schema.types)):
+    types = schema.types
+    if AS_THEY_LOOK.issuperset(map(_ID, types)):
+        return rows
+    if not any(has_spelled(kind) or has_floats(kind) for kind in types):
         return rows
     kinds = {field.name: field.type for field in schema}
     return [_values(row, kinds) for row in rows]
