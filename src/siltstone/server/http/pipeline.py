@@ -26,7 +26,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -167,8 +167,7 @@ class Pipeline:
             if route.is_statement and self.lane is not None:
                 return await self._in_turn(self.lane, route, request, caller, body)
             end = self.end_in(policy.statement_timeout_s if route.is_timed else None)
-            run = self._run, route, request, caller, body, end
-            return await asyncio.get_running_loop().run_in_executor(self.executor, *run)
+            return await self._in_thread(self.executor, route, request, caller, body, end)
         finally:
             self.bodies.nbytes -= len(body)
             counters.inside -= is_counted
@@ -189,8 +188,7 @@ class Pipeline:
                 text = f"other statements left this one no turn for {seconds:g} s; try again later"
                 raise BusyError(text)
             end = replace(self.end_in(seconds) or _FOREVER, is_gone=gone.done)
-            run = self._run, route, request, caller, body, end
-            response = await loop.run_in_executor(lane.executor, *run)
+            response = await self._in_thread(lane.executor, route, request, caller, body, end)
         except BaseException:
             gone.cancel()
             lane.leave(turn)
@@ -202,6 +200,15 @@ class Pipeline:
             gone.cancel()
             lane.leave(turn)
         return response
+
+    async def _in_thread(self, executor: Executor, *request: Any) -> Response:
+        """Run a request in a thread; nobody else closes a response that comes too late."""
+        work = executor.submit(self._run, *request)
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:  # the server stops; the thread goes on
+            work.add_done_callback(_close_late)
+            raise
 
     def _enter(self, most_inside: int) -> bool:
         """Count a request that is inside now."""
@@ -385,6 +392,14 @@ class StreamedResponse(Response):
         """Give up what is left. It waits for a piece that is just read."""
         with self._lock:
             self._pieces.close()
+
+
+def _close_late(work: Future[Response]) -> None:
+    """Close the response of a request that was cancelled meanwhile; its thread calls this."""
+    if not work.cancelled() and work.exception() is None:
+        response = work.result()
+        if isinstance(response, StreamedResponse):
+            response.close()
 
 
 def _unread(seconds: float) -> BusyError:
