@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from siltstone.errors import SchemaMismatchError
-from siltstone.formats import conform, rows, schema
+from siltstone.formats import conform, schema
 from siltstone.formats.manifest import Column, Schema
+from siltstone.formats.row_codec import RowCodec
 
 # ruff: noqa: DTZ001 (columns without a zone hold moments without one)
 
@@ -62,8 +63,8 @@ VALUES: dict[str, some.SearchStrategy] = {
 }  # fmt: skip
 
 
-def codec_of(kind: str) -> rows.RowCodec:
-    return rows.RowCodec(Schema(1, (Column(1, "v", schema.encode_type(schema.parse_type(kind))),)))
+def codec_of(kind: str) -> RowCodec:
+    return RowCodec(Schema(1, (Column(1, "v", schema.encode_type(schema.parse_type(kind))),)))
 
 
 def same(left: object, right: object) -> bool:
@@ -175,14 +176,14 @@ def test_a_nested_value_that_would_change_or_hide_a_null_is_refused(
     kind: pa.DataType, value: object
 ) -> None:
     with pytest.raises(SchemaMismatchError, match="column 'v' is "):
-        rows.RowCodec(nested(kind)).from_user({"v": value})
+        RowCodec(nested(kind)).from_user({"v": value})
 
 
 def test_a_nested_value_is_rounded_and_completed_as_lance_would() -> None:
-    codec = rows.RowCodec(nested(pa.list_(pa.struct([("x", pa.float32()), ("y", pa.int8())]))))
+    codec = RowCodec(nested(pa.list_(pa.struct([("x", pa.float32()), ("y", pa.int8())]))))
     rounded = struct.unpack("f", struct.pack("f", 0.1))[0]
     assert codec.from_user({"v": [{"x": 0.1}, None]}) == ([{"x": rounded, "y": None}, None],)
-    vector = rows.RowCodec(nested(pa.list_(pa.float32(), 2)))
+    vector = RowCodec(nested(pa.list_(pa.float32(), 2)))
     assert vector.from_user({"v": np.array([1, 2], np.int8)}) == ([1.0, 2.0],)
 
 
@@ -269,12 +270,12 @@ GOLDEN_COLUMNS = {
 }  # fmt: skip
 
 
-def golden_codec() -> rows.RowCodec:
+def golden_codec() -> RowCodec:
     columns = [
         Column(at, f"c{at}", schema.encode_type(schema.parse_type(kind)))
         for at, kind in enumerate(GOLDEN_COLUMNS)
     ]
-    return rows.RowCodec(Schema(1, tuple(columns)))
+    return RowCodec(Schema(1, tuple(columns)))
 
 
 def test_a_row_is_packed_in_the_log_as_it_always_was() -> None:

@@ -26,11 +26,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltstone.errors import SchemaMismatchError, no_such
+from siltstone.errors import SchemaMismatchError
 from siltstone.formats import extensions
 from siltstone.formats.extensions import UUID
-from siltstone.formats.manifest import Schema
-from siltstone.formats.schema import decode_type, to_arrow
 
 Row = tuple[object, ...]
 Convert = Callable[[object], object]
@@ -42,8 +40,6 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 _PER_MICROSECOND = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
 _DAY_MS = 86_400_000
 _INT64 = 1 << 63
-_PACKED_DECIMAL_DIGITS_MAX = 18
-_MISSING = object()
 _NUMBERS = (int, float, np.floating, np.integer)
 
 
@@ -320,7 +316,7 @@ def _tensor(kind: Any) -> Convert:
 def _inner(kind: pa.DataType) -> Convert:
     """Return the converter of a nested value: checked as a column's, kept as the user's value."""
     convert = converter(kind)
-    return convert if _is_plain(kind) else lambda value: to_user(convert(value), kind)
+    return convert if is_plain(kind) else lambda value: to_user(convert(value), kind)
 
 
 _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]], ...] = (
@@ -365,7 +361,7 @@ def _storage_type(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def is_plain(kind: pa.DataType) -> bool:
     """Say whether the storage value is the user's."""
     return _storage_type(kind) is None and not (
         pa.types.is_decimal(kind) or extensions.is_uuid(kind)
@@ -411,7 +407,7 @@ def batch_of(
 
 def to_user(value: object, kind: pa.DataType) -> object:
     """Return the user's Python value of a storage value."""
-    if value is None or _is_plain(kind):
+    if value is None or is_plain(kind):
         return value
     if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
         return _EPOCH + dt.timedelta(microseconds=value)  # type: ignore[arg-type]
@@ -447,7 +443,7 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
     elif isinstance(value, tuple | list) and len(value) == len(names):
         parts = value
     else:
-        raise SchemaMismatchError(f"a key must be a tuple of {list(names)}; got {_short(value)}")
+        raise SchemaMismatchError(f"a key must be a tuple of {list(names)}; got {short(value)}")
     converted = []
     for part, name, kind in zip(parts, names, types, strict=True):
         try:
@@ -455,119 +451,11 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
                 raise UnfitError
             converted.append(converter(kind)(part))
         except UnfitError:
-            raise SchemaMismatchError(
-                f"key column {name!r} is {kind}, not {_short(part)}"
-            ) from None
+            raise SchemaMismatchError(f"key column {name!r} is {kind}, not {short(part)}") from None
     return converted[0] if len(converted) == 1 else tuple(converted)
 
 
-class RowCodec:
-    """Rows of one schema: from dicts, to dicts, to Arrow. Immutable."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.arrow: pa.Schema = to_arrow(schema)
-        self.names: tuple[str, ...] = tuple(c.name for c in schema.columns)
-        self._kinds = tuple(decode_type(c.type) for c in schema.columns)
-        self._columns = tuple(
-            (column.name, converter(kind), not column.nullable)
-            for column, kind in zip(schema.columns, self._kinds, strict=True)
-        )
-        self._plain = tuple(map(_is_plain, self._kinds))
-        self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
-        self.has_nanosecond_times: bool = any(_has_nanosecond_times(kind) for kind in self._kinds)
-
-    def from_user(self, row: Mapping[str, object]) -> Row:
-        """Return the storage row of a user's dict; missing nullable columns are null.
-
-        Raises:
-            SchemaMismatchError: A column is unknown or has the wrong type, or a null is not
-                allowed.
-        """
-        values: list[object] = []
-        found = 0
-        for name, convert, required in self._columns:
-            value = row.get(name, _MISSING)
-            if value is _MISSING or value is None:
-                if required:
-                    raise SchemaMismatchError(f"column {name!r} may not be null or missing")
-                found += value is None
-                values.append(None)
-                continue
-            found += 1
-            try:
-                values.append(convert(value))
-            except UnfitError:
-                raise self._unfit(name, value) from None
-        if found != len(row):
-            self._refuse_unknown(row)
-        return tuple(values)
-
-    def check(self, values: Mapping[str, object]) -> None:
-        """Check values of some columns.
-
-        Raises:
-            SchemaMismatchError: As `from_user`.
-        """
-        if any(name not in self.names for name in values):
-            self._refuse_unknown(values)
-        for name, value in values.items():
-            _, convert, required = self._columns[self.names.index(name)]
-            if value is None and required:
-                raise SchemaMismatchError(f"column {name!r} may not be null or missing")
-            try:
-                if value is not None:
-                    convert(value)
-            except UnfitError:
-                raise self._unfit(name, value) from None
-
-    def _unfit(self, name: str, value: object) -> SchemaMismatchError:
-        return SchemaMismatchError(
-            f"column {name!r} is {self.arrow.field(name).type}, not {_short(value)}"
-        )
-
-    def _refuse_unknown(self, row: Mapping[str, object]) -> None:
-        unknown = [name for name in row if name not in self.names]
-        raise SchemaMismatchError(no_such("column", unknown, self.names))
-
-    def to_user(self, row: Row) -> dict[str, object]:
-        """Return a row as the user's dict."""
-        columns = zip(self.names, row, self._plain, self._kinds, strict=True)
-        return {
-            name: value if plain else to_user(value, kind) for name, value, plain, kind in columns
-        }
-
-    def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Return the rows as Arrow. Nulls are allowed: deletes have only their key."""
-        return batch_of(list(zip(*rows, strict=True)), self.names, self._kinds)
-
-    def patched(self, rows: pa.Table, values: Mapping[str, object]) -> pa.Table:
-        """Return `rows` with these checked values in each row, and all other values unchanged."""
-        for name, value in values.items():
-            place = self.names.index(name)
-            stored = None if value is None else self._columns[place][1](value)
-            column = from_storage_values([stored] * rows.num_rows, self._kinds[place])
-            rows = rows.set_column(place, self.arrow.field(place), pa.chunked_array([column]))
-        return rows
-
-    def rows_of(self, batch: pa.RecordBatch) -> list[Row]:
-        """Return the rows of a batch of this schema; finds columns by name."""
-        return list(zip(*(storage_values(batch.column(name)) for name in self.names), strict=True))
-
-
-def _is_unpackable(kind: pa.DataType) -> bool:
-    if pa.types.is_decimal(kind):
-        return kind.precision > _PACKED_DECIMAL_DIGITS_MAX
-    return pa.types.is_nested(kind) or extensions.is_tensor(kind)
-
-
-def _has_nanosecond_times(kind: Any) -> bool:
-    """Say whether a type holds times of day that Python's `time` cuts at the microsecond."""
-    if pa.types.is_nested(kind):
-        return any(_has_nanosecond_times(kind.field(n).type) for n in range(kind.num_fields))
-    return pa.types.is_time64(kind) and kind.unit == "ns"
-
-
-def _short(value: object) -> str:
+def short(value: object) -> str:
     try:
         text = " ".join(repr(value).split())  # one line, also of a table
     except ValueError:  # an integer of over 4,300 digits

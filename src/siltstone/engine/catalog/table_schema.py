@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.manifest import Column, Schema, TableDefinition
-from siltstone.formats.rows import Row, RowCodec
+from siltstone.formats.row_codec import RowCodec
+from siltstone.formats.rows import Row
 from siltstone.formats.schema import history_name
 
 
