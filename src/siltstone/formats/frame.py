@@ -222,13 +222,16 @@ def encode_frame(
     first_seq: Seq,
     last_seq: Seq,
     durable_offset: int,
+    length: int | None = None,
 ) -> tuple[list[Buffer], Position]:
     """Return the buffers of the frame that goes to `at`, and the position behind it.
+
+    `length`: the `payload_bytes` of the payload, if they are known.
 
     A small frame, as most commits have, is one buffer. For a larger payload its parts are hashed
     one by one and returned unchanged.
     """
-    length = payload_bytes(payload)
+    length = payload_bytes(payload) if length is None else length
     padding = _PADDING[-length % 8]
     fields = _FRAME.pack(
         SEGMENT_FORMAT,

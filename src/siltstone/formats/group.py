@@ -187,7 +187,8 @@ def encode(
     epoch: int, time_us: int, members: list[Member], blobs: Sequence[pa.Buffer] = ()
 ) -> list[bytes | bytearray | memoryview]:
     """Return the payload as buffers to write in this order; blobs are not copied."""
-    head = _ENCODER.encode(Head(epoch, time_us, members, [b.size for b in blobs]))
+    sizes = [blob.size for blob in blobs] if blobs else []
+    head = _ENCODER.encode(Head(epoch, time_us, members, sizes))
     pad = -(len(head) + _LENGTH.size) % 8
     buffers: list[bytes | bytearray | memoryview] = [_LENGTH.pack(len(head)) + head + b"\0" * pad]
     for blob in blobs:

@@ -13,16 +13,19 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
 from siltstone.engine.catalog.row_input import RowInput, key_input, row_input, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.commit.admission import SchemaMovedError
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
-from siltstone.engine.read.readable import Readable
+from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
+from siltstone.engine.read.readable import Readable, keyed
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.engine.write.keyed_writes import batch_part
+from siltstone.engine.write.row_plan import RowPlan, row_plan
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.errors import RequestError
+from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import TableDefinition
@@ -42,16 +45,18 @@ _AGAIN = Retry(ATTEMPTS)
 class LocalTable(Readable, Table):
     """See the module. It carries the table's id: a rename does not disturb it."""
 
-    __slots__ = ("_core", "_id", "_indexes", "_seen")
+    __slots__ = ("_core", "_id", "_indexes", "_plan", "_read", "_seen")
 
     def __init__(self, core: Core, table_id: int, indexes: Callable[[], TableIndexes]) -> None:
         self._core, self._id, self._indexes = core, table_id, indexes
-        # One reference: threads share a handle.
+        # One reference each: threads share a handle.
         self._seen: tuple[object, TableDefinition, TableSchema] | None = None
+        self._read: tuple[object, KeyedReader] | None = None
+        self._plan: RowPlan | None = None
 
     def _look(self) -> tuple[State, TableDefinition, TableSchema]:
         core, seen = self._core, self._seen
-        if core.refusal is not None:  # most reads are one look at a row: no call more than it needs
+        if core.refusal is not None:
             core.check()
         state = core.state()
         if seen is not None and seen[0] is state.view:
@@ -79,6 +84,21 @@ class LocalTable(Readable, Table):
         state, definition, _ = self._look()
         return self._core.readers.open(state.view, definition, state.visible)
 
+    def get(self, key: object) -> Row | None:
+        core, read = self._core, self._read
+        state = core.state()
+        if read is None or read[0] is not state.view or core.refusal is not None:
+            state, definition, _ = self._look()
+            opened = keyed(core.readers.open(state.view, definition, state.visible))
+            read = self._read = (state.view, opened)
+        # A reader serves all later seqs of its view, too: most reads are one look at one row.
+        reader = read[1]
+        wanted = reader.table_schema.codec.from_user(key)
+        try:
+            return reader.row_at(wanted, state.visible)
+        except OverflowError as error:
+            raise beyond_python(wanted, error) from error
+
     def dataset(self) -> SnapshotDataset:
         state, definition, _ = self._look()
         return LocalSnapshot(self._core, state, state.visible)[
@@ -94,7 +114,24 @@ class LocalTable(Readable, Table):
     # keyed tables
 
     def upsert(self, rows: object) -> Receipt:
+        core, plan = self._core, self._plan
+        state = core.state()
+        if core.refusal is None and plan is not None and plan.view is state.view:
+            if type(rows) is dict:
+                try:
+                    return core.submit(plan.upsert(rows, next(core.numbers)))
+                except (SchemaMovedError, ConflictError):
+                    pass  # its columns or its storage are new: nothing was written
+        else:
+            self._plan = self._planned()
+        return self._upsert_any(rows)
+
+    def _planned(self) -> RowPlan | None:
         self._core.writer()
+        state, definition, table_schema = self._look()
+        return row_plan(state.view, definition, table_schema)
+
+    def _upsert_any(self, rows: object) -> Receipt:
         again = _repeatable(rows)
         stream = None if hasattr(again, "__len__") else stream_of(again)
         if stream is not None:

@@ -213,7 +213,8 @@ class _Opening:
         )
         committer.active_bytes = replayer.nbytes
         core = replace(
-            core_of(storage, commits, options, committer.current),
+            # By name, without a call of Python's: each read and each commit asks.
+            core_of(storage, commits, options, partial(getattr, committer, "state")),
             committer=committer,
             recent=recent,
             transactions=transactions,

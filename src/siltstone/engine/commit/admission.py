@@ -63,6 +63,20 @@ class RecheckError(Exception):
 
 def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites) -> Catalog:
     """Return the catalog after the write set, which gets `seq`; raise if it may not commit."""
+    if write_set.planned is catalog:  # rows alone, made by these very definitions
+        _check_conflicts(write_set, recent, catalog)
+        return catalog
+    return _admit_anew(write_set, seq, catalog, recent)
+
+
+def _check_conflicts(write_set: WriteSet, recent: RecentWrites, catalog: Catalog) -> None:
+    if write_set.read_seq is not None:
+        _check_rows(write_set, write_set.read_seq, recent, catalog)
+    if write_set.reads is not None:
+        _check_reads(write_set, write_set.reads, recent, catalog)
+
+
+def _admit_anew(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites) -> Catalog:
     before = catalog
     if write_set.token is not None:
         _check_token(write_set, catalog)

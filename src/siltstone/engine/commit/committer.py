@@ -16,15 +16,16 @@ The file is long so that the whole path, of callers and leader, can be read in o
 
 from __future__ import annotations
 
-from _thread import LockType, allocate_lock
+from _thread import LockType, allocate_lock, get_ident
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NoReturn, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.commit import admission
+from siltstone.engine.commit import admission, interrupts
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.commit.write_set import (
@@ -56,6 +57,7 @@ from siltstone.errors import (
     RequestError,
     UnavailableError,
 )
+from siltstone.failpoints import Failpoint, armed, cross
 from siltstone.formats import group
 from siltstone.formats.frame import Buffer
 from siltstone.units import Seq, require
@@ -82,18 +84,18 @@ class Log(Protocol):
     def durable_seq(self) -> int: ...
 
 
-class _Waiter:
-    """One caller in the queue: a write set, or a step to run alone."""
+class _Waiter(msgspec.Struct, eq=False):
+    """One caller in the queue: a write set, or a step to run alone.
 
-    __slots__ = ("error", "result", "state", "step", "wake", "write_set")
+    `wake` is taken for it; who leads at once has none.
+    """
 
-    def __init__(self, write_set: WriteSet | None, step: Callable[[], object] | None) -> None:
-        self.write_set, self.step = write_set, step
-        self.state = _WAITING
-        self.error: BaseException | None = None
-        self.result: object = None
-        self.wake: LockType = allocate_lock()
-        self.wake.acquire()
+    write_set: WriteSet | None = None
+    step: Callable[[], object] | None = None
+    state: int = _WAITING
+    error: BaseException | None = None
+    result: object = None
+    wake: LockType | None = None
 
 
 class Committer:
@@ -155,13 +157,28 @@ class Committer:
             raise RequestError(
                 f"the transaction has {write_set.nbytes} bytes; a frame holds {FRAME_BYTES_MAX}"
             )
-        receipt = self._enter(_Waiter(write_set, None))
-        assert isinstance(receipt, Receipt)
-        return receipt
+        if armed:
+            cross(Failpoint.COMMIT_BEFORE_FRAME)
+        waiter = _Waiter(write_set)
+        if get_ident() == interrupts.main:
+            with DeferredSignals():
+                interrupt = self._enter(waiter)
+        else:
+            interrupt = self._enter(waiter)
+        if interrupt is not None or waiter.error is not None:
+            _fail(waiter, interrupt)
+        if armed:
+            cross(Failpoint.COMMIT_AFTER_FRAME)
+        return waiter.result  # type: ignore[return-value]
 
     def run(self, step: Callable[[], object]) -> object:
         """Run `step` between two groups, alone, and return what it returns."""
-        return self._enter(_Waiter(None, step))
+        waiter = _Waiter(step=step)
+        with DeferredSignals():
+            interrupt = self._enter(waiter)
+        if interrupt is not None or waiter.error is not None:
+            _fail(waiter, interrupt)
+        return waiter.result
 
     def sync(self) -> None:
         """Make asynchronous commits durable."""
@@ -174,27 +191,26 @@ class Committer:
             self.state = State(change(self.state.view), self.state.visible)
             return self.state.view
 
-    def _enter(self, waiter: _Waiter) -> object:
-        with DeferredSignals():
-            with self._queue_lock:
-                self._queue.append(waiter)
-                leads, self._is_led = not self._is_led, True
-            interrupt = None if leads else _wait(waiter.wake)
-            if leads or waiter.state == _LEAD:
-                self._lead(waiter)
-        if interrupt is not None:
-            raise interrupt
-        if waiter.error is not None:
-            try:
-                raise waiter.error
-            finally:
-                waiter.error = None  # else the two hold each other, and so a lease, until a gc
-        return waiter.result
-
-    # the leader's side
-
-    def _lead(self, own: _Waiter) -> None:
-        taken = self._take()
+    def _enter(self, waiter: _Waiter) -> BaseException | None:
+        """Lead at once, or wait until another leader is done; return what interrupted the wait."""
+        interrupt: BaseException | None = None
+        with self._queue_lock:
+            leads = not self._is_led
+            if not leads:
+                waiter.wake = allocate_lock()
+                waiter.wake.acquire()
+            self._queue.append(waiter)
+            self._is_led = True  # last: whatever fails above leaves no queue without a leader
+        if not leads:
+            assert waiter.wake is not None
+            interrupt = _wait(waiter.wake)
+        if not leads and waiter.state != _LEAD:
+            return interrupt
+        with self._queue_lock:
+            if len(self._queue) == 1:
+                taken, self._queue = self._queue, []
+            else:
+                taken = self._take()
         try:
             if taken[0].step is not None:
                 self._run_step(taken[0])
@@ -205,24 +221,26 @@ class Committer:
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._hand_over(taken, own)
+            self._hand_over(taken, waiter)
+        return interrupt
+
+    # the leader's side
 
     def _take(self) -> list[_Waiter]:
         """Take the write sets at the head of the queue, or the one step that stands there."""
-        with self._queue_lock:
-            queue = self._queue
-            if len(queue) == 1 or queue[0].step is not None:
-                return [queue.pop(0)]
-            size = count = 0
-            for waiter in queue:
-                if waiter.write_set is None:
-                    break
-                size += waiter.write_set.nbytes
-                if count and size > GROUP_BYTES_MAX:
-                    break
-                count += 1
-            taken, self._queue = queue[:count], queue[count:]
-            return taken
+        queue = self._queue
+        if queue[0].step is not None:
+            return [queue.pop(0)]
+        size = count = 0
+        for waiter in queue:
+            if waiter.write_set is None:
+                break
+            size += waiter.write_set.nbytes
+            if count and size > GROUP_BYTES_MAX:
+                break
+            count += 1
+        taken, self._queue = queue[:count], queue[count:]
+        return taken
 
     def _hand_over(self, taken: list[_Waiter], own: _Waiter) -> None:
         """Wake the next leader first: its sync overlaps the waking of our followers."""
@@ -233,9 +251,11 @@ class Committer:
             waiter.state = _DONE
         if heir is not None:
             heir.state = _LEAD
+            assert heir.wake is not None
             heir.wake.release()
         for waiter in taken:
             if waiter is not own:
+                assert waiter.wake is not None
                 waiter.wake.release()
 
     def _run_step(self, waiter: _Waiter) -> None:
@@ -260,12 +280,12 @@ class Committer:
             return
         first, last = self._last_seq + 1, self._last_seq + len(admitted)
         time_us = max(self._clock(), self._last_time + 1)
-        write_sets = [w.write_set for w in admitted if w.write_set is not None]
-        payload = _payload(self._epoch, time_us, write_sets)
+        payload = _payload(self._epoch, time_us, admitted)
         is_sync, size = False, 0  # no comprehensions: most groups have one member
-        for write_set in write_sets:
-            is_sync |= write_set.is_sync
-            size += write_set.nbytes
+        for waiter in admitted:
+            assert waiter.write_set is not None
+            is_sync |= waiter.write_set.is_sync
+            size += waiter.write_set.nbytes
         try:
             if size > _SURELY_FITS:
                 _refuse_too_large(payload)
@@ -284,7 +304,8 @@ class Committer:
         self.on_growth(self.active_bytes)
 
     def _admit(self, taken: list[_Waiter]) -> list[_Waiter]:
-        self._recent.forget(self._transactions.oldest(self.current))
+        if self._recent.is_due:
+            self._recent.forget(self._transactions.oldest(self.current))
         catalog = self.state.view.catalog
         admitted: list[_Waiter] = []
         for waiter in taken:
@@ -292,12 +313,13 @@ class Committer:
             assert write_set is not None
             seq = self._last_seq + 1 + len(admitted)
             try:
-                after = admission.admit(write_set, seq, catalog, self._recent)
-                self._refuse_late_load(write_set)
+                if write_set.planned is not catalog or write_set.read_seq is not None:
+                    after = admission.admit(write_set, seq, catalog, self._recent)
+                    self._refuse_late_load(write_set)
+                    catalog = after
             except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
                 waiter.error = error
                 continue
-            catalog = after
             for part in write_set.parts:
                 self._recent.remember(part.incarnation, seq, part.keys())
             admitted.append(waiter)
@@ -425,6 +447,12 @@ class Committer:
         return generation
 
 
+def _fail(waiter: _Waiter, interrupt: BaseException | None) -> NoReturn:
+    """Raise what interrupted the caller, or the error of its work."""
+    error, waiter.error = waiter.error, None  # else the two hold each other, and so a lease
+    raise interrupt or error or AssertionError
+
+
 def _wait(wake: LockType) -> BaseException | None:
     """Wait until the waiter is done, or made the next leader; return a Ctrl-C that came meanwhile.
 
@@ -508,11 +536,13 @@ def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
     return view
 
 
-def _payload(epoch: int, time_us: int, write_sets: Sequence[WriteSet]) -> list[Buffer]:
+def _payload(epoch: int, time_us: int, admitted: Sequence[_Waiter]) -> list[Buffer]:
     """Return the frame's payload: one member per write set, in seq order."""
     blobs: list[pa.Buffer] = []
     members: list[group.Member] = []
-    for write_set in write_sets:
+    for waiter in admitted:
+        write_set = waiter.write_set
+        assert write_set is not None
         entries: list[group.Entry] = list(write_set.changes)
         for part in write_set.parts:
             if isinstance(part, RowPart):

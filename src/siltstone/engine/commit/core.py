@@ -29,7 +29,6 @@ from siltstone.errors import (
     SiltstoneError,
     UnavailableError,
 )
-from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_changes
 from siltstone.formats.group import Token
 from siltstone.latency import BOUNDS_S, Latency
@@ -108,7 +107,7 @@ class Core:
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
     room: Callable[[], None] = lambda: None
-    after_commit: Callable[[], None] = lambda: None
+    after_commit: Callable[[], None] | None = None
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     staging: StagingLocks = field(default_factory=StagingLocks)
@@ -157,15 +156,16 @@ class Core:
             self.require_format(format_of_changes(write_set.changes))
         staged_us = write_set.staged_us
         if staged_us is None:  # most commits, and a hold on nothing would take them a microsecond
-            receipt = _commit(committer, write_set)
+            receipt = committer.commit(write_set)
         else:
             with self._held(staged_us):
-                receipt = _commit(committer, write_set)
+                receipt = committer.commit(write_set)
         latency, took_s = self.latency, self.clock_s() - begun_s
         with latency.lock:
             latency.buckets[bisect_left(BOUNDS_S, took_s)] += 1
             latency.seconds += took_s
-        self.after_commit()
+        if self.after_commit is not None:
+            self.after_commit()
         return receipt
 
     def begun(self) -> Begun:
@@ -204,10 +204,3 @@ class Core:
                 if not is_refused and self.committer is not None and self.committer.poisoned:
                     self.doubts.push(held.pop_all())
                 raise
-
-
-def _commit(committer: Committer, write_set: WriteSet) -> Receipt:
-    cross(Failpoint.COMMIT_BEFORE_FRAME)
-    receipt = committer.commit(write_set)
-    cross(Failpoint.COMMIT_AFTER_FRAME)
-    return receipt

@@ -28,7 +28,8 @@ Handler = Callable[[int, FrameType | None], object]
 
 _ALL: tuple[int, ...] = tuple(sorted(valid_signals()))
 _seen: tuple[list[object], list[tuple[int, Handler]]] = ([], [])
-_main = threading.main_thread().ident
+main = threading.main_thread().ident
+"""The thread that runs the handlers of signals; in a forked child another one."""
 
 
 def _handlers() -> list[tuple[int, Handler]]:
@@ -43,8 +44,8 @@ def _handlers() -> list[tuple[int, Handler]]:
 
 
 def _note_main() -> None:
-    global _main  # noqa: PLW0603 - the thread that forked is the child's only one
-    _main = threading.get_ident()
+    global main  # noqa: PLW0603 - the thread that forked is the child's only one
+    main = threading.get_ident()
 
 
 os.register_at_fork(after_in_child=_note_main)
@@ -60,7 +61,7 @@ class DeferredSignals:
         self._heard: dict[int, FrameType | None] = {}
 
     def __enter__(self) -> Self:
-        if get_ident() == _main:
+        if get_ident() == main:
             replaced, note = self._replaced, self._note
             try:
                 for each in _handlers():

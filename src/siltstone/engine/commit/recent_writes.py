@@ -26,6 +26,7 @@ from siltstone.formats.keys import Codes, Key
 
 _KEY_BYTES = 180
 RECENT_BYTES_MAX = 64 << 20
+_FORGET_EVERY = 64
 _IDLE_MAX = 1024  # tables with nothing remembered that keep their dicts for a next commit
 
 
@@ -75,8 +76,11 @@ class RecentWrites:
         self._lock = threading.Lock()
         self._writes: dict[int, _Writes] = {}
         self._order: deque[tuple[int, int, int, Sequence[Key]]] = deque()
+        self._since = 0
         self.nbytes = 0
         self.floor = 0
+        self.is_due = False
+        """Whether it is time to `forget`: so much was written since the last time."""
 
     def remember(self, incarnation: int, seq: int, keys: Keys) -> None:
         """Record that the commit `seq` wrote `keys`."""
@@ -96,6 +100,8 @@ class RecentWrites:
             size = keys.nbytes
             self._order.append((seq, incarnation, size, keys.values))
             self.nbytes += size
+            self._since += 1
+            self.is_due = self._since >= _FORGET_EVERY or self.nbytes > self._bytes_max
 
     def take_back(self, first: int) -> None:
         """Forget the commits from seq `first` on, which were not written."""
@@ -115,6 +121,7 @@ class RecentWrites:
     def forget(self, oldest: int) -> None:
         """Forget the writes that no open transaction needs: none reads below `oldest`."""
         with self._lock:
+            self._since, self.is_due = 0, False
             while self._order and self._order[0][0] <= oldest:
                 self._drop_first()
             while self.nbytes > self._bytes_max and len(self._order) > 1:

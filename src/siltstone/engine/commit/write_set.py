@@ -19,13 +19,13 @@ from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import run_of
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key
-from siltstone.formats.manifest import Tag
+from siltstone.formats.manifest import Catalog, Tag
 from siltstone.formats.rows import Row
 from siltstone.storage.tables.tables import PinnedTable
 
 BLIND = None
-_ROW_BYTES = 130
-_SIZED = frozenset((str, bytes, list, tuple, dict))
+ROW_BYTES = 130
+SIZED = frozenset((str, bytes, list, tuple, dict))
 
 
 class RowPart(msgspec.Struct, frozen=True, eq=False):
@@ -49,10 +49,10 @@ class RowPart(msgspec.Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int:
         """The approximate bytes of the rows; they bound memtables, groups and frames."""
-        size = _ROW_BYTES * self.rows
+        size = ROW_BYTES * self.rows
         for row in self.upserts:
             for value in row:
-                if type(value) in _SIZED:
+                if type(value) in SIZED:
                     size += len(value)  # type: ignore[arg-type]
         return size
 
@@ -137,7 +137,8 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     `read_seq` is the seq of its reads; `BLIND` means that it read nothing and has no conflicts.
     `unmoved` are tags that have to be unchanged, each with its name (None: there was none): those
     that it sets or removes, and those that keep what it tags. `staged_us` is the time at which the
-    first file that it names was begun, None if it names no file.
+    first file that it names was begun, None if it names no file. `planned` is the catalog by whose
+    tables and schemas its rows were made, if it has rows alone: to that one it fits.
     """
 
     number: int
@@ -152,6 +153,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     nbytes: int = 0
     unmoved: Sequence[tuple[str, Tag | None]] = ()
     staged_us: int | None = None
+    planned: Catalog | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -114,10 +114,26 @@ class KeyedReader:
         try:
             return self._found(key)
         except OverflowError as error:
-            raise RequestError(
-                f"the row {key!r:.80} has a value beyond those of Python ({error}); read it with"
-                " get_many or scan, which return Arrow data"
-            ) from error
+            raise beyond_python(key, error) from error
+
+    def row_at(self, key: Key, seq: int) -> Row | None:
+        """Return the row of `key` at a seq from this one's on, of the same view; no own writes.
+
+        Raises:
+            OverflowError: See `beyond_python`.
+        """
+        for source in reversed(self.sources):
+            found = source.find(key, seq)
+            if found is not None:
+                row = found.row  # made for us alone
+                if row is None or found.table_schema is self.table_schema:
+                    return row
+                return self.table_schema.align_row(row, found.table_schema)
+        base = self.base
+        row = None if base is None else base.find(key)
+        if row is None or base is None:
+            return None
+        return self.table_schema.align_row(row, base.table_schema)
 
     def _found(self, key: Key) -> Row | None:
         if self.own is not None:
@@ -126,21 +142,11 @@ class KeyedReader:
                 return self._shown(found)
         rows = self.rows
         if rows is None:
-            return self._get(key)
+            return self.row_at(key, self.seq)
         if key not in rows and len(rows) < _REMEMBERED_MAX:
-            rows[key] = self._get(key)
-        row = rows[key] if key in rows else self._get(key)
+            rows[key] = self.row_at(key, self.seq)
+        row = rows[key] if key in rows else self.row_at(key, self.seq)
         return None if row is None else dict(row)
-
-    def _get(self, key: Key) -> Row | None:
-        for source in reversed(self.sources):
-            found = source.find(key, self.seq)
-            if found is not None:
-                return self._shown(found)
-        if self.base is None:
-            return None
-        row = self.base.find(key)
-        return None if row is None else self.table_schema.align_row(row, self.base.table_schema)
 
     def _shown(self, found: Found) -> Row | None:
         if found.row is None:
@@ -265,6 +271,14 @@ class KeyedReader:
         places = {key: place for place, key in enumerate(codec.keys(rows))}
         found = [places[key] for key in keys if key in places]
         return rows.take(pa.array(found, pa.int64()))
+
+
+def beyond_python(key: Key, error: OverflowError) -> RequestError:
+    """Return the error for a row with a value that Python has no form for."""
+    return RequestError(
+        f"the row {key!r:.80} has a value beyond those of Python ({error}); read it with get_many"
+        " or scan, which return Arrow data"
+    )
 
 
 _Level = tuple[Source, tuple[Slice, ...]]

@@ -58,7 +58,7 @@ class Readable:
             SchemaMismatchError: The key has another type.
             ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
         """
-        reader = _keyed(self._reader())
+        reader = keyed(self._reader())
         wanted = reader.table_schema.codec.from_user(key)
         self._note(reader, (wanted,), None)
         return reader.get(wanted)
@@ -69,7 +69,7 @@ class Readable:
         Args:
             keys: A list of keys, or Arrow data with the key columns.
         """
-        reader = _keyed(self._reader())
+        reader = keyed(self._reader())
         wanted = key_input(keys, reader.table_schema)
         if wanted:
             self._note(reader, wanted, None)
@@ -125,7 +125,12 @@ class Readable:
         return sum(batch.num_rows for batch in reader.scan([], wanted))
 
 
-def _keyed(reader: Reader) -> KeyedReader:
+def keyed(reader: Reader) -> KeyedReader:
+    """Return the reader of a table with a key.
+
+    Raises:
+        RequestError: It is of a plain table.
+    """
     if not isinstance(reader, KeyedReader):
         raise RequestError("a plain table has no key; use scan with a filter")
     return reader

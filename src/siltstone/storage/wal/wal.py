@@ -27,6 +27,7 @@ from collections.abc import Sequence
 
 from siltstone.errors import ClosedError, InvariantError, PoisonedError
 from siltstone.formats.frame import (
+    FRAME_HEADER_BYTES,
     HEADER_BYTES,
     Buffer,
     Position,
@@ -34,7 +35,6 @@ from siltstone.formats.frame import (
     encode_frame,
     encode_header,
     encode_mark,
-    frame_bytes,
     payload_bytes,
 )
 from siltstone.storage.files.files import File
@@ -101,15 +101,18 @@ class Wal:
             OSError: The frame may or may not be durable; the log is poisoned, recovery decides.
             PoisonedError: An earlier call failed.
         """
-        self._refuse_unusable()
+        if self._is_poisoned or self._is_closed:
+            self._refuse_unusable()
         if first_seq != self._end.seq + 1 or last_seq < first_seq:
             raise InvariantError(f"seqs {first_seq} to {last_seq} after seq {self._end.seq}")
-        size = frame_bytes(payload_bytes(payload))
+        length = payload_bytes(payload)
+        size = FRAME_HEADER_BYTES + length + -length % 8
         if self._end.offset + size > self._size:
             self._start_segment(HEADER_BYTES + size)
         at = self._end
         buffers, end = encode_frame(
             payload,
+            length=length,
             store_id=self._store_id,
             at=at,
             first_seq=first_seq,

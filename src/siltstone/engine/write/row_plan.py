@@ -1,0 +1,58 @@
+"""Row plan: how one row of a keyed table becomes a write set, found once for each catalog.
+
+What a commit of one row must know of its table never changes while the catalog is the same value:
+then admission has nothing left to check but the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.commit.write_set import BLIND, ROW_BYTES, SIZED, RowPart, WriteSet
+from siltstone.engine.read.view import View
+from siltstone.formats.keys import Key
+from siltstone.formats.manifest import Catalog, TableDefinition
+from siltstone.formats.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """See the module; `view` is the one in whose catalog it was found."""
+
+    view: View
+    catalog: Catalog
+    table: int
+    incarnation: int
+    table_schema: TableSchema
+    encode: Callable[[Mapping[str, object]], Row]
+    key_of: Callable[[Row], Key]
+
+    def upsert(self, given: Mapping[str, object], number: int) -> WriteSet:
+        """Return the write set of one row that replaces another, or is new.
+
+        Raises:
+            SchemaMismatchError: A column or value does not fit.
+        """
+        row = self.encode(given)
+        nbytes = ROW_BYTES
+        for value in row:
+            if type(value) in SIZED:
+                nbytes += len(value)  # type: ignore[arg-type]
+        part = RowPart(
+            self.table, self.incarnation, self.table_schema, [row], [self.key_of(row)], []
+        )
+        return WriteSet(number, BLIND, (part,), rows=1, nbytes=nbytes, planned=self.catalog)
+
+
+def row_plan(view: View, definition: TableDefinition, table_schema: TableSchema) -> RowPlan | None:
+    """Return the plan for a table; None if its rows do not travel as tuples, or have no key."""
+    if table_schema.keys is None or not table_schema.rows.is_packable:
+        return None
+    incarnation = catalogs.incarnation_of(definition).id
+    return RowPlan(
+        view, view.catalog, definition.id, incarnation, table_schema,
+        table_schema.rows.from_user, table_schema.keys.key_of,
+    )  # fmt: skip
