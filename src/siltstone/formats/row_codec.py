@@ -39,6 +39,7 @@ class RowCodec:
             (column.name, converter(kind), not column.nullable)
             for column, kind in zip(schema.columns, self._kinds, strict=True)
         )
+        self._by_name = {column[0]: column for column in self._columns}
         self._plain = tuple(map(is_plain, self._kinds))
         self._is_plain = all(self._plain)
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
@@ -81,10 +82,10 @@ class RowCodec:
         Raises:
             SchemaMismatchError: As `from_user`.
         """
-        if any(name not in self.names for name in values):
+        if not self._by_name.keys() >= values.keys():
             self._refuse_unknown(values)
         for name, value in values.items():
-            _, convert, required = self._columns[self.names.index(name)]
+            _, convert, required = self._by_name[name]
             if value is None and required:
                 raise SchemaMismatchError(f"column {name!r} may not be null or missing")
             try:

@@ -19,6 +19,7 @@ from siltstone.engine.recover.replay import batch_fields
 from siltstone.errors import ConflictError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
+from siltstone.formats.rows import Row
 
 _PRIVATE_SEQ = 1
 _ROWS_AS_TUPLES_MAX = 4096
@@ -44,6 +45,11 @@ class KeyedWrites:
             append_batch(
                 self.memtable, self.table_schema, given.batch, given.codes, UPSERT, _PRIVATE_SEQ
             )
+
+    def upsert_row(self, row: Row) -> None:
+        """Insert or replace one row."""
+        key = self.table_schema.codec.key_of(row)
+        self.memtable.append_rows(self.table_schema, (row,), (key,), (), _PRIVATE_SEQ)
 
     def delete(self, keys: list[Key]) -> None:
         """Delete keys, whether they exist or not."""

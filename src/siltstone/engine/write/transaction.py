@@ -11,6 +11,7 @@ rows is in `transaction_rows`, to definitions in `definition_statements`, for ot
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from enum import Enum
 from typing import Self, get_args
 from weakref import ref
@@ -33,6 +34,8 @@ from siltstone.storage.tables.values import Compacted, InputsMovedError
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 DURABILITIES: tuple[str, ...] = get_args(Durability)
+
+_NOTHING = nullcontext()
 
 
 class Phase(Enum):
@@ -151,10 +154,10 @@ class EngineTransaction:
 
     def definition(self, table_id: int) -> TableDefinition:
         """Return the definition of a table, own changes included."""
-        self.require_open()
         found = self._found.get(table_id)
-        if found is not None:
+        if found is not None and self.phase is Phase.OPEN and self.core.refusal is None:
             return found
+        self.require_open()
         table = catalogs.by_id(self.catalog, table_id)
         if table is None or not (catalogs.is_alive(table) or self.is_applied):
             raise catalogs.dropped(table_id, table)
@@ -239,7 +242,11 @@ class EngineTransaction:
 
     def _commit(self) -> Receipt:
         dirty = [writes for writes in self.rows.plain_writes.values() if writes.versions.steps]
-        with self.hold.past_until_known(), self.core.staging.held(w.table for w in dirty):
+        past = self.hold.past
+        if past is None and not dirty:  # rows alone: most transactions
+            return submit(self.core, self._write_set, (), self.view)
+        kept = _NOTHING if past is None else self.core.until_known(past.pop_all())
+        with kept, self.core.staging.held(w.table for w in dirty):
             return submit(self.core, self._write_set, dirty, self.view)
 
     def _write_set(self) -> WriteSet | Receipt:
@@ -248,6 +255,10 @@ class EngineTransaction:
         names_files = self.rows.names_files()
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
+        rows = nbytes = 0
+        for part in parts:
+            rows, nbytes = rows + part.rows, nbytes + part.nbytes
+        has_rows_alone = not (self._changes or self._token or names_files or self.unmoved)
         return WriteSet(
             number=next(self.core.numbers),
             read_seq=self.read_seq,
@@ -258,10 +269,11 @@ class EngineTransaction:
             reads=self._reads,
             # What names files is durable before they are let go.
             is_sync=self._is_sync or names_files,
-            rows=sum(part.rows for part in parts),
-            nbytes=sum(part.nbytes for part in parts),
+            rows=rows,
+            nbytes=nbytes,
             staged_us=self.hold.oldest_us() if names_files else None,
             unmoved=self.unmoved,
+            planned=self.catalog if has_rows_alone else None,
         )
 
     def rollback(self) -> None:

@@ -7,7 +7,7 @@ versions that are staged, of bulk commits as files that are staged elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from copy import copy
 from dataclasses import replace
 
@@ -29,21 +29,21 @@ from siltstone.formats.manifest import Catalog, Schema, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.jobs import Begun
 
-_NOTHING = nullcontext()
-
 
 class StagingHold:
     """Keeps from vacuum what a transaction stages, names or tags, until it ends.
 
-    One thread at a time; a finalizer may close it.
+    One thread at a time; a finalizer may close it. Most transactions never have anything to keep.
     """
+
+    __slots__ = ("_begun", "_core", "_held", "_past", "_since_us")
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._held, self._past = ExitStack(), ExitStack()
+        self._held: ExitStack | None = None
+        self._past: ExitStack | None = None
         self._begun: Begun | None = None
         self._since_us: int | None = None
-        self._has_past = False
 
     def keep(self) -> None:
         """Keep what is staged from now on.
@@ -53,6 +53,7 @@ class StagingHold:
         """
         if self._begun is None:
             begun = self._core.begun()
+            self._held = ExitStack()
             self._held.enter_context(self._core.hold(begun.first_us))
             self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
 
@@ -62,12 +63,13 @@ class StagingHold:
 
     def keep_past(self, lease: Lease) -> None:
         """Keep what a lease keeps: the commit tags a seq of it."""
-        self._has_past = True
+        self._past = self._past or ExitStack()
         self._past.enter_context(nullcontext(lease))  # others may share it
 
-    def past_until_known(self) -> AbstractContextManager[object]:
-        """Keep the past that the commit tags until it is known how the commit ended."""
-        return self._core.until_known(self._past.pop_all()) if self._has_past else _NOTHING
+    @property
+    def past(self) -> ExitStack | None:
+        """The leases on the past that the commit tags; None: it tags nothing."""
+        return self._past
 
     def oldest_us(self) -> int:
         """Return the time (us) of the oldest file that the commit may name."""
@@ -77,8 +79,9 @@ class StagingHold:
 
     def close(self) -> None:
         """Release everything."""
-        self._held.close()
-        self._past.close()
+        for each in (self._held, self._past):
+            if each is not None:
+                each.close()
 
 
 class TransactionRows:
@@ -89,6 +92,8 @@ class TransactionRows:
     ) -> None:
         self._core, self._view, self._read_seq = core, view, read_seq
         self._reads, self._hold = reads, hold
+        self.is_strict: bool = reads is not None
+        """Whether the transaction is serializable, so that what it reads is noted."""
         self._keyed: dict[int, KeyedWrites] = {}
         self.plain_writes: dict[int, PlainWrites] = {}
         self._bulk: dict[int, BulkWrites] = {}
@@ -98,18 +103,14 @@ class TransactionRows:
         """Return how many tables have private rows."""
         return len(self._keyed) + len(self.plain_writes)
 
-    @property
-    def is_strict(self) -> bool:
-        """Whether the transaction is serializable, so that what it reads is noted."""
-        return self._reads is not None
-
     def keyed(self, table: TableDefinition) -> KeyedWrites:
         """Return the private writes of a keyed table.
 
         Raises:
             RequestError: It is a plain table.
         """
-        self._refuse_bulk(table)
+        if self._bulk:
+            self._refuse_bulk(table)
         writes = self._keyed.get(table.id)
         if writes is None:
             table_schema = table_schema_of(catalogs.schema_of(table))
@@ -141,7 +142,8 @@ class TransactionRows:
 
     def reader(self, table: TableDefinition) -> Reader:
         """Return the reader of a table over the snapshot and own writes."""
-        self._refuse_bulk(table)
+        if self._bulk:
+            self._refuse_bulk(table)
         plain = self.plain_writes.get(table.id)
         if plain is not None:
             return self._core.readers.plain(plain.table_schema, plain.versions.pin)

@@ -70,6 +70,9 @@ class EngineTransactionTable(Readable):
             SchemaMismatchError: A column or value does not fit; nothing was written.
         """
         writes = self._tx.rows.keyed(self._table())
+        if type(rows) is dict and writes.table_schema.rows.is_packable:
+            writes.upsert_row(writes.table_schema.rows.from_user(rows))
+            return 1
         given = row_input(rows, writes.table_schema, "", may_repeat=True)
         writes.upsert(given)
         return given.count
@@ -115,7 +118,7 @@ class EngineTransactionTable(Readable):
         """
         writes = self._tx.rows.keyed(self._table())
         table_schema = writes.table_schema
-        if any(name in values for name in table_schema.codec.names):
+        if not values.keys().isdisjoint(table_schema.codec.names):
             keys = sorted(set(table_schema.codec.names) & set(values))
             raise RequestError(f"{keys} are the key; delete the row and insert another")
         table_schema.rows.check(values)
@@ -127,7 +130,10 @@ class EngineTransactionTable(Readable):
             changed = {**row, **values}
         if changed is None:
             return 0
-        writes.upsert(row_input(changed, table_schema, "", may_repeat=True))
+        if type(changed) is dict and table_schema.rows.is_packable:
+            writes.upsert_row(table_schema.rows.from_user(changed))
+        else:
+            writes.upsert(row_input(changed, table_schema, "", may_repeat=True))
         return 1
 
     def delete(self, keys: object) -> int:
