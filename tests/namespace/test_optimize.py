@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from siltstone.api.store import Store
@@ -107,3 +111,68 @@ def test_a_client_that_wins_is_built_upon_or_left_alone(db: Store, ns: Siltstone
     found = db._parts.owner.optimizer.optimize(execute=compact)
     assert found == Optimized(("t",), 5, 1, 109)
     assert ids(opened(ns, "t")) == [i for i in range(110) if i != 7]
+
+
+def notes(first: int, end: int) -> pa.Table:
+    places = np.random.default_rng(first).normal(size=(end - first, 4)).astype(np.float32)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(places.ravel()), 4)
+    words = [f"word{n % 3} stone" for n in range(first, end)]
+    return pa.table({"id": list(range(first, end)), "v": words, "place": flat})
+
+
+def check_searches(ns: SiltstoneNamespace) -> None:
+    dataset = opened(ns, "t")
+    everything = ids(dataset)
+    found = dataset.to_table(columns=["id"], full_text_query="stone")["id"].to_pylist()
+    assert sorted(found) == everything
+    some = dataset.to_table(columns=["id"], full_text_query="stone", limit=9)["id"].to_pylist()
+    assert len(set(some)) == 9
+    search = {"column": "place", "q": np.zeros(4, np.float32), "k": 9, "nprobes": 99}
+    nearest = dataset.to_table(columns=["id"], nearest=search)["id"].to_pylist()
+    exact = dataset.to_table(columns=["id"], nearest={**search, "use_index": False})
+    assert nearest == exact["id"].to_pylist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("has_stable_ids", [False, True])
+def test_an_optimize_leaves_the_indexes_by_which_a_client_searches(
+    db: Store, ns: SiltstoneNamespace, has_stable_ids: bool
+) -> None:
+    make(ns, "t", notes(0, 300), max_rows_per_file=100, enable_stable_row_ids=has_stable_ids)
+    opened(ns, "t").create_index("place", "IVF_FLAT", num_partitions=1)
+    opened(ns, "t").create_scalar_index("v", "INVERTED")
+    indexes = {index.name for index in opened(ns, "t").describe_indices()}
+    check_searches(ns)
+    first = db.optimize()
+    assert first.files_before == (3 if has_stable_ids else 0)
+    check_searches(ns)
+    for n in range(3):
+        opened(ns, "t").insert(notes(300 + 10 * n, 310 + 10 * n))
+    assert db.optimize().files_before == 3
+    check_searches(ns)
+    nearest = {"column": "place", "q": np.zeros(4, np.float32), "k": 50, "nprobes": 99}
+    gone = opened(ns, "t").to_table(columns=["id"], nearest=nearest)["id"].to_pylist()
+    opened(ns, "t").delete(f"id IN ({', '.join(map(str, gone))})")
+    check_searches(ns)
+    db.optimize()
+    check_searches(ns)
+    assert {index.name for index in opened(ns, "t").describe_indices()} == indexes
+    assert len(ids(opened(ns, "t"))) == 280
+    assert db.verify(deep=True).is_sound
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_clients_index_that_came_while_files_were_joined_is_kept(
+    db: Store, ns: SiltstoneNamespace
+) -> None:
+    make(ns, "t", notes(0, 300), max_rows_per_file=100, enable_stable_row_ids=False)
+
+    def index_first(tasks: Any) -> Any:
+        if not opened(ns, "t").describe_indices():
+            opened(ns, "t").create_index("place", "IVF_FLAT", num_partitions=1)
+            opened(ns, "t").create_scalar_index("v", "INVERTED")
+        return [task.run(str(db.path)) for task in tasks]
+
+    db._owner().optimizer.optimize(None, execute=index_first)
+    assert len(opened(ns, "t").describe_indices()) == 2
+    check_searches(ns)

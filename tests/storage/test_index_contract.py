@@ -114,6 +114,15 @@ def test_parts_that_are_compacted_stay_covered_by_an_index_of_texts(tables: Tabl
     assert covered(tables, pin) == [((0, 12),)]
 
 
+def test_a_compaction_that_would_take_a_segment_of_texts_away_is_refused(tables: Tables) -> None:
+    pin = three_files(tables)
+    compacted = [tables.compactor.compact(pin, (0, 8))]
+    pin = indexed(tables, pin, [(0, 4)], BY_WORD)
+    with pytest.raises(InputsMovedError):
+        tables.compactor.swap(pin, compacted)
+    assert covered(tables, pin) == [((0, 4),)]
+
+
 def test_what_is_covered_is_compacted_together_with_what_is_not(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables), [(0, 4)])
     pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 8))])

@@ -651,8 +651,11 @@ def _after(text: str, compacted: Sequence[Compacted]) -> str:
         inputs, made = (
             [json.loads(each)[0] for each in some] for some in (item.inputs, item.fragments)
         )
-        is_kept = segment["kind"] in {"fts", "vector"} and set(inputs) <= set(segment["covered"])
-        segment["covered"] += made if is_kept else []
+        had = set(inputs) & set(segment["covered"])
+        if had and segment["kind"] in {"fts", "vector"}:
+            if had != set(inputs):
+                raise InputsMovedError
+            segment["covered"] += made
     return json.dumps(segment)
 
 

@@ -9,12 +9,16 @@ It chooses adjacent parts of a dataset to rewrite as one:
 By tiers, a part joins the ones after it when it has at most `TIER_RATIO` times their rows. So each
 rewrite of a row makes its part larger by half or more: a row of a history that ends up in parts of
 n rows is rewritten at most log(n) / log(1.5) times, however small the new parts are.
+
+Parts are joined only within one coverage by segments of texts and vectors: their rows keep their
+row ids, so such a segment stays right, and none is built again because of an optimize.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal, TypeVar
 
 import msgspec
@@ -161,26 +165,31 @@ def _tasks(
     name: str, place: Place, pin: Pin, tables: TableReader, sizes: Sizes
 ) -> Iterator[CompactTask]:
     opened = tables.open(pin)
-    for run in _without_hidden(opened):
-        for group in sizes.groups(run, opened.worn):
+    worn = set(opened.worn)
+    for run in _joinable(opened):
+        for group in sizes.groups(run, [span for span in run if span in worn]):
             within = (group[0][0], group[-1][1])
             yield CompactTask(name, place, pin, within, len(group))
 
 
-def _without_hidden(opened: PinnedTable) -> Iterator[Sequence[Span]]:
-    """Yield the runs of adjacent parts of which no row is hidden.
+def _joinable(opened: PinnedTable) -> Iterator[Sequence[Span]]:
+    """Yield the runs of adjacent parts that may become one.
 
-    The others are a merge's: an optimize keeps row ids, and an index would find hidden ones.
+    No row of them is hidden: a merge rewrites the others. The same segments of texts and vectors
+    cover all of them, so that these stay, and none would be wrong.
     """
-    live, run = opened.live, list[Span]()
-    for span in opened.spans:
-        if live.bools(*span).all():
-            run.append(span)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+    live = opened.live
+    search = [segment for segment in opened.segments if segment.is_for_search]
+    tied = {span for segment in search for span in segment.tied}
+
+    def coverage(span: Span) -> frozenset[str] | None:
+        if span in tied or not live.bools(*span).all():
+            return None
+        return frozenset(segment.id for segment in search if span in segment.covered)
+
+    for covers, run in groupby(opened.spans, key=coverage):
+        if covers is not None:
+            yield list(run)
 
 
 def small_runs(spans: Sequence[Span], target_rows: int) -> Iterator[Sequence[Span]]:

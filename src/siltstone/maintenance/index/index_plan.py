@@ -30,6 +30,11 @@ from siltstone.storage.tables.values import IndexSpec, Segment, Span
 KEY_INDEX = "_key"
 KEY_ROWS_MIN = 100_000
 SEGMENTS_MAX = 8
+SEGMENT_RATIO = 2
+"""Where there are too many segments, one goes if it has at most so many times the rows below it.
+
+So large segments are left alone until those beside them have half of their rows.
+"""
 LAG_SHARE = 0.2
 
 
@@ -139,8 +144,8 @@ def tasks_of(
 ) -> Iterator[IndexTask]:
     """Yield the tasks that update the indexes of a base that lack some of its rows.
 
-    An index is rebuilt completely if it lacks half of the rows or has many segments. `is_urgent`:
-    only indexes that lack `LAG_SHARE` of the rows, and no first index on the key.
+    An index is rebuilt completely if it lacks half of the rows.
+    `is_urgent`: only indexes that lack `LAG_SHARE` of the rows, and no first index on the key.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
     name = catalogs.name_of(table)
@@ -151,10 +156,31 @@ def tasks_of(
         can_wait = lag < LAG_SHARE * opened.rows or (spec.name == KEY_INDEX and not mine)
         if not lag or (is_urgent and can_wait):
             continue
-        dead = tuple(segment.id for segment in mine if not segment.covered)
-        if 2 * lag >= opened.rows or len(mine) - len(dead) >= SEGMENTS_MAX:
-            lacking, dead = spans, tuple(segment.id for segment in mine)
-        yield IndexTask(name, storage.incarnation, opened.pin, spec, lacking, dead)
+        gone = _outgrown(mine, lag, is_whole=2 * lag >= opened.rows)
+        covered = {span for segment in gone for span in segment.covered}
+        within = tuple(span for span in spans if span in covered or span in lacking)
+        ids = tuple(segment.id for segment in gone)
+        yield IndexTask(name, storage.incarnation, opened.pin, spec, within, ids)
+
+
+def _outgrown(mine: Sequence[Segment], lag: int, *, is_whole: bool) -> list[Segment]:
+    """Return the segments that a new one over `lag` rows more replaces.
+
+    All (`is_whole`), or those that cover nothing any more, and the smallest ones if there would be
+    more than `SEGMENTS_MAX`.
+    """
+    if is_whole:
+        return list(mine)
+    found = [segment for segment in mine if not segment.covered]
+    left = sorted((s for s in mine if s.covered), key=lambda segment: _rows(segment.covered))
+    is_full, rows = len(left) >= SEGMENTS_MAX, lag
+    while is_full and left:
+        size = _rows(left[0].covered)
+        if size > SEGMENT_RATIO * rows and len(left) < SEGMENTS_MAX:
+            break
+        found.append(left.pop(0))
+        rows += size
+    return found
 
 
 def unwanted(

@@ -76,6 +76,7 @@ class LanceCompactor:
     def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         """See `tables.TableCompactor.ready`."""
         dataset = self._reader.shown(pin)
+        lance_indexes.refuse_unfit(dataset, map(numbers, compacted))
         split = lance_indexes.split(dataset, map(numbers, compacted))
         if not split:
             return pin
@@ -90,6 +91,7 @@ class LanceCompactor:
         dataset = self._reader.shown(pin)
         manifest = lance_manifest.decode(self._data.read(pin.path))
         operations = [rewrite(dataset, compacted, manifest.fragment_id_max + 1)]
+        lance_indexes.refuse_unfit(dataset, map(numbers, compacted))
         # Lance refuses to compact what an index covers together with what it does not.
         split = lance_indexes.split(dataset, map(numbers, compacted))
         if split:

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from siltstone.choices import IndexKind
-from siltstone.storage.tables.values import IndexSpec, Segment
+from siltstone.storage.tables.values import IndexSpec, InputsMovedError, Segment
 
 STAGING = "staging"  # the empty directory that a merged text index leaves in its own
 _SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
@@ -93,6 +93,7 @@ def decode(text: str) -> Any:
 
 def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment]:
     """Return the segments of a version; `spans` has the positions of its fragments' rows."""
+    tied_now = tied(dataset)
     return [
         Segment(
             id=str(segment.uuid),
@@ -101,6 +102,7 @@ def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment
             columns=tuple(index.field_names),
             covered=tuple(sorted(spans[n] for n in segment.fragment_ids if n in spans)),
             nbytes=segment.size_bytes or 0,
+            tied=tuple(sorted(spans[n] for n in tied_now.intersection(segment.fragment_ids))),
         )
         for index in dataset.describe_indices()
         for segment in index.segments
@@ -139,12 +141,46 @@ def change(dataset: Any, new: Iterable[Any], gone: Collection[str]) -> Any:
     return lance.LanceOperation.CreateIndex(list(new), removed)
 
 
+def tied(dataset: Any) -> set[int]:
+    """Return the fragments of which no row may go, or get another row id, in a compaction.
+
+    Segments for search cover them: Lance would let such a segment cover the new fragment, too, and
+    give a search rows that are gone in the place of some that are there.
+    """
+    found = {number for _, numbers in _for_search(dataset) for number in numbers}
+    fragments = [each for each in dataset.get_fragments() if each.fragment_id in found]
+    keeps_ids = dataset.has_stable_row_ids
+    return {f.fragment_id for f in fragments if not keeps_ids or f.metadata.deletion_file}
+
+
 def split(dataset: Any, groups: Iterable[Collection[int]]) -> set[str]:
     """Return the ids of the segments that cover some, but not all, fragments of a group."""
-    found = [s for index in dataset.describe_indices() for s in index.segments]
+    segments = [s for index in dataset.describe_indices() for s in index.segments]
     wanted = [set(group) for group in groups]
     return {
         str(segment.uuid)
-        for segment in found
+        for segment in segments
         if any(0 < len(group & set(segment.fragment_ids)) < len(group) for group in wanted)
     }
+
+
+def refuse_unfit(dataset: Any, groups: Iterable[Collection[int]]) -> None:
+    """Check that no segment for search is lost, or wrong, by a compaction of these fragments.
+
+    Raises:
+        InputsMovedError: One came, or a row went, since the compaction was planned.
+    """
+    wanted, tied_now = [set(group) for group in groups], tied(dataset)
+    lost = split(dataset, wanted) & {name for name, _ in _for_search(dataset)}
+    if lost or any(group & tied_now for group in wanted):
+        raise InputsMovedError
+
+
+def _for_search(dataset: Any) -> list[tuple[str, set[int]]]:
+    """Return the segments of texts and vectors: their ids, and the fragments that they cover."""
+    return [
+        (str(segment.uuid), set(segment.fragment_ids))
+        for index in dataset.describe_indices()
+        if _KINDS.get(index.index_type, "vector") not in {"btree", "bitmap"}
+        for segment in index.segments
+    ]

@@ -122,7 +122,9 @@ class IndexSpec:
 class Segment:
     """A part of the index `index` in a pin: the rows of the parts with the spans `covered`.
 
-    `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's.
+    `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's. A compaction leaves
+    the parts `tied` of a segment for search: their rows would go, or get other row ids, and the
+    segment would be wrong.
     """
 
     id: str
@@ -131,6 +133,12 @@ class Segment:
     columns: tuple[str, ...]
     covered: tuple[Span, ...]
     nbytes: int
+    tied: tuple[Span, ...] = ()
+
+    @property
+    def is_for_search(self) -> bool:
+        """Whether it is of texts or vectors: costly to build, and only other clients ask it."""
+        return self.kind in {"fts", "vector"}
 
 
 @dataclass(frozen=True, slots=True)
