@@ -469,7 +469,8 @@ def test_a_deep_verification_asks_indexes_what_scans_find(db: st.Store) -> None:
     assert len(spans) == 2
     spec = IndexSpec("customer.1", "customer", "btree")
     part, whole = (tables.indexer.build(storage.base, spec, some) for some in (spans[:1], spans))
-    wrong = json.loads(part.described) | {"fragment_ids": []}
+    claims = json.loads(whole.described)["fragment_ids"]
+    wrong = json.loads(part.described) | {"fragment_ids": claims}
     lie = replace(part, inputs=whole.inputs, described=json.dumps(wrong))
     pin = tables.indexer.put(storage.base, [lie])
     assert list(wrong_indexes(tables.reader.open(storage.base))) == []
