@@ -35,7 +35,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record
 from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct, pins_of
-from siltstone.storage.files.copying import copy_file, hash_of, is_there, link_file
+from siltstone.storage.files.copying import Copies, copy_file, hash_of, link_file
 from siltstone.storage.files.files import Files, is_temporary, make_private, refusals
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore, existing
 from siltstone.storage.site import Site
@@ -216,14 +216,14 @@ class Backuper:
         total, done = sum(file.size for file in wanted), 0
         folders: set[Path] = set()
         copied: list[InventoryFile] = []
+        copies = Copies(self._files, link_file if link else copy_file)
         for file in wanted:
             say(file.path, done, total)
             target = directory / FILES / file.path
             if target.parent not in folders:
                 self._files.mkdir(target.parent)
                 folders.add(target.parent)
-            kept, put = place(self._files, self._root, file.path), link_file if link else copy_file
-            if copy_once(self._files, kept, target, file, put):
+            if copies.once(place(self._files, self._root, file.path), target, file):
                 copied.append(file)
             done += file.size
         cross(Failpoint.BACKUP_AFTER_COPY)
@@ -267,27 +267,6 @@ class Backuper:
         self._files.rename(temporary, path)
         self._files.sync_dir(path.parent)
         return BackupFile(name, size, xxh3)
-
-
-def copy_once(
-    files: Files,
-    source: Path,
-    target: Path,
-    expected: InventoryFile,
-    put: Callable[[Files, Path, Path, InventoryFile], None] = copy_file,
-) -> bool:
-    """Copy a file unless an earlier try did; say whether it was copied now.
-
-    Raises:
-        CorruptionError: The source is missing or damaged.
-    """
-    if is_there(files, target, expected):
-        return False
-    try:
-        put(files, source, target, expected)
-    except FileNotFoundError as error:
-        raise CorruptionError(source, None, "the file is missing") from error
-    return True
 
 
 def newest_with_log(

@@ -34,10 +34,9 @@ from siltstone.maintenance.backup.backup import (
     MARKER,
     Progress,
     backups,
-    copy_once,
     read_backup,
 )
-from siltstone.storage.files.copying import is_there
+from siltstone.storage.files.copying import Copies, is_there
 from siltstone.storage.files.files import Files, make_private, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
 from siltstone.storage.wal.log_copy import begin_log, read_segment
@@ -186,6 +185,7 @@ class Restorer:
     def _copy(self, target: Path, chosen: Backup, say: Progress) -> None:
         done = 0
         folders: set[Path] = set()
+        copies = Copies(self._files)
         for file in chosen.files:
             if file.path.startswith("manifest/"):
                 continue
@@ -196,7 +196,7 @@ class Restorer:
             if copy.parent not in folders:
                 self._files.mkdir(copy.parent)
                 folders.add(copy.parent)
-            copy_once(self._files, source, copy, InventoryFile(file.path, file.size, file.xxh3))
+            copies.once(source, copy, InventoryFile(file.path, file.size, file.xxh3))
             done += file.size
         for folder in sorted(folders):
             self._files.sync_dir(folder)

@@ -3,12 +3,15 @@
     bytes    copied (shared, where the file system can clone), synced, then renamed into place
     link     one more name of the same file: no space, but damage to one damages both
 
+In one backup or restore (`Copies`) each file is copied once, whatever number of names it has.
+
 An existing name has the complete, correct bytes; a crash leaves temporary files. The caller syncs
 the directories.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -86,6 +89,44 @@ def link_file(files: Files, source: Path, target: Path, expected: InventoryFile)
         raise UnavailableError(reason) from error
     files.rename(temporary, target)
     discard(files, temporary)  # two names of one file: the rename did nothing
+
+
+class Copies:
+    """The copies of one backup or restore: two names of one file become two names of one copy.
+
+    `put` is `copy_file` or `link_file`. One thread.
+    """
+
+    def __init__(
+        self, files: Files, put: Callable[[Files, Path, Path, InventoryFile], None] = copy_file
+    ) -> None:
+        self._files, self._put = files, put
+        self._targets: dict[tuple[int, int], Path] = {}
+
+    def once(self, source: Path, target: Path, expected: InventoryFile) -> bool:
+        """Copy a file unless an earlier try did; say whether its bytes were copied now.
+
+        Raises:
+            CorruptionError: The source is missing or damaged.
+        """
+        try:
+            first = self._targets.setdefault(self._files.identity(source), target)
+            if is_there(self._files, target, expected):
+                return False
+            if first != target and self._is_linked(first, target, expected):
+                return False
+            self._put(self._files, source, target, expected)
+        except FileNotFoundError as error:
+            raise CorruptionError(source, None, "the file is missing") from error
+        return True
+
+    def _is_linked(self, first: Path, target: Path, expected: InventoryFile) -> bool:
+        """Give the first copy one more name; False: the file system refuses."""
+        try:
+            link_file(self._files, first, target, expected)
+        except UnavailableError:
+            return False
+        return True
 
 
 def _clone(files: Files, source: Path, target: Path) -> tuple[int, str] | None:
