@@ -115,6 +115,7 @@ class Failpoint:
     SHOW_BEFORE_LINK = Point("the frame; a version has no public name yet")
     SHOW_AFTER_LINK = Point("the frame, and the public name of one table")
 
+    NAME_AFTER_ADOPTION = Point("nothing: a file of a load has a name of base, unused")
     NAME_AFTER_LINK = Point("nothing: new files have both names, which a power cut may take")
     ASIDE_AFTER_LINK = Point("a version by path under both its public name and our own")
     ASIDE_AFTER_UNLINK = Point("a version by path under our own name; ours has no public one yet")

@@ -53,6 +53,7 @@ def env_of(files: Files, now_us: Callable[[], int] = lambda: 1) -> Env:
         now_us=now_us,
         new_token=name,
         warm_up=lambda: None,
+        load_rows_min=2,
     )
 
 

@@ -403,6 +403,27 @@ SCENARIOS: dict[str, Scenario] = {
             MERGE,
         ]
     ),
+    "loads that a merge adopts": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(1, 2, 3),
+            staged(*range(10, 20)),
+            CHECKPOINT,
+            delete(11),
+            upsert(12, v="w"),
+            MERGE,
+            staged(*range(18, 30)),
+            step("drop column", lambda db: db["t"].drop_column("n")),
+            step("add column", lambda db: db["t"].add_column("n", "float64")),
+            CHECKPOINT,
+            MERGE_SHARED_OUT,
+            VACUUM,
+            CLOSE,
+            OPEN,
+            delete(20),
+        ]
+    ),
     "bulk rows beside others": Scenario(
         [
             OPEN,

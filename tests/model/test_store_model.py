@@ -69,6 +69,8 @@ KINDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "plain": ({"v": "int64", "w": "string", "i": "inside"}, ()),
 }
 SNAPSHOTS_MAX = TRANSACTIONS_MAX = 3
+LOAD_ROWS_MIN = 2
+"""So few rows: most bulk commits stay in the files that they were staged in."""
 SELDOM = some.integers(0, 3).map(lambda n: n == 3)
 """A restart ends whatever is open: were it as likely as a write, no two transactions would meet."""
 
@@ -843,6 +845,7 @@ class Simulated(StoreMachine):
             tables=lambda root, files, _verify: fake_lance(root, files),
             now_us=self.now_us,
             warm_up=lambda: None,
+            load_rows_min=LOAD_ROWS_MIN,
         )
         return LocalStore.open(Path("/data/shop"), OPTIONS, read_only=read_only, env=env)
 
@@ -877,7 +880,8 @@ class Real(StoreMachine):
         return self.directory / str(self.number)
 
     def opened(self, *, read_only: bool = False) -> LocalStore:
-        return LocalStore.open(self.root, OPTIONS, read_only=read_only, env=Env(now_us=self.now_us))
+        env = Env(now_us=self.now_us, load_rows_min=LOAD_ROWS_MIN)
+        return LocalStore.open(self.root, OPTIONS, read_only=read_only, env=env)
 
     def killed(self) -> None:
         old, self.number = self.root, self.number + 1

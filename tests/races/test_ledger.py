@@ -13,6 +13,7 @@ ELSEWHERE = {
     "aside.after_link": "tests/namespace/test_external_versions.py",
     "aside.after_unlink": "tests/namespace/test_external_versions.py",
     "import.after_commit": "tests/crash/test_import_kill.py",
+    "name.after_adoption": "tests/crash/test_adoption_kill.py",
     "name.after_link": "tests/crash/test_kept_kill.py",
 }
 """Points of a process that a test of another suite kills."""

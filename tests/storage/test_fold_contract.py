@@ -15,7 +15,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.tables import Tables
-from siltstone.storage.tables.values import POSITION, IndexSpec, InputsMovedError
+from siltstone.storage.tables.values import POSITION, AdoptedLoad, IndexSpec, InputsMovedError
 from tests.support.fake_lance import fake_lance
 
 FOLDER = "tables/orders-7/base"
@@ -171,3 +171,76 @@ def test_every_file_of_a_fold_is_in_its_inventory_and_a_flipped_bit_is_named(
         for name in names:
             name.write_bytes(data)
     assert ids(make(), pin) == without(3, 50)
+
+
+LOAD_FOLDER = "tables/orders-7/.attached/job"
+BY_ID = (("c1", "id"), ("c2", "v"))
+
+
+def load_of(tables: Tables, *parts: list[int]) -> Pin:
+    """Return a load that has its columns in another order than base, and one more."""
+    pin = tables.writer.create(LOAD_FOLDER, LOAD_SCHEMA)
+    for some in parts:
+        columns = [[f"gone{i}" for i in some], [f"v{i}" for i in some], pa.array(some, pa.int64())]
+        pin = tables.writer.append(pin, [pa.record_batch(columns, schema=LOAD_SCHEMA)])
+    return pin
+
+
+LOAD_SCHEMA = pa.schema([("c3", pa.string()), ("c2", pa.string()), ("c1", pa.int64())])
+
+
+def adopt(tables: Tables, pin: Pin, load: Pin, gone: list[int], drop: list[int]) -> Pin:
+    adopted = AdoptedLoad(load, BY_ID, np.array(gone, int))
+    return tables.rewriter.fold(
+        pin, drop=np.array(drop, int), batches=[batch([600])], compact_below=0, loads=[adopted]
+    )
+
+
+def test_a_fold_makes_the_files_of_a_load_parts_of_base(tables: Tables, tmp_path: Path) -> None:
+    pin, load = three_parts(tables), load_of(tables, [*range(200, 240)], [*range(240, 250)])
+    folded = adopt(tables, pin, load, [3, 44, 45], [7])
+    table = tables.reader.open(folded)
+    assert (folded.rows, folded.hidden) == (119 + 1 + 47, 4)
+    assert table.spans[3:] == [(120, 121), (121, 161), (161, 171)]
+    wanted = [n for n in range(200, 250) if n not in {203, 244, 245}]
+    assert ids(tables, folded) == [*without(7), 600, *wanted]
+    values = [v for each in table.scan(["v"]) for v in each["v"].to_pylist()]
+    assert values == [f"v{i}" for i in ids(tables, folded)]
+    assert table.take(np.array([122]), ["v"])["v"].to_pylist() == ["v201"]
+    assert table.schema.names == ["id", "v"]
+    assert ids_of(tables, load) == [*range(200, 250)]  # its own names are as they were
+    inodes = {path.stat().st_ino for path in (tmp_path / LOAD_FOLDER / "data").iterdir()}
+    named = {file.path for file in tables.reader.files(folded)}
+    assert inodes <= {(tmp_path / path).stat().st_ino for path in named}
+
+
+def ids_of(tables: Tables, load: Pin) -> list[int]:
+    return [v for each in tables.reader.open(load).scan(["c1"]) for v in each["c1"].to_pylist()]
+
+
+def test_an_adopted_part_is_folded_and_rewritten_like_others(tables: Tables) -> None:
+    pin, load = three_parts(tables), load_of(tables, [*range(200, 240)])
+    once = adopt(tables, pin, load, [3], [])
+    gone = [124, 125, *range(130, 160)]  # positions: those of the load begin at 121
+    for count in (2, len(gone)):
+        folded = fold(tables, once, gone[:count], [])
+        left = [n for n in range(200, 240) if n - 200 + 121 not in gone[:count]]
+        assert sorted(ids(tables, folded)) == [*range(120), *left, 600]
+        once = folded
+    assert folded.hidden == 0  # it was worn, and rewritten
+
+
+def test_a_load_is_adopted_twice_under_two_names(tables: Tables) -> None:
+    pin, load = three_parts(tables), load_of(tables, [*range(200, 240)])
+    one, other = (adopt(tables, pin, load, [], []) for _ in range(2))
+    mine, theirs = ({f.path for f in tables.reader.files(each)} for each in (one, other))
+    assert len({path for path in mine - theirs if "/data/" in path}) == 2  # the load, the new row
+    assert ids(tables, one) == ids(tables, other)
+
+
+def test_files_of_other_types_are_not_adopted(tables: Tables) -> None:
+    pin, load = three_parts(tables), load_of(tables, [1])
+    assert tables.rewriter.adopts(pin, load, BY_ID)
+    assert tables.rewriter.adopts(pin, load, BY_ID[:1])  # the other column is null
+    assert not tables.rewriter.adopts(pin, load, BY_ID[1:])  # the key is not
+    assert not tables.rewriter.adopts(pin, load, (("c1", "id"), ("c1", "v")))

@@ -27,7 +27,7 @@ from siltstone.storage.lance.lance_tables import lance_tables, warm_up
 from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.tables.tables import Tables
-from siltstone.storage.tables.values import IndexSpec, StagedVersion
+from siltstone.storage.tables.values import AdoptedLoad, IndexSpec, StagedVersion
 
 FOLDER = "tables/orders-7/base"
 SCHEMA = pa.schema(
@@ -62,6 +62,11 @@ class RecordingFiles(RealFiles):
     def write(self, path: Path, data: bytes) -> None:
         super().write(path, data)
         self._bytes[path] = len(data)
+
+    def link(self, old: Path, new: Path) -> None:
+        super().link(old, new)
+        if old in self._bytes:  # of one file
+            self._bytes[new] = self._bytes[old]
 
     def unsynced(self, path: Path, root: Path) -> list[Path]:
         """Return what of a file a power cut may take: its bytes, its name, that of a folder."""
@@ -211,6 +216,14 @@ def folded(tables: Tables, pin: Pin, drop: list[int]) -> Pin:
     return tables.rewriter.fold(pin, drop=np.array(drop), batches=new, compact_below=0)
 
 
+def adopted(tables: Tables, pin: Pin, drop: list[int]) -> Pin:
+    """Have a base adopt a load, of which it hides a row."""
+    load = tables.writer.create("tables/orders-7/.attached/job", SCHEMA)
+    load = tables.writer.append(load, [batch([70, 71])])
+    loads = [AdoptedLoad(load, (("id", "id"), ("a", "a")), np.array([1]))]
+    return tables.rewriter.fold(pin, drop=np.array(drop), batches=[], compact_below=0, loads=loads)
+
+
 def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Path) -> None:
     files = RecordingFiles()
     tables = lance_tables(tmp_path, files)
@@ -225,6 +238,7 @@ def test_everything_a_pin_names_was_synced_and_its_directories_too(tmp_path: Pat
         lambda: folded(tables, pin, [2, 3]),
         lambda: folded(tables, pin, [2, 3, 4]),
         lambda: folded(tables, pin, [*range(2, 12)]),
+        lambda: adopted(tables, pin, [*range(2, 12)]),
         lambda: tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 2))]),
         lambda: imported(tables, tmp_path, pin),
         lambda: imported(tables, tmp_path, pin),

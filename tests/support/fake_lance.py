@@ -34,6 +34,7 @@ from siltstone.storage.tables.tables import Tables
 from siltstone.storage.tables.values import (
     INDEX_DIRECTORY,
     POSITION,
+    AdoptedLoad,
     BuiltSegment,
     Compacted,
     Ephemeral,
@@ -128,7 +129,8 @@ class FakeReader:
 
         def read(path: str) -> pa.Table:
             self._data.inventories.verify([known[path]])
-            return pa.ipc.open_stream(self._data.read(path)).read_all()
+            table = pa.ipc.open_stream(self._data.read(path)).read_all()
+            return manifest.as_here(path, table)
 
         def offsets(path: str) -> list[int]:
             self._data.inventories.verify([known[path]])
@@ -260,9 +262,11 @@ class FakeRewriter:
         drop: np.ndarray,
         batches: Iterable[pa.RecordBatch],
         compact_below: int,
+        loads: Sequence[AdoptedLoad] = (),
     ) -> Pin:
         table, added = self._reader.open(pin), [batch for batch in batches if batch.num_rows]
-        gone = self.outworn(pin, drop, compact_below=compact_below, has_more=bool(added))
+        has_more = bool(added or loads)
+        gone = self.outworn(pin, drop, compact_below=compact_below, has_more=has_more)
         moved = [
             batch
             for index, span in enumerate(table.spans)
@@ -270,7 +274,43 @@ class FakeRewriter:
             for batch in _without(table.part(index), drop).to_batches()
         ]
         staged = self._data.write(pin.folder, table.schema, [*moved, *added], None)
-        return self.fold_staged(pin, gone, replace(staged, columns=table.manifest.columns), drop)
+        staged = replace(staged, columns=table.manifest.columns)
+        return self.fold_staged(pin, gone, staged, drop, loads)
+
+    def adopts(self, pin: Pin, load: Pin, columns: Sequence[tuple[str, str]]) -> bool:
+        """See `tables.TableRewriter.adopts`."""
+        base, other = self._data.manifest(pin).schema, self._data.manifest(load).schema
+        known = {theirs: other.field(ours).type for ours, theirs in columns}
+        return all(known[f.name] == f.type if f.name in known else f.nullable for f in base)
+
+    def _adopt(
+        self, old: FakeManifest, folder: str, load: AdoptedLoad
+    ) -> tuple[FakeManifest, list[InventoryFile]]:
+        """Return a manifest with the files of a load, under names of base, and these files."""
+        theirs, known = self._reader.open(load.pin), self._data.living(load.pin)
+        files: list[InventoryFile] = []
+        for path, rows, (first, end) in zip(
+            theirs.manifest.paths, theirs.manifest.rows, theirs.spans, strict=True
+        ):
+            name = f"{folder}/data/{self._data.token()}.arrow"
+            with translated(self._data.root / folder, is_reading=False):
+                self._data.files.link(self._data.root / path, self._data.root / name)
+                cross(Failpoint.NAME_AFTER_ADOPTION)
+                self._data.files.sync_dir(self._data.root / folder / "data")
+            files.append(replace(known[path], path=name))
+            offsets = [int(n) - first for n in load.gone if first <= n < end]
+            described = json.dumps({"path": name, "columns": dict(load.columns)})
+            old = replace(
+                old,
+                paths=(*old.paths, name),
+                rows=(*old.rows, rows),
+                adopted=(*old.adopted, described),
+            )
+            if offsets:
+                files += self._hide(folder, offsets)
+                each = {"path": name, "file": files[-1].path, "count": len(offsets)}
+                old = replace(old, hidden=(*old.hidden, json.dumps(each)))
+        return old, files
 
     def outworn(
         self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
@@ -288,7 +328,12 @@ class FakeRewriter:
         return [table.spans[index] for index in found] if is_worth else []
 
     def fold_staged(
-        self, pin: Pin, gone: Sequence[Span], staged: StagedFiles, drop: np.ndarray
+        self,
+        pin: Pin,
+        gone: Sequence[Span],
+        staged: StagedFiles,
+        drop: np.ndarray,
+        loads: Sequence[AdoptedLoad] = (),
     ) -> Pin:
         table = self._reader.open(pin)
         old = table.manifest
@@ -309,12 +354,15 @@ class FakeRewriter:
             if file:
                 each = {"path": old.paths[index], "file": file, "count": len(offsets)}
                 hidden.append(json.dumps(each))
-        if not (files or gone or staged.rows):
+        if not (files or gone or staged.rows or loads):
             return pin
         cross(Failpoint.MERGE_AFTER_DELETIONS)
         paths = tuple(old.paths[index] for index in stay)
         rows = tuple(old.rows[index] for index in stay)
         new = _extended(replace(old, paths=paths, rows=rows, hidden=tuple(hidden)), staged)
+        for load in loads:
+            new, more = self._adopt(new, pin.folder, load)
+            files += more
         return self._data.commit(pin, new, [*files, *staged.files])
 
     def _hidden(self, table: FakePinned, index: int) -> int:

@@ -32,6 +32,7 @@ class FakeManifest:
 
     `segments` are JSON texts: id, index, kind, column (its id), file, covered (data files).
     `hidden` are JSON texts, too: path (a data file), file (JSON: its hidden offsets), count.
+    `adopted` also: path (a file of a load), columns (its names of columns -> those of here).
     """
 
     schema: pa.Schema
@@ -41,6 +42,7 @@ class FakeManifest:
     rows: tuple[int, ...]
     segments: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    adopted: tuple[str, ...] = ()
 
     @property
     def live(self) -> list[str]:
@@ -55,6 +57,16 @@ class FakeManifest:
         """Return the file with the hidden offsets of a data file."""
         found = (each for each in map(json.loads, self.hidden) if each["path"] == path)
         return next((each["file"] for each in found), None)
+
+    def as_here(self, path: str, table: pa.Table) -> pa.Table:
+        """Return the rows of a data file with the columns of the version."""
+        for each in map(json.loads, self.adopted):
+            if each["path"] == path:
+                known = {here: table.column(own) for own, here in each["columns"].items()}
+                blank = pa.nulls(table.num_rows)
+                columns = [known.get(f.name, blank).cast(f.type) for f in self.schema]
+                return pa.table(columns, schema=self.schema)
+        return table
 
     @property
     def columns(self) -> tuple[staging.Column, ...]:
@@ -73,7 +85,7 @@ class FakeManifest:
         return cls(schema=schema, next_id=value["next_id"], **lists)
 
 
-_LISTS = ("ids", "paths", "rows", "segments", "hidden")
+_LISTS = ("ids", "paths", "rows", "segments", "hidden", "adopted")
 
 
 class FakePinned:

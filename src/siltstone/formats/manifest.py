@@ -13,13 +13,15 @@ with the number of tables, not with rows, files or history: files live in invent
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.checked_json import CheckedJson
 from siltstone.units import require
 
-FIRST_FORMAT, MANIFEST_FORMAT = 1, 3  # of a new store, and the newest that is known
+FIRST_FORMAT, MANIFEST_FORMAT = 1, 4  # of a new store, and the newest that is known
 PRIVATE_DIRECTORY = "_siltstone"
 PHYSICAL = "physical.manifest"  # the suffix is Lance's: another one is a manifest not committed
 
@@ -196,11 +198,25 @@ class Catalog(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, created_namespaces=found)
 
 
+class Load(msgspec.Struct, frozen=True):
+    """A part of history that was not copied into it: the upserts of the bulk commit `seq`.
+
+    Its dataset names columns by id; `seq` is not in it.
+    """
+
+    seq: int
+    pin: Pin
+
+
 class KeyedStorage(msgspec.Struct, frozen=True):
     """The Lance datasets of one incarnation of a keyed table.
 
     `base` is the fold of history up to exactly `merged_seq`, written with schema `base_schema`;
-    `history` holds every row version with `history_from < _seq <= the record's flushed_seq`.
+    `history` and the `loads` (by seq, ascending) together hold every row version with
+    `history_from < _seq <= the record's flushed_seq`.
+
+    A record with `attached_loads` has format 4: without them an older siltstone would lose rows.
+    The field is absent while there are none.
     """
 
     incarnation: int
@@ -211,6 +227,22 @@ class KeyedStorage(msgspec.Struct, frozen=True):
     history: Pin | None = None
     history_columns: tuple[int, ...] = ()
     history_from: int = 0
+    attached_loads: tuple[Load, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The bulk commits that are parts of history by their own files."""
+        return self.attached_loads or ()
+
+    def with_loads(self, loads: Iterable[Load]) -> KeyedStorage:
+        """Return this storage with other loads, which have different seqs."""
+        found = tuple(sorted(loads, key=lambda load: load.seq))
+        return msgspec.structs.replace(self, attached_loads=found or msgspec.UNSET)
+
+    def above(self, seq: int) -> KeyedStorage:
+        """Return this storage with the history above `seq` alone; the files of it stay."""
+        loads = self.with_loads(load for load in self.loads if load.seq > seq)
+        return msgspec.structs.replace(loads, history_from=seq)
 
     def with_base_of(self, other: KeyedStorage) -> KeyedStorage:
         """Return this storage with the base of another one."""

@@ -153,10 +153,7 @@ def trimmed(record: Record, needs: Needs) -> Record:
     catalog = _trimmed_catalog(record.catalog, needs)
     left = _begun(catalog)
     keyed = tuple(
-        msgspec.structs.replace(
-            storage,
-            history_from=max(storage.history_from, needs.history.get(storage.incarnation, 0)),
-        )
+        storage.above(max(storage.history_from, needs.history.get(storage.incarnation, 0)))
         for storage in record.keyed
         if storage.incarnation in left
     )

@@ -16,6 +16,7 @@ from siltstone.errors import RequestError
 from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
+from siltstone.maintenance.flush.checkpoint import LOAD_ROWS_MIN
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
 from siltstone.maintenance.repair.external_appends import Adopter
@@ -34,13 +35,17 @@ from siltstone.storage.tables.tables import Tables
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """The seam to the outside: files, tables, the clock (microseconds), fresh names."""
+    """The seam to the outside: files, tables, the clock (microseconds), fresh names.
+
+    `load_rows_min`: the rows per file from which on history names a load and has no copy of it.
+    """
 
     files: Files = field(default_factory=RealFiles)
     tables: Callable[[Path, Files, str], Tables] = lance_tables.lance_tables
     now_us: Callable[[], int] = system_time_us
     new_token: Callable[[], str] = random_token
     warm_up: Callable[[], None] = lance_tables.warm_up
+    load_rows_min: int = LOAD_ROWS_MIN
 
     def require_store(self, root: Path) -> None:
         """Refuse a directory that is no store, and a store that a newer siltstone wrote.

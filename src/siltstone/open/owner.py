@@ -154,6 +154,7 @@ class _Opening:
             log=wal,
             resident_bytes_max=options.memory_bytes_max // 8,
             require_in_place=self._ownership.require_in_place,
+            load_rows_min=self._env.load_rows_min,
             after=Directory(tables).export if options.lance_directory else lambda _: None,
         )
         work = maintainers(storage, OwnPlainTables(core))

@@ -31,9 +31,9 @@ from siltstone.engine.levels.chunk import (
     run_of,
 )
 from siltstone.engine.levels.memtable import Found, Memtable, indexed
-from siltstone.formats.group import DELETE
+from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Schema
+from siltstone.formats.manifest import Load, Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
@@ -291,6 +291,19 @@ def _behind(known: Sequence[IndexedSlice], seq: int) -> tuple[IndexedSlice, ...]
         if chunks and int(chunks[-1].seqs[-1]) > seq:
             return tuple(known[count:]) if int(chunks[0].seqs[0]) > seq else ()
     return ()
+
+
+def load_of(source: Source, *, rows_min: int) -> Load | None:
+    """Return what names an attached run as a part of history; None: its rows are copied there.
+
+    A copy costs little where its files have on average less than `rows_min` rows, and a merge would
+    join such parts; and a delete has only keys.
+    """
+    table = source.table if isinstance(source, HistoryRun) else None
+    if not isinstance(table, Attached) or table.op != UPSERT:
+        return None
+    is_large = table.rows >= rows_min * max(1, len(table.spans))
+    return Load(table.seq, table.pin) if is_large else None
 
 
 def index_bytes(run: HistoryRun) -> int:

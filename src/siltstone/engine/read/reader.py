@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -21,9 +22,10 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of, whole_table_schema
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
-from siltstone.engine.levels.chunk import IndexedSlice, batch_of
-from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.chunk import batch_of
+from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
@@ -31,7 +33,15 @@ from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats import blobs
-from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
+from siltstone.formats.group import UPSERT
+from siltstone.formats.manifest import (
+    KeyedStorage,
+    Load,
+    Pin,
+    Record,
+    Schema,
+    TableDefinition,
+)
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.tables import PinnedTable, TableReader
 
@@ -132,8 +142,8 @@ class Readers:
         else:
             old, lease = self._serving(view, levels.storage, seq)
             leases = (view.lease, lease)
-            run = self.history(table, levels.storage, old.merged_seq, seq, leases)
-            sources, base = () if run is None else (run,), self.base(table, old)
+            sources = self.history(table, levels.storage, old.merged_seq, seq, leases)
+            base = self.base(table, old)
             reader = KeyedReader(table_schema, sources, base, seq, lease=leases)
         view.memo[key] = reader
         return reader
@@ -218,23 +228,28 @@ class Readers:
         high: int,
         lease: object,
         *,
-        known: Sequence[IndexedSlice] = (),
-    ) -> HistoryRun | None:
-        """Return the part (low, high] of the history in `storage`; None if there is none.
+        known: Sequence[Source] = (),
+    ) -> tuple[HistoryRun, ...]:
+        """Return the part (low, high] of the history in `storage`, oldest first.
 
-        `known` is the index of its rows, if it is in memory.
+        Each load is a run of its own. `known` are levels of the same rows, perhaps with an index
+        in memory.
         """
-        if storage.history is None or low >= high:
-            return None
-        pin = storage.history
-        return HistoryRun(
-            lambda: self._tables.open(pin),
-            whole_table_schema(table).schema,
-            low,
-            high,
-            lease=lease,
-            known=known,
-        )
+        schema, runs, at = whole_table_schema(table).schema, list[HistoryRun](), low
+        loads = [load for load in storage.loads if low < load.seq <= high]
+        for load in (*loads, None):
+            end = high if load is None else load.seq - 1
+            if storage.history is not None and at < end:
+                opened = partial(self._tables.open, storage.history)
+                runs.append(_run(opened, schema, (at, end), lease, known))
+            if load is not None:
+                opened = partial(self._attached, load)
+                runs.append(_run(opened, schema, (end, load.seq), lease, known))
+                at = load.seq
+        return tuple(runs)
+
+    def _attached(self, load: Load) -> Attached:
+        return Attached(self._tables.open(load.pin), load.seq, UPSERT)
 
     def _taken(self) -> int:
         """Return the bytes that all bases, and what is kept about what lies over them, hold."""
@@ -263,6 +278,21 @@ class Readers:
         if lost is not None:
             raise CorruptionError(lost, None, f"missing; seq {seq} cannot be read without it")
         raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
+
+
+def _run(
+    opened: Callable[[], PinnedTable | Attached],
+    schema: Schema,
+    seqs: tuple[int, int],
+    lease: object,
+    known: Sequence[Source],
+) -> HistoryRun:
+    """Return history above one seq, up to another; what is `known` of it is not read again."""
+    low, high = seqs
+    inside = [source for source in known if source.last_seq > low and source.first_seq <= high]
+    is_whole = all(source.last_seq <= high for source in inside)
+    index = known_of(inside, low) if is_whole else ()
+    return HistoryRun(opened, schema, low, high, lease=lease, known=index)
 
 
 def _covers(view: View, record: Record, storage: KeyedStorage, seq: int) -> bool:

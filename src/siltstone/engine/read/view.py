@@ -152,6 +152,7 @@ def is_empty(levels: Levels) -> bool:
     return (
         storage.base is None
         and storage.history is None
+        and not storage.loads
         and not levels.flushed
         and not levels.sealed
         and not levels.active.rows

@@ -51,10 +51,10 @@ def view_of(record: Record, lease: object, readers: Readers) -> View:
                 assert fresh is not None
                 levels[step.id] = fresh
                 continue
-            run = readers.history(table, storage, storage.merged_seq, record.flushed_seq, lease)
+            seqs = (storage.merged_seq, record.flushed_seq)
             levels[step.id] = Levels(
                 storage,
-                () if run is None else (run,),
+                readers.history(table, storage, *seqs, lease),
                 (),
                 Memtable(table_schema_of(schema)),
                 readers.base(table, storage),

@@ -20,7 +20,6 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart
-from siltstone.engine.levels.chunk import run_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View, is_empty
 from siltstone.engine.write.keyed_writes import chunk_of_batch
@@ -164,7 +163,7 @@ def attach_part(
     entry = group.Attach(incarnation, rows.table_schema.id, rows.pin, op, rows.pin.rows)
     return AttachPart(
         table.id, incarnation, rows.table_schema, entry, rows.pin.rows,
-        run_of(codes, 0).codes, rows.opened(core.tables.reader),
+        np.sort(codes), rows.opened(core.tables.reader),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ checkpoint, on the thread that holds the lock, and would wait for itself.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,14 +30,15 @@ from siltstone.engine.catalog.table_schema import TableSchema, whole_table_schem
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
-from siltstone.engine.levels.history_run import Source
+from siltstone.engine.levels.history_run import Source, load_of
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.read_union import EVERYTHING
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View
 from siltstone.errors import BusyError, ClosedError, FencedError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
+from siltstone.formats.features import format_of_storage
+from siltstone.formats.manifest import Catalog, KeyedStorage, Load, Pin, Record
 from siltstone.formats.schema import (
     OP_COLUMN,
     SEQ_COLUMN,
@@ -48,24 +50,32 @@ from siltstone.maintenance.flush.refresh import folded_bases, refreshed, renewal
 from siltstone.maintenance.retention import carried
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.values import StagedFiles
+from siltstone.storage.tables.values import NO_FILES, StagedFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import SegmentNumber
 
 COMMITS_FOLDER = "commits"
 ATTEMPTS = 3
+LOAD_ROWS_MIN = 65_536
+"""As in a merge: it joins parts with fewer rows."""
+LOADS_MAX = 256
+"""So many loads history names; the rows of further ones are copied: each is in every record."""
 TICK_S = 0.25
 _BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class _Flushed:
-    """The rows of one incarnation that a flush wrote, still to be put on the history of the day."""
+    """The rows of one incarnation that a flush wrote, still to be put on the history of the day.
+
+    `loads` are parts of history as they are; without other rows there is nothing `staged`.
+    """
 
     incarnation: int
     table_schema: TableSchema
-    base_pin: Pin
+    base_pin: Pin | None
     staged: StagedFiles
+    loads: tuple[Load, ...]
 
 
 class Checkpointer:
@@ -80,9 +90,12 @@ class Checkpointer:
         log: Wal,
         resident_bytes_max: int,
         require_in_place: Callable[[], None],
+        load_rows_min: int = LOAD_ROWS_MIN,
         after: Callable[[Record], None] = lambda _: None,
     ) -> None:
         """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes.
+
+        `load_rows_min`: see `load_of`.
 
         `require_in_place` raises UnavailableError where another store is in the place of ours: it
         may have records of our epoch. `after` is told the record after each checkpoint and each
@@ -95,7 +108,7 @@ class Checkpointer:
         )
         self._committer, self._readers, self._log = committer, readers, log
         self._epoch = committer.state.view.record.epoch
-        self._resident_bytes_max = resident_bytes_max
+        self._resident_bytes_max, self._load_rows_min = resident_bytes_max, load_rows_min
         self._after, self._require_in_place = after, require_in_place
         self._lock = threading.Lock()
         self._is_ending = False
@@ -234,7 +247,10 @@ class Checkpointer:
         table = catalogs.owner_of(catalog, incarnation)
         table_schema = whole_table_schema(table)  # dropped columns too: older seqs show them
         storage = self._committer.state.view.levels[incarnation].storage
+        loads, sources = self._parted(sources, LOADS_MAX - len(storage.loads))
         pin = storage.history
+        if not sources:
+            return _Flushed(incarnation, table_schema, None, NO_FILES, loads)
         if pin is None:
             schema = history_schema(table_schema.schema)
             pin = self._tables.create(f"{storage.folder}/.history", schema)
@@ -245,7 +261,26 @@ class Checkpointer:
                 source.settle()
         seqs = (sources[0].first_seq, sources[-1].last_seq)
         staged = self._tables.stage(pin, _history_batches(sources, table_schema), seqs=seqs)
-        return _Flushed(incarnation, table_schema, pin, staged)
+        return _Flushed(incarnation, table_schema, pin, staged, loads)
+
+    def _parted(
+        self, sources: Sequence[Source], loads_max: int
+    ) -> tuple[tuple[Load, ...], Sequence[Source]]:
+        """Part the loads that history names as they are, at most so many, from what it gets.
+
+        Of one commit some rows may win over others, by their order in history. A load has no place
+        there, so it is alone at its seq, or copied.
+        """
+        loads: list[Load] = []
+        others: list[Source] = []
+        seqs = Counter(seq for each in sources for seq in {each.first_seq, each.last_seq})
+        for source in sources:
+            load = load_of(source, rows_min=self._load_rows_min)
+            if load is None or len(loads) >= loads_max or seqs[load.seq] > 1:
+                others.append(source)
+            else:
+                loads.append(load)
+        return tuple(loads), others
 
     def _widened(self, pin: Pin, storage: KeyedStorage, table_schema: TableSchema) -> Pin:
         """History is only ever widened: a dropped column stays, under its id."""
@@ -281,6 +316,7 @@ class Checkpointer:
             refuse_below_gc_horizon(record, started_us)
             view = self._committer.state.view
             catalog = carried(last.catalog, record)
+            keyed = _stored(view, record, catalog, last.last_seq, self._pins(record, flushed))
             changed = msgspec.structs.replace(
                 record,
                 last_seq=last.last_seq,
@@ -288,7 +324,8 @@ class Checkpointer:
                 last_time_us=last.last_time_us,
                 wal_floor=last.segment_end,
                 catalog=catalog,
-                keyed=_stored(view, record, catalog, last.last_seq, self._pins(record, flushed)),
+                keyed=keyed,
+                format=max(record.format, format_of_storage(keyed)),
                 commits=self._tables.commit(record.commits or commits[0], commits[1]),
             )
             cross(Failpoint.FLUSH_BEFORE_PUBLISH)
@@ -303,11 +340,14 @@ class Checkpointer:
         for item in flushed:
             old = stored.get(item.incarnation)
             pin, columns = item.base_pin, [c.id for c in item.table_schema.schema.columns]
+            if pin is None:
+                pins[item.incarnation] = _Histories(None, (), item.loads)
+                continue
             if old is not None and old.history is not None:
                 pin = self._widened(old.history, old, item.table_schema)
                 columns = [*old.history_columns, *columns]
             pin = self._tables.commit(pin, item.staged)
-            pins[item.incarnation] = _Histories(pin, tuple(dict.fromkeys(columns)))
+            pins[item.incarnation] = _Histories(pin, tuple(dict.fromkeys(columns)), item.loads)
         return pins
 
     # retire
@@ -339,8 +379,18 @@ class Checkpointer:
 
 @dataclass(frozen=True, slots=True)
 class _Histories:
-    pin: Pin
+    """What a flush adds to one storage: a history, unless there is no `pin`, and loads."""
+
+    pin: Pin | None
     columns: tuple[int, ...]
+    loads: tuple[Load, ...]
+
+    def put_on(self, storage: KeyedStorage) -> KeyedStorage:
+        if self.loads:
+            storage = storage.with_loads((*storage.loads, *self.loads))
+        if self.pin is None:
+            return storage
+        return msgspec.structs.replace(storage, history=self.pin, history_columns=self.columns)
 
 
 def _stored(
@@ -359,7 +409,7 @@ def _stored(
                 old = old.with_base_of(ours)  # a bulk load went straight to base
             found = pins.get(step.id)
             if found is not None:
-                old = msgspec.structs.replace(old, history=found.pin, history_columns=found.columns)
+                old = found.put_on(old)
             stored[step.id] = old
     return tuple(stored.values())
 

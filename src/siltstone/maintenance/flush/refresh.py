@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.base import Base
-from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
+from siltstone.engine.levels.history_run import HistoryRun, Source
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.reader import Readers
@@ -102,10 +102,13 @@ def renewals(view: View, readers: Readers) -> dict[int, tuple[Source, ...]]:
     """
     return {
         number: tuple(
-            _reopened(view, old, source, readers)
-            if isinstance(source, HistoryRun) and source.lease is not view.lease
-            else source
+            found
             for source in old.flushed
+            for found in (
+                _reopened(view, old, source, readers)
+                if isinstance(source, HistoryRun) and source.lease is not view.lease
+                else (source,)
+            )
         )
         for number, old in view.levels.items()
     }
@@ -120,24 +123,26 @@ def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
     return view.changed(levels=levels)
 
 
-def _reopened(view: View, levels: Levels, run: HistoryRun, readers: Readers) -> HistoryRun:
+def _reopened(
+    view: View, levels: Levels, run: HistoryRun, readers: Readers
+) -> tuple[HistoryRun, ...]:
     seqs = (max(run.low, levels.storage.merged_seq), run.high)
-    found = _run(view, levels.storage, (run,), seqs, readers, view.lease)
-    require(found is not None, f"the record has no history for a run up to seq {run.high}")
-    return found  # type: ignore[return-value]
+    found = _runs(view, levels.storage, (run,), seqs, readers, view.lease)
+    require(bool(found), f"the record has no history for a run up to seq {run.high}")
+    return found
 
 
-def _run(
+def _runs(
     view: View,
     storage: KeyedStorage,
     known: Sequence[Source],
     seqs: tuple[int, int],
     readers: Readers,
     lease: object,
-) -> HistoryRun | None:
+) -> tuple[HistoryRun, ...]:
     """Return history above one seq, up to another; what is `known` of it is not read again."""
-    table, (low, high) = catalogs.owner_of(view.catalog, storage.incarnation), seqs
-    return readers.history(table, storage, low, high, lease, known=known_of(known, low))
+    table = catalogs.owner_of(view.catalog, storage.incarnation)
+    return readers.history(table, storage, *seqs, lease, known=known)
 
 
 def _levels(
@@ -161,9 +166,8 @@ def _levels(
         if source.last_seq > storage.merged_seq
     )
     if any(isinstance(source, HistoryRun) for source in moved):
-        # Attached rows: their own files are named by nobody once they are in history.
-        run = _run(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
-        kept = () if run is None else (run,)
+        # Attached rows: the record names their files, or nobody does once they are in history.
+        kept = _runs(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
     found = old.kept if base is old.base else VisibilityCache()
     return Levels(storage, kept, rest, old.active, base, old.pending, found)
@@ -188,8 +192,8 @@ def _spilled(
             break
         found = levels[number]
         seqs = (found.storage.merged_seq, record.flushed_seq)
-        run = _run(view, found.storage, found.flushed, seqs, readers, lease)
-        if run is not None:
-            levels[number] = replace(found, flushed=(run,))
+        runs = _runs(view, found.storage, found.flushed, seqs, readers, lease)
+        if runs:
+            levels[number] = replace(found, flushed=runs)
             total -= resident[number]
     return levels

@@ -8,7 +8,8 @@
 The directory is listed before the names are gathered, so a file that is published in between is
 safe. `_versions` and `_refs` of an existing dataset belong to the promotion, except manifests that
 clients staged, or half wrote, there: those are kept for the grace period, too. A file with two
-names (`storage.tables.kept_names`) counts by its public name, and loses both.
+names (`storage.tables.kept_names`) counts by its public name, and loses both. A file of a load may
+have names in base, too; each dataset's names go by themselves.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def pins_of(record: Record) -> Iterator[Pin]:
     """Yield every pin that a record names."""
     for storage in record.keyed:
         yield from (pin for pin in (storage.base, storage.history) if pin is not None)
+        yield from (load.pin for load in storage.loads)
     if record.commits is not None:
         yield record.commits
     yield from versions_of(record.catalog)
@@ -175,12 +177,15 @@ class Sweep:
         dying = {_dataset(path) for path in doomed} - living
         found: list[Removed] = []
         listed = set(self.listed)
+        loaded = self._loaded(reachable)
         for path in self.listed:
             public = public_of(path)
             if public in reachable or (public != path and public in listed):
                 continue  # it goes with its public name
             why = self._why(path, doomed, living, dying, ages)
-            if why is not None and not (why == UNPUBLISHED and _is_spared(public, spared)):
+            if why == UNPUBLISHED and (_is_spared(public, spared) or self._is_in(loaded, path)):
+                continue
+            if why is not None:
                 with contextlib.suppress(FileNotFoundError):
                     found.append(Removed(path, self._files.size(self._root / path), why))
         return found
@@ -199,6 +204,21 @@ class Sweep:
             return UNPUBLISHED if self._youngest(dataset) < ages.attached else None
         limit = ages.attached if path.startswith(_INVENTORIES) else ages.unpublished
         return UNPUBLISHED if self._mtime(path) < limit else None
+
+    def _loaded(self, reachable: set[str]) -> set[tuple[int, int]]:
+        """Return the identities of the data files of loads that are needed.
+
+        A merge gives them names in base, which are as old as the load before anything names them.
+        """
+        inside = (path for path in reachable if _ATTACHED in path and "/data/" in path)
+        return {found for path in inside for found in self._identity(path)}
+
+    def _is_in(self, loaded: set[tuple[int, int]], path: str) -> bool:
+        return bool(loaded) and "/base/" in path and not loaded.isdisjoint(self._identity(path))
+
+    def _identity(self, path: str) -> Iterator[tuple[int, int]]:
+        with contextlib.suppress(FileNotFoundError):
+            yield self._files.identity(self._root / path)
 
     def _youngest(self, dataset: str) -> float:
         """Return when the last of the listed files of an attached dataset was written."""

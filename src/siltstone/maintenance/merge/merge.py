@@ -29,12 +29,13 @@ from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
+from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import TableWriter
-from siltstone.storage.tables.values import join
+from siltstone.storage.tables.values import AdoptedLoad, join
 
 ATTEMPTS = 8
 _log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ _APPEND_ROWS = 131_072
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge: its seq, its tables (by name), the rows it wrote to base."""
+    """The result of a merge: its seq, its tables (by name), the rows that it put into base."""
 
     seq: int
     tables: tuple[str, ...]
@@ -174,22 +175,24 @@ class Merger:
     ) -> _Planned:
         upto = record.flushed_seq
         table_schema = table_schema_of(catalogs.schema_of(table))
-        run = self._readers.history(table, storage, storage.merged_seq, upto, None)
+        runs = self._readers.history(table, storage, storage.merged_seq, upto, None)
         base = self._readers.base(table, storage)
-        reader = KeyedReader(table_schema, () if run is None else (run,), base, upto)
+        reader = KeyedReader(table_schema, runs, base, upto)
         overlay = reader.overlay()
         cross(Failpoint.MERGE_AFTER_PLAN)
         pin = self._base(table, storage, table_schema, overlay)
         drop = overlay.shadowed
         if pin is not None and (overlay.rows or len(drop) > pin.hidden):
+            loads, rest = adoptable(self._tables.rewriter, pin, table_schema, overlay)
             if execute is not None:
-                pin = self._shared_out(pin, table_schema, overlay, drop, execute)
+                pin = self._shared_out(pin, table_schema, rest, drop, loads, execute)
             else:
                 pin = self._tables.rewriter.fold(
                     pin,
                     drop=drop,
-                    batches=live_batches(overlay, table_schema),
+                    batches=live_batches(rest, table_schema),
                     compact_below=COMPACT_BELOW_ROWS,
+                    loads=loads,
                 )
         changed = msgspec.structs.replace(
             storage, base=pin, base_schema=0 if pin is None else table_schema.id, merged_seq=upto
@@ -202,17 +205,20 @@ class Merger:
         table_schema: TableSchema,
         overlay: Overlay,
         drop: np.ndarray,
+        loads: Sequence[AdoptedLoad],
         execute: Execute,
     ) -> Pin:
         """Have the rows written by tasks; the pin that they make is that of a fold."""
+        has_more = bool(overlay.levels or loads)
         gone = self._tables.rewriter.outworn(
-            pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=overlay.rows > 0
+            pin, drop, compact_below=COMPACT_BELOW_ROWS, has_more=has_more
         )
         tasks = [*survivors(pin, table_schema, gone, drop)]
         for level in overlay.levels:
             assert isinstance(level.source, HistoryRun)  # a merge reads what is flushed
             tasks += live_rows(pin, table_schema, level.source, level.ordinals)
-        return self._tables.rewriter.fold_staged(pin, gone, join([*execute(tasks)]), drop)
+        staged = join([*execute(tasks)])
+        return self._tables.rewriter.fold_staged(pin, gone, staged, drop, loads)
 
     def _base(
         self,

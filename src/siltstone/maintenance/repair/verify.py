@@ -388,8 +388,8 @@ class Verifier:
         tally: _Tally,
     ) -> None:
         """Compare base with what history says up to `merged_seq`."""
-        run = self._readers.history(table, storage, 0, storage.merged_seq, None)
-        folded = KeyedReader(table_schema, () if run is None else (run,), None, storage.merged_seq)
+        runs = self._readers.history(table, storage, 0, storage.merged_seq, None)
+        folded = KeyedReader(table_schema, runs, None, storage.merged_seq)
         base = KeyedReader(table_schema, (), self._readers.base(table, storage), storage.merged_seq)
         if _sorted(folded, table_schema) != _sorted(base, table_schema):
             tally.error(f"{storage.folder}/base", "it differs from the fold of its history")

@@ -234,8 +234,8 @@ class Feeds:
                 written = table_schema_of(catalogs.schema_of(table, load.seq))
                 yield WholeTable(readers.plain(written, load.pin, view.lease), load.seq, "upsert")
         levels, upto = view.levels[step.id], min(until, view.record.flushed_seq)
-        run = readers.history(table, levels.storage, since, upto, view.lease)
-        for source in (*(() if run is None else (run,)), *levels.sealed, levels.active):
+        runs = readers.history(table, levels.storage, since, upto, view.lease)
+        for source in (*runs, *levels.sealed, levels.active):
             if not isinstance(source, HistoryRun) or (source.low < until and since < source.high):
                 yield Versions(source, since, until)
 

@@ -32,7 +32,13 @@ from siltstone.storage.lance.staged_catalog import (
     writing,
 )
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import Batches, Entries, Seqs, StagedFiles
+from siltstone.storage.tables.values import (
+    NO_FILES,
+    Batches,
+    Entries,
+    Seqs,
+    StagedFiles,
+)
 from siltstone.units import require
 
 
@@ -70,7 +76,7 @@ class LanceCommits:
         """Write rows into durable data files, and describe them to a commit."""
         found = staging.peeked(batches)
         if found is None:
-            return StagedFiles(0, (), (), ())
+            return NO_FILES
         folder, fields = table.pin.folder, table.dataset.lance_schema
         if mode == "overwrite":
             fields = importlib.import_module("lance.schema").LanceSchema.from_pyarrow(schema)
@@ -105,6 +111,7 @@ class LanceCommits:
     ) -> Pin:
         """Put changes on a pin in one transaction; `added` are their files, `rows` what is left.
 
+        A change may be a function: it is given the dataset with those before it, and returns it.
         `hides`: deletion files are hidden rows, of a base; if the pin has some, they always are.
         """
         where = self._root / pin.folder
@@ -112,7 +119,8 @@ class LanceCommits:
         with writing(where, catalog):
             dataset = open_newest(catalog)
             for operation in operations:
-                dataset = put(catalog, dataset, operation, read_version=max(catalog.versions))
+                change = operation(dataset) if callable(operation) else operation
+                dataset = put(catalog, dataset, change, read_version=max(catalog.versions))
         hides = hides or pin.hidden > 0
         return self.seal(pin.inventory, catalog, dataset, added, rows=rows, hides=hides)
 

@@ -67,6 +67,15 @@ class DatasetFiles:
         kept.sync(self.files, self.root, folder, directory)
         return found
 
+    def link(self, folder: str, directory: str, named: Mapping[str, str]) -> None:
+        """Give files of other datasets names here, too, by their paths: durable, both names."""
+        for old, new in named.items():
+            kept.give(self.files, self.root / old, self.root / new)
+            cross(Failpoint.NAME_AFTER_ADOPTION)
+        self.name(named.values())
+        self.files.sync_dir(self.root / folder / directory)
+        kept.sync(self.files, self.root, folder, directory)
+
     def write(self, folder: str, directory: str, new: Mapping[str, bytes]) -> list[InventoryFile]:
         """Make small files, by their paths: durable, under both names."""
         if not new:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -11,8 +12,9 @@ import pyarrow as pa
 
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import blobs
+from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance import deletions
+from siltstone.storage.lance import adoption, deletions
 from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
@@ -27,7 +29,14 @@ from siltstone.storage.lance.staged_catalog import (
 )
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import Batches, Seqs, StagedFiles
+from siltstone.storage.tables.values import (
+    NO_FILES,
+    AdoptedLoad,
+    Batches,
+    Seqs,
+    StagedFiles,
+    join,
+)
 from siltstone.units import require
 
 CROWD_MAX = 8
@@ -49,7 +58,7 @@ class LanceWriter:
             for name in ("", DATA, TRANSACTIONS, "_versions"):
                 self._files.mkdir(where / name)
             kept.make(self._files, self._root, folder)
-        return self._first(folder, schema, StagedFiles(0, (), (), ()))
+        return self._first(folder, schema, NO_FILES)
 
     def _first(self, folder: str, schema: pa.Schema, staged: StagedFiles) -> Pin:
         catalog = self._commits.begin(folder)
@@ -68,7 +77,7 @@ class LanceWriter:
         table = self._reader.open(pin)
         found = staging.peeked(batches)
         if found is None:
-            return StagedFiles(0, (), (), ())
+            return NO_FILES
         schema = staging.narrowed(table.schema, found[0].names)
         columns = staging.columns_of(table.dataset.lance_schema, schema)
         return self._commits.staged(table, schema, found[1], columns, seqs)
@@ -141,14 +150,27 @@ class LanceRewriter:
     def __init__(self, data: DatasetFiles, reader: LanceReader, commits: LanceCommits) -> None:
         self._data, self._reader, self._commits = data, reader, commits
 
-    def fold(self, pin: Pin, *, drop: np.ndarray, batches: Batches, compact_below: int) -> Pin:
-        """See `tables.TableRewriter.fold`. Inputs are verified."""
+    def fold(
+        self,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Batches,
+        compact_below: int,
+        loads: Sequence[AdoptedLoad] = (),
+    ) -> Pin:
+        """See `tables.TableRewriter.fold`. Inputs are verified, but for loads: no row is read."""
         table = self._reader.fresh(pin)
         dropped, found = _dropped_of(table, drop), staging.peeked(batches)
-        gone = _outworn(table, dropped, compact_below, has_more=found is not None)
+        has_more = found is not None or bool(loads)
+        gone = _outworn(table, dropped, compact_below, has_more=has_more)
         rows = chain(table.surviving(gone, dropped), () if found is None else found[1])
         staged = self._commits.staged(table, table.schema, rows)
-        return self._folded(table, [table.parts[index] for index in gone], staged, dropped)
+        return self._folded(table, [table.parts[index] for index in gone], staged, dropped, loads)
+
+    def adopts(self, pin: Pin, load: Pin, columns: Sequence[tuple[str, str]]) -> bool:
+        """See `tables.TableRewriter.adopts`."""
+        return adoption.fits(self._reader.open(pin), self._reader.open(load), columns)
 
     def outworn(
         self, pin: Pin, drop: np.ndarray, *, compact_below: int, has_more: bool
@@ -159,16 +181,27 @@ class LanceRewriter:
         return [table.spans[index] for index in found]
 
     def fold_staged(
-        self, pin: Pin, gone: Sequence[tuple[int, int]], staged: StagedFiles, drop: np.ndarray
+        self,
+        pin: Pin,
+        gone: Sequence[tuple[int, int]],
+        staged: StagedFiles,
+        drop: np.ndarray,
+        loads: Sequence[AdoptedLoad] = (),
     ) -> Pin:
         """See `tables.TableRewriter.fold_staged`."""
         table = self._reader.fresh(pin)
         known = staging.columns_of(table.dataset.lance_schema, table.schema)
         staging.refuse_unfit(staged.columns, known)
-        return self._folded(table, parts_with(table, gone), staged, _dropped_of(table, drop))
+        dropped = _dropped_of(table, drop)
+        return self._folded(table, parts_with(table, gone), staged, dropped, loads)
 
     def _folded(
-        self, table: LancePinned, gone: Sequence[Part], staged: StagedFiles, dropped: np.ndarray
+        self,
+        table: LancePinned,
+        gone: Sequence[Part],
+        staged: StagedFiles,
+        dropped: np.ndarray,
+        loads: Sequence[AdoptedLoad],
     ) -> Pin:
         """Hide `dropped` in the parts that stay, take the others out, and append."""
         pin, numbers = table.pin, [part.number for part in gone]
@@ -183,17 +216,47 @@ class LanceRewriter:
                 hiding, name = deletions.with_deletions(metadata, pin.version, offsets)
                 new[f"{pin.folder}/{name}"] = deletions.encode(offsets)
                 changed.append(hiding)
-        if not (changed or numbers or staged.rows):
+        if not (changed or numbers or staged.rows or loads):
             return pin
         with translated(self._data.root / pin.folder, is_reading=False):
             written = self._data.write(pin.folder, deletions.DELETIONS, new)
         cross(Failpoint.MERGE_AFTER_DELETIONS)
         lance = lance_module().LanceOperation
-        operations = [lance.Delete(changed, numbers, "folded")] if changed or numbers else []
-        operations += [lance.Append(fragments_of(staged))] if staged.rows else []
-        rows = sum(part.rows for part in rest) - sum(map(len, hidden)) + staged.rows
-        added = [*written, *staged.files]
+        operations: list[Any] = []
+        if changed or numbers:
+            operations.append(lance.Delete(changed, numbers, "folded"))
+        taken, offsets = self._adopted(table, loads)
+        appended = join([staged, *taken])
+        if appended.rows:
+            operations.append(lance.Append(fragments_of(appended)))
+        added = [*written, *appended.files]
+        if offsets:  # their parts have numbers once they are appended
+            operations.append(partial(self._hidden_in, pin, offsets, added))
+        left = sum(part.rows for part in rest) - sum(map(len, hidden))
+        rows = left + appended.rows - sum(map(len, offsets.values()))
         return self._commits.commit(pin, operations, added, rows=rows, hides=True)
+
+    def _adopted(
+        self, table: LancePinned, loads: Sequence[AdoptedLoad]
+    ) -> tuple[list[StagedFiles], dict[str, np.ndarray]]:
+        """Return the files of loads as base's own, and the offsets of rows to hide in them."""
+        taken: list[StagedFiles] = []
+        offsets: dict[str, np.ndarray] = {}
+        for load in loads:
+            opened = self._reader.open(load.pin)
+            found = adoption.adopted(self._data, table, opened, load.columns)
+            offsets.update(adoption.offsets_gone(opened, found, load.gone))
+            taken.append(found)
+        return taken, offsets
+
+    def _hidden_in(
+        self, pin: Pin, offsets: adoption.Offsets, added: list[InventoryFile], dataset: Any
+    ) -> Any:
+        """Return what hides rows of adopted parts; its files are among those `added` then."""
+        changed, new = adoption.hiding(dataset, pin.version, offsets)
+        files = {f"{pin.folder}/{name}": data for name, data in new.items()}
+        added += self._data.write(pin.folder, deletions.DELETIONS, files)
+        return lance_module().LanceOperation.Delete(changed, [], "folded")
 
     def rewrite(
         self,

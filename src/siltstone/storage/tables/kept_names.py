@@ -76,9 +76,9 @@ def both(files: Files, root: Path, path: str) -> None:
     if kept is None:
         return
     if not files.exists(root / kept):
-        _link(files, root / path, root / kept)
+        give(files, root / path, root / kept)
     elif not files.exists(root / path):
-        _link(files, root / kept, root / path)
+        give(files, root / kept, root / path)
 
 
 def unite(files: Files, root: Path, folder: str) -> None:
@@ -187,10 +187,11 @@ def _below(files: Files, directory: Path) -> Iterator[str]:
             yield name
 
 
-def _link(files: Files, old: Path, new: Path) -> None:
-    """Link; vacuum may take the directory away, once it is empty, between two calls.
+def give(files: Files, old: Path, new: Path) -> None:
+    """Give a file one more name, unless something has it.
 
-    Linux refuses to link a file of another user that one may not write: that one is copied.
+    Vacuum may take the directory away, once it is empty, between two calls. Linux refuses to link a
+    file of another user that one may not write: that one is copied.
     """
     put = files.link
     for attempt in range(_ATTEMPTS):

@@ -125,7 +125,7 @@ def check_field_ids(fragments: Iterable[Any], lance_schema: Any, names: Iterable
     """
     wanted = set(names)
     tree = [f for f in lance_schema.fields() if f.name() in wanted]
-    expected = [number for field in tree for number in _leaves(field)]
+    expected = [number for field in tree for number in leaves(field)]
     for fragment in fragments:
         for file in fragment.files:
             if list(file.fields) != expected:
@@ -136,13 +136,14 @@ def check_field_ids(fragments: Iterable[Any], lance_schema: Any, names: Iterable
 
 def is_bare(fragment: Any, lance_schema: Any, drop: Sequence[str]) -> bool:
     """Return whether no file of a fragment has a column other than those of `drop`."""
-    left = {n for f in lance_schema.fields() if f.name() not in drop for n in _leaves(f)}
+    left = {n for f in lance_schema.fields() if f.name() not in drop for n in leaves(f)}
     return not any(number in left for file in fragment.files for number in file.fields)
 
 
-def _leaves(field: Any) -> list[int]:
+def leaves(field: Any) -> list[int]:
+    """Return the numbers of a field's own columns in a file."""
     children = field.children()
-    return [n for child in children for n in _leaves(child)] if children else [field.id()]
+    return [n for child in children for n in leaves(child)] if children else [field.id()]
 
 
 def refuse_unfit(columns: Iterable[Column], known: Iterable[Column]) -> None:

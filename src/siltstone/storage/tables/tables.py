@@ -20,6 +20,7 @@ from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables.values import (
+    AdoptedLoad,
     Batches,
     BuiltSegment,
     Compacted,
@@ -204,13 +205,27 @@ class TableWriter(Protocol):
 class TableRewriter(Protocol):
     """Rows dropped, by writing the files that hold them anew, or by hiding them."""
 
-    def fold(self, pin: Pin, *, drop: np.ndarray, batches: Batches, compact_below: int) -> Pin:
+    def fold(
+        self,
+        pin: Pin,
+        *,
+        drop: np.ndarray,
+        batches: Batches,
+        compact_below: int,
+        loads: Sequence[AdoptedLoad] = (),
+    ) -> Pin:
         """Hide the rows at the positions `drop` of a base and append `batches`, in one step.
+
+        Then the files of `loads`, which `adopts`, become parts behind all others, as they are.
 
         `drop` includes the rows that are hidden already. Parts with too many hidden rows, or with
         fewer than `compact_below` rows, are rewritten: their other rows move, in order, behind the
         parts that stay and before the new rows.
         """
+        ...
+
+    def adopts(self, pin: Pin, load: Pin, columns: Sequence[tuple[str, str]]) -> bool:
+        """Say whether the files of a load may be parts of a base; see `values.AdoptedLoad`."""
         ...
 
     def outworn(
@@ -220,7 +235,12 @@ class TableRewriter(Protocol):
         ...
 
     def fold_staged(
-        self, pin: Pin, gone: Sequence[Span], staged: StagedFiles, drop: np.ndarray
+        self,
+        pin: Pin,
+        gone: Sequence[Span],
+        staged: StagedFiles,
+        drop: np.ndarray,
+        loads: Sequence[AdoptedLoad] = (),
     ) -> Pin:
         """Do a `fold` whose writing was shared out.
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from siltstone.choices import IndexKind
@@ -61,6 +62,22 @@ class StagedFiles:
     fragments: tuple[str, ...]
     files: tuple[InventoryFile, ...]
     columns: tuple[tuple[str, int, str], ...]
+
+
+NO_FILES = StagedFiles(0, (), (), ())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdoptedLoad:
+    """A load whose files a fold makes parts of base: the pin of its own dataset.
+
+    `columns` are (its name, base's name); what base has besides is null, what it has not is gone.
+    `gone` are the positions, in the load, of the rows that are hidden from the first, ascending.
+    """
+
+    pin: Pin
+    columns: tuple[tuple[str, str], ...]
+    gone: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
