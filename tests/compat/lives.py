@@ -12,6 +12,11 @@ lance-client    plain table versions that another Lance client committed, one hi
 namespaces      created, dropped and overwritten, in a record and in the log; format 2
 types           columns and keys of the types of format 2: in base, in history and in the log
 blobs           a plain table with blobs, appended to, compacted and deleted from; format 2
+folds           a base with hidden rows, folded twice, and rows in the log; format 3
+mid-fold        killed between the deletion files of a merge and the base that they are for
+mid-fold-compaction  killed before the record of a merge that rewrites a part with hidden rows
+loads           loads in base, in history alone, and in the log, one over a changed schema; format 4
+mid-adoption    killed before the record of a merge that adopts a load
 """
 
 # pyright: reportArgumentType=false
@@ -34,8 +39,11 @@ import pyarrow as pa
 import siltstone as st
 from siltstone import failpoints
 from siltstone.formats.schema import parse_type
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge import merge
 from siltstone.namespace import SiltstoneNamespace
+from siltstone.open.environment import Env
+from siltstone.options import Options
 from tests.compat.answers import answers, as_text, rows_of
 
 OPTIONS = {"background": False, "segment_bytes": 16 << 10, "retention": "1000w"}
@@ -473,9 +481,65 @@ def _fold(diary: Diary) -> None:
     db.checkpoint()
 
 
+def loads(diary: Diary) -> None:
+    _load(diary)
+    db = diary.db
+    db.merge()
+    diary.commit(
+        lambda: db["loaded"].delete([{"id": 40}, {"id": 41}]),
+        lambda: _attach(db, range(70, 80), "second"),
+    )
+    db.checkpoint()
+    diary.commit(lambda: _attach(db, range(75, 85), "third"))
+    diary.finish()
+
+
+def mid_adoption(diary: Diary) -> None:
+    _load(diary)
+    diary.finish()
+    failpoints.arm("merge.before_publish=kill")
+    diary.db.merge()
+    raise AssertionError(NOT_KILLED)
+
+
+def _load(diary: Diary) -> None:
+    """Leave a load that a merge adopts; its column `n` is not the one that the table has by now."""
+    merge.COMPACT_BELOW_ROWS = 0
+    root = diary.db.path
+    diary.db.close()
+    options = Options(background=False, segment_bytes=16 << 10, retention_s=604_800_000.0)
+    db = diary.db = LocalStore.open(root, options, env=Env(load_rows_min=2))
+    begin(diary)
+    table = db.create_table(
+        "loaded", {"id": "int64", "v": "string", "n": "int64"}, primary_key="id"
+    )
+    diary.commit(lambda: table.upsert([{"id": n, "v": f"v{n % 9}", "n": n} for n in range(40)]))
+    db.checkpoint()
+    db.merge()
+    diary.commit(
+        lambda: _attach(db, range(30, 60), "first"),
+        lambda: table.upsert({"id": 31, "v": "after", "n": 1}),
+        lambda: table.delete([{"id": 32}]),
+        lambda: table.drop_column("n"),
+        lambda: table.add_column("n", "int64"),
+        lambda: table.upsert({"id": 33, "v": "after", "n": 2}),
+        lambda: db.tag("loaded"),
+    )
+    db.checkpoint()
+
+
+def _attach(db: st.Store, ids: range, v: str) -> None:
+    stage = db.stage("loaded")
+    rows = pa.table({"id": ids, "v": [f"{v}{n}" for n in ids], "n": pa.array(ids, pa.int64())})
+    piece = stage.run(rows)
+    with db.transaction() as tx:
+        tx.attach(stage, [piece])
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
     lance_client, namespaces, types, blobs, folds, mid_fold, mid_fold_compaction,
+    loads, mid_adoption,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
 
