@@ -21,8 +21,8 @@ import siltstone as st
 from siltstone.open import shared
 from tests.crash.store_life import IS_LONG
 from tests.engine.seams import Threads
+from tests.support.handles import is_owned
 from tests.support.traced import signalled
-from tests.test_shared_handles import is_owned
 from tests.unchanged import SMALL, connect
 
 WHERE = (

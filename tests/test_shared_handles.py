@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import gc
 import os
 import pickle
@@ -14,7 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,60 +22,12 @@ from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.recent_writes import OpenTransactions
 from siltstone.engine.commit.write_set import WriteSet
 from siltstone.open import shared
-from siltstone.open.closing import closer
 from siltstone.open.parts import Parts
 from siltstone.storage.files.files import RealFile
 from siltstone.storage.manifest.manifest_store import claim_epoch
 from tests.engine.seams import Threads
+from tests.support.handles import SCHEMA, dropped, filled, in_a_child, is_owned, settled
 from tests.unchanged import SMALL, connect
-
-SCHEMA = {"id": "int64", "v": "string"}
-
-
-def is_owned(path: Path) -> bool:
-    """Say whether some process has the lock; a descriptor of our own asks as another would."""
-    fd = os.open(path / "LOCK", os.O_RDWR)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def settled() -> None:
-    """Wait until the closer did what finalizers asked of it, and what that asked of it."""
-    for _ in range(3):
-        assert closer.run(lambda: None, 60)
-
-
-@contextlib.contextmanager
-def dropped(path: Path) -> Iterator[None]:
-    """Expect the warning of a store whose last handle is dropped in the block."""
-    with pytest.warns(ResourceWarning, match=rf"{path}.* without close\(\)"):  # noqa: PT031
-        yield
-        settled()
-
-
-def filled(path: Path) -> st.Store:
-    db = connect(path)
-    db.create_table("t", SCHEMA, "id").upsert([{"id": i, "v": "x"} for i in range(5)])
-    return db
-
-
-def in_a_child(path: Path) -> str:
-    """Connect in another process; return "opened" or the error."""
-    script = (
-        "import sys, siltstone as st\n"
-        "try:\n"
-        "    with st.connect(sys.argv[1], segment_bytes=65536, background=False): print('opened')\n"
-        "except st.SiltstoneError as error: print(type(error).__name__, error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
-    )
-    return done.stdout
 
 
 def test_a_second_connect_is_a_handle_on_the_same_open_store(tmp_path: Path) -> None:
@@ -174,113 +124,6 @@ def test_options_are_equal_wherever_they_come_from(
             monkeypatch.setenv(f"SILTSTONE_{name.upper()}", str(value))
         with st.connect(tmp_path / "s", retention="168h") as two:
             assert two._parts is one._parts
-
-
-# handles that are dropped
-
-
-def test_a_dropped_handle_closes_its_store_with_a_warning(tmp_path: Path) -> None:
-    db = filled(tmp_path / "s")
-    with pytest.warns(ResourceWarning, match="without close") as caught:  # noqa: PT031
-        del db
-        settled()
-    assert not is_owned(tmp_path / "s")
-    assert caught[0].filename == connect.__code__.co_filename  # where it was opened
-    assert in_a_child(tmp_path / "s") == "opened\n"
-
-
-def test_a_cell_that_is_run_again_gets_its_store_again(tmp_path: Path) -> None:
-    db = filled(tmp_path / "s")
-    for number in range(10, 15):
-        db = connect(tmp_path / "s")  # the old handle goes when the new one is there
-        db["t"].upsert({"id": number, "v": "y"})
-    settled()
-    assert db["t"].count() == 10
-    db.close()
-    assert not is_owned(tmp_path / "s")
-
-
-def test_a_dropped_name_can_be_connected_again_at_once(tmp_path: Path) -> None:
-    for number in range(10):
-        with dropped(tmp_path / "s"):
-            db = connect(tmp_path / "s") if number else filled(tmp_path / "s")
-            db = None
-        with connect(tmp_path / "s", segment_bytes=65_536 << number % 2) as db:
-            assert db["t"].count() == 5
-
-
-def test_garbage_does_not_keep_its_options(tmp_path: Path) -> None:
-    db = filled(tmp_path / "s")
-    gc.disable()
-    try:
-        circle: list[object] = [db]
-        circle.append(circle)
-        with dropped(tmp_path / "s"):
-            del db, circle
-            with connect(tmp_path / "s", segment_bytes=131_072) as other:
-                assert other["t"].count() == 5
-    finally:
-        gc.enable()
-
-
-@pytest.mark.parametrize(
-    ("got", "use"),
-    [
-        (lambda db: db["t"], lambda found: found.upsert({"id": 1, "v": "y"})),
-        (lambda db: db["t"], lambda found: found.count()),
-        (lambda db: db.snapshot(), lambda found: found["t"].count()),
-        (lambda db: db.snapshot()["t"], lambda found: found.to_arrow()),
-        (lambda db: db["t"].dataset(), lambda found: found.count_rows()),
-        (lambda db: db.transaction(), lambda found: found["t"].upsert({"id": 9, "v": "y"})),
-        (lambda db: db.transaction()["t"], lambda found: found.upsert({"id": 9, "v": "y"})),
-        (lambda db: db.transaction, lambda found: found().rollback()),
-    ],
-)
-def test_what_was_got_from_a_dropped_handle_keeps_its_store(
-    tmp_path: Path, got: Callable[[st.Store], object], use: Callable[[object], object]
-) -> None:
-    db = filled(tmp_path / "s")
-    found = got(db)
-    del db
-    settled()
-    use(found)
-    assert is_owned(tmp_path / "s")
-    with dropped(tmp_path / "s"):
-        del found
-        gc.collect()
-    assert not is_owned(tmp_path / "s")
-
-
-def test_what_is_being_read_is_read_to_its_end_without_its_store(tmp_path: Path) -> None:
-    db = filled(tmp_path / "s")
-    db.merge()
-    db["t"].upsert({"id": 8, "v": "y"})
-    batches, tasks = iter(db["t"].scan()), db.snapshot().scan_tasks("t")
-    result = db.sql("select id from t")
-    with dropped(tmp_path / "s"):
-        del db, result
-        gc.collect()
-    assert sum(batch.num_rows for batch in batches) == 6
-    assert sum(batch.num_rows for task in tasks for batch in task.read()) == 6
-
-
-def test_the_collector_may_run_under_any_lock_of_ours(tmp_path: Path) -> None:
-    db = filled(tmp_path / "s")
-    with dropped(tmp_path / "s"), shared._registry.lock, closer._starting:
-        del db
-        gc.collect()
-
-
-def test_an_exception_keeps_no_store_for_longer_than_itself(tmp_path: Path) -> None:
-    def fails() -> None:
-        db = filled(tmp_path / "s")
-        db["nonsense"]
-
-    with dropped(tmp_path / "s"):
-        with contextlib.suppress(st.TableNotFoundError):
-            fails()
-        gc.collect()
-    assert not is_owned(tmp_path / "s")
 
 
 # readers, joined handles and servers

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from siltstone.spark import session
 from tests.children import paths_with_pandas
+from tests.spark.followed_stores import World
 
 HERE = Path(__file__).parent
 SETTINGS = {
@@ -44,3 +45,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     found.sparkContext.setLogLevel("FATAL")
     yield found
     found.stop()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    found = World(tmp_path)
+    yield found
+    found.close()

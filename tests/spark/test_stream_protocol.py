@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,122 +22,17 @@ from siltstone.spark.options import FeedOptions
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import own
 from tests.cli.shell import Shell
-from tests.maintenance.stores import Clock, open_store
+from tests.maintenance.stores import Clock
+from tests.spark.followed_stores import (
+    SOURCE,
+    World,
+    as_copy,
+    as_log,
+    fed,
+    followed,
+    in_order,
+)
 from tests.spark.micro_batches import STEPS, Checkpoint, KilledError, Run
-
-SOURCE = {"id": "int64", "v": "int64"}
-LOG = {"seq": "int64", "op": "string", "id": "int64", "v": "int64"}
-COPY = {"id": "int64", "v": "int64", "version": "int64"}
-
-
-class World:
-    """A store with a table `t` that is followed, and one with what came of it; both served."""
-
-    def __init__(self, root: Path) -> None:
-        self.a = st.connect(root / "a", background=False, segment_bytes=65_536)
-        self.b = st.connect(root / "b", background=False, segment_bytes=65_536)
-        self.a.create_table("t", SOURCE, primary_key="id")
-        self.a.create_table("other", SOURCE, primary_key="id")
-        self.b.create_table("log", LOG)
-        self.b.create_table("copy", COPY, primary_key="id")
-        for db in (self.a, self.b):
-            db.serve_local()
-        self.count = 0
-
-    def close(self) -> None:
-        self.a.close()
-        self.b.close()
-
-    def source(self, start: object = "earliest", **more: object) -> dict[str, str]:
-        given = {"uri": self.a.path, "table": "t", "startingSeq": start, **more}
-        return {name: str(value) for name, value in given.items()}
-
-    def sink(self, table: str = "log", **more: str) -> dict[str, str]:
-        return {"uri": str(self.b.path), "table": table, **more}
-
-    def follow(
-        self, checkpoint: Checkpoint, source: dict[str, str], kill: tuple[str, int] | None = None
-    ) -> int:
-        with Run(checkpoint, source, self.sink(), as_log) as run:
-            return run.finish(kill)
-
-    def log(self) -> list[tuple]:
-        return sorted(tuple(row.values()) for row in self.b["log"].to_arrow().to_pylist())
-
-    # what may happen to `t` between two runs
-
-    def upsert(self) -> None:
-        self.count += 1
-        keys = [(self.count + n) % 9 for n in range(4)]
-        self.a["t"].upsert([{"id": key, "v": self.count} for key in keys])
-
-    def delete(self) -> None:
-        self.a["t"].delete([self.count % 9, 100])
-
-    def upsert_w(self) -> None:
-        self.a["t"].upsert({"id": 1, "w": 1})
-
-    def truncate(self) -> None:
-        self.a["t"].truncate()
-
-    def elsewhere(self) -> None:
-        self.a["other"].upsert({"id": 1, "v": self.count})
-
-    def checkpoint(self) -> None:
-        self.a.checkpoint()
-
-    def merge(self) -> None:
-        self.a.checkpoint()
-        self.a.merge()
-
-    def vacuum(self) -> None:
-        self.a.vacuum(dry_run=False, grace_s=0)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    found = World(tmp_path)
-    yield found
-    found.close()
-
-
-@contextlib.contextmanager
-def followed(
-    root: Path, clock: Clock
-) -> Generator[tuple[st.Store, dict[str, str], dict[str, str]]]:
-    """Give a store without retention, by its own clock, whose table `t` goes to its table `log`."""
-    with open_store(root / "s", clock, real_lance=True, retention_s=0) as db:
-        db.create_table("t", SOURCE, primary_key="id")
-        db.create_table("log", LOG)
-        db.serve_local()
-        uri = str(db.path)
-        yield (
-            db,
-            {"uri": uri, "table": "t", "startingSeq": "earliest"},
-            {"uri": uri, "table": "log"},
-        )
-
-
-def as_log(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.select(["_seq", "_op", "id", "v"]).rename_columns(list(LOG))
-
-
-def as_copy(batch: pa.RecordBatch) -> pa.RecordBatch:
-    live = batch.filter(pc.field("_op") != "delete")
-    return live.select(["id", "v", "_seq"]).rename_columns(["id", "v", "version"])
-
-
-def fed(db: st.Store, since: int) -> list[tuple]:
-    """Return what a feed from `since` on has: the rows that live there, then the changes."""
-    with db.snapshot(seq=since) as then:
-        first = [(since, "upsert", *row.values()) for row in then["t"].to_arrow().to_pylist()]
-    rest = db.changes(since, tables=["t"])["t"].read_all().to_pylist()
-    return sorted(first + [tuple(row.values()) for row in rest])
-
-
-def in_order(rows: list[tuple]) -> list[tuple]:
-    return sorted(rows, key=repr)
-
 
 HAPPENS = ("upsert", "upsert", "delete", "truncate", "elsewhere", "checkpoint", "merge", "vacuum")
 kills = some.none() | some.tuples(some.sampled_from(STEPS), some.integers(0, 6))
@@ -216,153 +110,6 @@ def test_a_query_from_earliest_begins_with_the_rows_of_a_trimmed_past(tmp_path: 
             (seq, "upsert", *row) for row in [(0, 0), (1, 1), (2, 2), (3, 3), (9, 3)]
         ]
         reader.stop()
-
-
-def test_a_run_is_fenced_once_a_later_one_has_committed(world: World) -> None:
-    checkpoint = Checkpoint()
-    world.upsert()
-    source, sink = world.source(maxRowsPerTrigger=1), world.sink()
-    with (
-        Run(checkpoint, source, sink, as_log) as older,
-        Run(checkpoint, source, sink, as_log) as newer,
-    ):
-        older.drain()
-        world.upsert()
-        newer.drain()
-        world.upsert()
-        assert older.plan()
-        with pytest.raises(st.FencedError, match="ended"):
-            older.execute(len(checkpoint.offsets) - 1, None)
-        newer.execute(len(checkpoint.offsets) - 1, None)
-    assert in_order(world.log()) == in_order(fed(world.a, 1))
-
-
-class Drivers:
-    """Several drivers of one stream, which go on from one checkpoint as if they were alone."""
-
-    def __init__(self, world: World, **sink: str) -> None:
-        self.world, self.checkpoint = world, Checkpoint()
-        self.sink = world.sink(**sink)
-        self.stack = contextlib.ExitStack()
-
-    def start(self, driver: str | None = None) -> Run:
-        source = self.world.source(maxRowsPerTrigger=1)
-        run = Run(self.checkpoint, source, self.sink, as_log, driver=driver)
-        return self.stack.enter_context(run)
-
-    def planned(self, run: Run) -> tuple[list, int]:
-        """Plan and stage the next batch of a run; give what it will commit."""
-        self.world.upsert()
-        offsets = self.checkpoint.offsets
-        if len(offsets) == len(self.checkpoint.commits):
-            assert run.plan()
-        number = len(offsets) - 1
-        start = json.loads(offsets[number - 1]) if number else run.reader.initialOffset()
-        return run.stage(list(run.rows(start, json.loads(offsets[number])))), number
-
-    def commit(self, run: Run, planned: tuple[list, int]) -> None:
-        run.commit(*planned)
-        self.checkpoint.commits.add(planned[1])
-
-    def step(self, run: Run) -> None:
-        self.commit(run, self.planned(run))
-
-    def check(self) -> None:
-        self.stack.close()
-        assert in_order(self.world.log()) == in_order(fed(self.world.a, 1))
-
-
-@pytest.fixture
-def drivers(world: World) -> Drivers:
-    world.upsert()
-    found = Drivers(world)
-    first = found.start()
-    first.drain()  # the stream has begun, long ago
-    return found
-
-
-def test_a_driver_that_never_committed_is_fenced_by_one_that_started_after_it(
-    drivers: Drivers,
-) -> None:
-    older, newer = drivers.start(), drivers.start()
-    late = drivers.planned(older)
-    drivers.commit(newer, drivers.planned(newer))
-    with pytest.raises(st.FencedError, match="claimed it; stop this process"):
-        older.commit(*late)
-    for _ in range(2):
-        drivers.step(newer)
-        with pytest.raises(st.FencedError):
-            older.commit(*drivers.planned(older))
-    newer.drain()
-    drivers.check()
-
-
-def test_a_driver_that_commits_first_is_fenced_by_one_that_had_started_after_it(
-    drivers: Drivers,
-) -> None:
-    older, newer = drivers.start(), drivers.start()
-    first, second = drivers.planned(older), drivers.planned(newer)
-    drivers.commit(older, first)
-    drivers.commit(newer, second)  # the same batch: nothing happens, but the app is taken
-    with pytest.raises(st.FencedError):
-        older.commit(*drivers.planned(older))
-    newer.drain()
-    drivers.check()
-
-
-def test_a_driver_is_fenced_however_many_others_came_after_it(drivers: Drivers) -> None:
-    older = drivers.start()
-    drivers.step(older)
-    for _ in range(12):
-        drivers.step(drivers.start())
-    newest = drivers.start()
-    drivers.step(newest)
-    for _ in range(2):
-        with pytest.raises(st.FencedError):
-            older.commit(*drivers.planned(older))
-        drivers.step(newest)
-    newest.drain()
-    drivers.check()
-
-
-def test_an_application_may_run_a_stream_again_after_another_one_did(drivers: Drivers) -> None:
-    for driver in ("x", "y", "x", "x", "y", "x"):
-        drivers.step(drivers.start(driver))
-    assert drivers.world.b.claimed("none") == (0, "")
-    drivers.start("x").drain()
-    drivers.check()
-
-
-def test_a_driver_claims_its_start_once(drivers: Drivers) -> None:
-    run = drivers.start()
-    drivers.step(run)
-    before = drivers.world.b.seq
-    for _ in range(3):
-        drivers.step(run)
-    assert drivers.world.b.seq == before + 3
-    run.drain()
-    drivers.check()
-
-
-def test_a_driver_that_spark_does_not_name_is_refused(world: World) -> None:
-    world.upsert()
-    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
-        run.driver = ""
-        with pytest.raises(st.UnavailableError, match="SPARK_LOCAL_DIRS"):
-            run.finish()
-    assert world.log() == []
-
-
-def test_runs_of_different_apps_do_not_fence_each_other(world: World) -> None:
-    world.upsert()
-    source = world.source()
-    runs = [Run(Checkpoint(), source, world.sink(app=app), as_log) for app in ("one", "two")]
-    for run in (*runs, *runs):
-        run.finish()
-        world.upsert()
-    assert {entry.token[0] for entry in world.b.log(100) if entry.token} == {"one", "two"}
-    for run in runs:
-        run.reader.stop()
 
 
 def as_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
