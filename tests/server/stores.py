@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import siltstone as st
@@ -21,6 +21,21 @@ def served(path: Path) -> Iterator[tuple[st.Store, JoinedStore]]:
     """Yield an owner and a store that joined it."""
     with opened(path) as owner, joined_to(owner) as joined:
         yield owner, joined
+
+
+DOORS = ("owner", "socket", "http")
+
+
+@contextmanager
+def behind(door: str, path: Path) -> Iterator[st.Store]:
+    """Yield a store as its owner has it, or as one who joined it by a socket or a URL."""
+    with opened(path) as owner, ExitStack() as held:
+        if door == "owner":
+            yield owner
+        elif door == "socket":
+            yield held.enter_context(joined_to(owner))
+        else:
+            yield held.enter_context(st.connect(owner.serve(port=0).url))
 
 
 def joined_to(owner: st.Store) -> JoinedStore:

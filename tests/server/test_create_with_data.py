@@ -11,22 +11,15 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from tests.server.stores import joined_to, opened
+from tests.server.stores import DOORS, behind, opened
 
 ROWS = [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Bo", "spent": 1.5}]
 
 
-@pytest.fixture(scope="module", params=["owner", "socket", "http"])
+@pytest.fixture(scope="module", params=DOORS)
 def door(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[st.Store]:
-    with opened(tmp_path_factory.mktemp("door") / "shop") as owner:
-        if request.param == "owner":
-            yield owner
-        elif request.param == "socket":
-            with joined_to(owner) as joined:
-                yield joined
-        else:
-            with st.connect(owner.serve(port=0).url) as joined:
-                yield joined
+    with behind(request.param, tmp_path_factory.mktemp("door") / "shop") as found:
+        yield found
 
 
 @pytest.fixture

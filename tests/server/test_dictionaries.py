@@ -19,7 +19,7 @@ import pytest
 import siltstone as st
 from siltstone.cli import main
 from tests.server.rest import Rest, rest_of
-from tests.server.stores import joined_to, opened
+from tests.server.stores import DOORS, behind, opened
 
 VALUES = ["b", None, "a", "b"]
 EXPECTED = [{"id": place, "kind": value} for place, value in enumerate(VALUES)]
@@ -55,17 +55,10 @@ FORMS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["owner", "socket", "http"])
+@pytest.fixture(scope="module", params=DOORS)
 def db(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[st.Store]:
-    with opened(tmp_path_factory.mktemp("door") / "shop") as owner:
-        if request.param == "owner":
-            yield owner
-        elif request.param == "socket":
-            with joined_to(owner) as joined:
-                yield joined
-        else:
-            with st.connect(owner.serve(port=0).url) as joined:
-                yield joined
+    with behind(request.param, tmp_path_factory.mktemp("door") / "shop") as found:
+        yield found
 
 
 @pytest.fixture

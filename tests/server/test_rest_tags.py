@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -45,6 +46,16 @@ def newest(rest: Rest, table: str) -> int:
 def tag(rest: Rest, verb: str, table: str, name: str, version: int | None = None) -> Any:
     body = {"tag": name} if version is None else {"tag": name, "version": version}
     return rest.post(f"/v1/table/{table}/tags/{verb}", body)
+
+
+@contextmanager
+def without_retention(root: Path) -> Iterator[tuple[st.Store, Rest, int]]:
+    """Yield a store with a table `a` of which a vacuum keeps tags alone, and its one version."""
+    with st.connect(root / "shop", retention="0s", background=False) as db:
+        rest = Rest(cast("RestServer", db.serve(port=0)))
+        db.create_table("a", ROWS.schema).append(ROWS)
+        yield db, rest, newest(rest, "a")
+        rest.close()
 
 
 def test_a_tag_of_one_table_is_not_a_tag_of_another(served: Served) -> None:
@@ -145,10 +156,7 @@ def test_a_tag_keeps_its_version_over_a_vacuum_and_a_restart(tmp_path: Path) -> 
 
 
 def test_a_vacuum_before_the_commit_of_a_tag_takes_nothing_of_its_version(tmp_path: Path) -> None:
-    with st.connect(tmp_path / "shop", retention="0s", background=False) as db:
-        rest = Rest(cast("RestServer", db.serve(port=0)))
-        db.create_table("a", ROWS.schema).append(ROWS)
-        number = newest(rest, "a")
+    with without_retention(tmp_path) as (db, rest, number):
         seq = db.seq
         for _ in range(2):
             db["a"].overwrite(ROWS.slice(1))
@@ -166,14 +174,10 @@ def test_a_vacuum_before_the_commit_of_a_tag_takes_nothing_of_its_version(tmp_pa
         assert tags_of(rest, "a") == {"then": number}
         with db.snapshot(seq=seq) as past:
             assert past["a"].count() == 2
-        rest.close()
 
 
 def test_a_tagged_version_is_read_by_its_number_after_a_vacuum(tmp_path: Path) -> None:
-    with st.connect(tmp_path / "shop", retention="0s", background=False) as db:
-        rest = Rest(cast("RestServer", db.serve(port=0)))
-        db.create_table("a", ROWS.schema).append(ROWS)
-        number = newest(rest, "a")
+    with without_retention(tmp_path) as (db, rest, number):
         db.tag("other")
         for _ in range(3):
             db["a"].overwrite(ROWS.slice(1))
@@ -188,7 +192,6 @@ def test_a_tagged_version_is_read_by_its_number_after_a_vacuum(tmp_path: Path) -
             db["a"].overwrite(ROWS.slice(1))
             db.checkpoint()
             db.vacuum(dry_run=False, grace_s=0)
-        rest.close()
 
 
 def test_a_version_that_was_never_to_be_read_is_no_version_to_tag(served: Served) -> None:
