@@ -26,7 +26,7 @@ from tests.crash.store_life import (
 from tests.crash.store_scenarios import SCENARIOS
 from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
-STEPS = 5
+STEPS = 3
 FAULTS = [
     (Kind.EIO, When.BEFORE),
     (Kind.EIO, When.AFTER),

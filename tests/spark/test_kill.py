@@ -18,12 +18,12 @@ from tests.spark.stores import SCHEMA
 
 ROWS = batch_driver.ROWS
 POINTS = [
-    ("write", "staged", 0),
     ("write", "committed", ROWS),
     ("transaction", "staging", 0),
 ]
 SAFER = [
     ("write", "planned", 0),
+    ("write", "staged", 0),
     ("transaction", "committed", ROWS),
 ]
 

@@ -53,12 +53,12 @@ def in_order(rows: list[dict]) -> list[tuple]:
     return sorted((tuple(row.values()) for row in rows), key=repr)
 
 
-@pytest.mark.timeout(1_200)  # four drivers, one after the other
+@pytest.mark.timeout(1_200)  # drivers, one after the other
 def test_a_driver_killed_at_any_step_leaves_each_change_once(
     stores: Stores, spark: SparkSession, tmp_path: Path
 ) -> None:
     a, b = stores
-    steps = STEPS if IS_LONG else STEPS[1:]
+    steps = STEPS if IS_LONG else STEPS[-1:]  # the others without Spark: test_stream_protocol
     for turn, step in enumerate(steps):
         put(a, turn)
         # The first batch, each time: what it is must not depend on when its driver starts again.
