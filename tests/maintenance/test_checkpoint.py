@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -322,3 +323,38 @@ def test_a_commit_waits_for_no_read_of_lance_when_a_record_is_adopted(tmp_path: 
         assert table.get(7)["v"] == 7
         assert beside
         assert table.count() == 301
+
+
+class UnfairLock:
+    """A lock that one thread never gets, as beside one that takes it again at once.
+
+    Before that thread is told so for the first time, `first` happens.
+    """
+
+    def __init__(self, first: Callable[[], object]) -> None:
+        self._real, self._unlucky = threading.Lock(), threading.get_ident()
+        self._first, self._left = first, 10
+        self.release = self._real.release
+
+    def acquire(self, timeout: float) -> bool:
+        if threading.get_ident() != self._unlucky:
+            return self._real.acquire(timeout=timeout)
+        if self._left == 10:
+            self._first()
+        self._left -= 1
+        assert self._left, "it waits for a turn that nobody needs any more"
+        return False
+
+
+def test_who_waits_for_a_turn_goes_on_once_others_flushed_all_that_it_wanted(tmp_path: Path):
+    with open_store(tmp_path / "s", fake_env()) as db:
+        db.create_table("t", SCHEMA, primary_key="id").upsert({"id": 1, "v": 1})
+
+        def by_another_thread() -> None:
+            threads = Threads()
+            threads.start(db.checkpoint)
+            threads.join()
+
+        db._parts.owner.checkpointer._lock = UnfairLock(by_another_thread)
+        db.checkpoint()
+        assert db._parts.owner.committer.state.view.record.flushed_seq == db.seq
