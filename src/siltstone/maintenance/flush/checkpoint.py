@@ -119,8 +119,10 @@ class Checkpointer:
         self._is_ending = True
 
     @contextmanager
-    def _turn(self) -> Generator[None]:
-        """Hold the lock.
+    def _turn(self, is_done: Callable[[], bool] = lambda: False) -> Generator[bool]:
+        """Hold the lock; False: it was not got before the work was done by others.
+
+        The lock is not fair: a thread that takes it again at once may keep the others from it.
 
         Raises:
             ClosedError: The store ended while somebody else held it.
@@ -132,7 +134,9 @@ class Checkpointer:
                     has_turn = self._lock.acquire(timeout=TICK_S)
                 if self._is_ending and not has_turn:
                     raise ClosedError("the store was closed meanwhile")
-            yield
+                if not has_turn and is_done():
+                    break
+            yield has_turn
         except FencedError as error:
             self.fenced = error
             raise
@@ -153,7 +157,10 @@ class Checkpointer:
         return record
 
     def _checkpoint(self) -> Record:
-        with self._turn():
+        wanted, state = self._committer.state.visible, self._committer.current
+        with self._turn(lambda: state().view.record.flushed_seq >= wanted) as has_turn:
+            if not has_turn:
+                return state().view.record
             self._require_in_place()
             cross(Failpoint.FLUSH_BEFORE_PLAN)
             self._committer.seal()
