@@ -20,6 +20,7 @@ from siltstone.engine.levels.base import Base
 from siltstone.errors import CorruptionError
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.merge import merge
+from siltstone.namespace import SiltstoneNamespace
 
 KEYS = {
     "whole numbers": (lambda n: n, "int64"),
@@ -304,3 +305,26 @@ def test_a_lost_manifest_without_deletion_files_is_made_again(tmp_path: Path) ->
     with st.connect(root) as db:
         assert as_dict(db["t"]) == expected
         assert db.verify(deep=True).is_sound
+
+
+def test_what_an_index_has_and_lacks_is_counted_in_live_rows(db: st.Store) -> None:
+    table = filled(db)
+    table.create_index("v")
+    table.upsert([{"id": n, "v": "new"} for n in range(390, 420)])
+    fold(db)
+    table.delete([{"id": n} for n in range(400, 410)])
+    fold(db)
+    assert hidden(db) == 20
+    (index,) = table.indexes()
+    assert (index.indexed_rows, index.lagging_rows) == (390, 20)
+    table.upsert([{"id": n, "v": "not merged"} for n in range(1_000, 1_005)])
+    (index,) = table.indexes()
+    assert (index.indexed_rows, index.lagging_rows) == (390, 20)
+    asked = {"id": ["t"]}
+    tables = SiltstoneNamespace(db)
+    (told,) = tables.list_table_indices(asked).indexes
+    assert (told.num_indexed_rows, told.num_unindexed_rows) == (390, 20)
+    stats = tables.get_table_stats(asked)
+    fragments = stats.fragment_stats
+    assert (stats.num_rows, fragments.num_fragments) == (415, 2)
+    assert (fragments.lengths.min, fragments.lengths.max) == (20, 390)
