@@ -105,7 +105,8 @@ def get_table_stats(
         lengths, nbytes = list[int](), 0
         if newest is not None:
             reader = scope.db.core.tables.reader
-            lengths = [end - first for first, end in reader.open(newest.pin).spans]
+            opened = reader.open(newest.pin)
+            lengths = [int(opened.live.bools(*span).sum()) for span in opened.spans]
             nbytes = sum(file.size for file in reader.files(newest.pin))
         indexes, fragments = _indexes(scope, name), _fragments(lengths)
         return bodies.TableStatsAnswer(nbytes, rows, indexes, fragments), seq_shown(found)

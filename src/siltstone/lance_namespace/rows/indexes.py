@@ -50,9 +50,7 @@ def list_table_indices(
     scope: Scope, name: str, asked: bodies.IndexesRequest
 ) -> tuple[bodies.IndexesAnswer, None]:
     """Return the indexes of a table, and how far they are behind."""
-    table = _keyed(scope, name)
-    rows = table.count()
-    found = [_shown(index, rows) for index in table.indexes()]
+    found = [_shown(index) for index in _keyed(scope, name).indexes()]
     wanted = {"page_token": asked.page_token, "limit": asked.limit}
     page = requests.page(found, wanted, "indexes")
     return bodies.IndexesAnswer(page["indexes"], page.get("page_token")), None
@@ -63,7 +61,7 @@ def describe_table_index_stats(
 ) -> tuple[bodies.IndexStatsAnswer, None]:
     """Return how many rows an index has, and how many it lacks."""
     table = _keyed(scope, name)
-    found = _shown(_named(table, asked), table.count())
+    found = _shown(_named(table, asked))
     rows = found.num_indexed_rows, found.num_unindexed_rows
     kind, distance = found.index_type, found.distance_type
     return bodies.IndexStatsAnswer(kind, distance, *rows, found.num_segments), None
@@ -134,8 +132,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _shown(index: IndexStatus, rows: int) -> bodies.IndexAnswer:
-    """Return an index in the specification's words; rows above base are found without one."""
+def _shown(index: IndexStatus) -> bodies.IndexAnswer:
+    """Return an index in the specification's words; rows above base are not counted."""
     kind = _NAMES.get(index.kind) or f"IVF_{index.options.get('encoding', 'flat')}".upper()
     return bodies.IndexAnswer(
         index_name=index.name,
@@ -144,7 +142,7 @@ def _shown(index: IndexStatus, rows: int) -> bodies.IndexAnswer:
         status="pending" if index.lagging_rows else "done",
         index_type=cast("Any", kind),
         distance_type=cast("str | None", index.options.get("metric")),
-        num_indexed_rows=max(0, rows - index.lagging_rows),
+        num_indexed_rows=index.indexed_rows,
         num_unindexed_rows=index.lagging_rows,
         size_bytes=index.nbytes,
         num_segments=index.segments,

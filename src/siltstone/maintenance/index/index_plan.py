@@ -40,8 +40,9 @@ LAG_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """An index of a table: the number of its segments, and of the rows of base that it lacks.
+    """An index of a table: its segments, and the numbers of rows of base that it lacks and has.
 
+    Hidden rows, and rows that are not merged, are no rows of base.
     `_key` is the index of the key, for bases from `KEY_ROWS_MIN` rows on.
     """
 
@@ -52,6 +53,7 @@ class IndexStatus:
     segments: int
     nbytes: int
     lagging_rows: int
+    indexed_rows: int = 0
 
     def __str__(self) -> str:
         lag = f", {self.lagging_rows} rows behind" if self.lagging_rows else ""
@@ -214,8 +216,10 @@ def statuses(
         name: str, column: str, kind: str, options: dict[str, IndexOption], stored: str
     ) -> IndexStatus:
         mine = [segment for segment in segments if segment.index == stored]
-        nbytes, lag = sum(segment.nbytes for segment in mine), _rows(_lacking(spans, mine))
-        return IndexStatus(name, column, kind, options, len(mine), nbytes, lag)
+        lag = 0 if opened is None else _live(opened, _lacking(spans, mine))
+        rows = 0 if opened is None else opened.count()
+        nbytes = sum(segment.nbytes for segment in mine)
+        return IndexStatus(name, column, kind, options, len(mine), nbytes, lag, rows - lag)
 
     found = [
         status(index.name, names[index.column], index.kind, dict(index.options), stored_name(index))
@@ -235,3 +239,8 @@ def _lacking(spans: Sequence[Span], segments: Sequence[Segment]) -> tuple[Span, 
 
 def _rows(spans: Sequence[Span]) -> int:
     return sum(end - first for first, end in spans)
+
+
+def _live(opened: PinnedTable, spans: Sequence[Span]) -> int:
+    """Return how many rows in some parts are not hidden."""
+    return sum(int(opened.live.bools(*span).sum()) for span in spans)
