@@ -13,6 +13,7 @@ import siltstone as st
 from siltstone import errors
 from siltstone.cli.exits import Exit
 from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 from siltstone.options import Options
 
@@ -153,7 +154,7 @@ def test_every_number_of_the_status_is_explained() -> None:
     told = {cell.strip("`") for cell in first_cells(operating())}
     names = {
         field.name
-        for kind in (Status, TableStatus, IndexStatus, JobStatus, Memory)
+        for kind in (Status, TableStatus, IndexStatus, JobStatus, Memory, Backpressure)
         for field in fields(kind)
     }
     assert names | {"total"} <= told

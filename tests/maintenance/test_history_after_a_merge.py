@@ -9,7 +9,7 @@ import pytest
 
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.local.store import LocalStore
-from siltstone.maintenance.schedule.scheduler import unmerged_index_bytes
+from siltstone.maintenance.schedule.unmerged import history_bytes
 from tests.maintenance.stores import open_store, rows
 
 OPTIONS = {"memtable_bytes_max": 4096, "memory_bytes_max": 1 << 20}
@@ -60,7 +60,7 @@ def test_rows_that_a_merge_folded_leave_the_index_of_history(db, is_read) -> Non
     merge_beside(db, meanwhile)
     run = run_of(db)
     assert run.rows == 100, "the merge folded the 300 before it"
-    assert unmerged_index_bytes(db._core.state().view) <= 100 * 64
+    assert history_bytes(db._core.state().view) <= 100 * 64
     expected = [(n, "250" if n >= 250 else "0") for n in range(350)]
     assert rows(db["t"]) == expected
     assert [db["t"].get(n)["v"] for n in (0, 249, 250, 349)] == ["0", "0", "250", "250"]

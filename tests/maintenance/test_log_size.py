@@ -132,6 +132,7 @@ class Idle:
         self.scheduler = Scheduler(
             owner.committer,
             work,
+            memory_bytes_max=1024 * MIB,
             memtable_bytes_max=64 * MIB,
             sealed_generations_max=4,
             room_timeout_s=1,

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.engine.commit.write_set import WriteSet
 from siltstone.errors import BusyError
 from siltstone.maintenance.merge import merge_child
 from siltstone.maintenance.merge.merge_child import NICENESS, MergeChild
 from siltstone.maintenance.schedule.scheduler import Scheduler, Work
 from tests.maintenance.stores import open_store
+
+MEMORY_BYTES_MAX = 400_000_000
+WRITE_SET = WriteSet(1, None, (), nbytes=1)
 
 
 @pytest.fixture
@@ -139,13 +143,13 @@ def scheduler_of(
         merge_runs=lambda: False,
         merge=lambda: None,
         vacuum=lambda: None,
-        is_overdue=is_overdue,
+        history_bytes=lambda: MEMORY_BYTES_MAX * is_overdue(),
         hurry=hurried.append,
-        backlog=lambda: "190 of at most 178 MB",
     )
     return Scheduler(
         db._core.committer,
         work,
+        memory_bytes_max=MEMORY_BYTES_MAX,
         memtable_bytes_max=1 << 20,
         sealed_generations_max=1,
         room_timeout_s=room_timeout_s,
@@ -162,7 +166,7 @@ def test_writers_that_wait_hurry_the_merge_until_they_go_on(tmp_path):
         scheduler._hear_news()
         assert hurried == [False], "nobody waits"
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(scheduler.room)
+            waiting = pool.submit(scheduler.room, WRITE_SET)
             while True not in hurried:
                 scheduler._hear_news()
             scheduler._hear_news()
@@ -175,6 +179,13 @@ def test_a_writer_that_waited_too_long_is_told_for_what_and_how_long(tmp_path):
         scheduler = scheduler_of(db, [], room_timeout_s=0.5, is_overdue=lambda: True)
         scheduler._hear_news()
         with pytest.raises(BusyError) as caught:
-            scheduler.room()
-        for words in ("190 of at most 178 MB", "waited 0.5 s", "room_timeout_s", "memory_bytes"):
+            scheduler.room(WRITE_SET)
+        for words in (
+            "take 400 MB",
+            "at most 200 MB",
+            "a merge is due",
+            "waited 0.5 s",
+            "room_timeout_s",
+            "memory_bytes",
+        ):
             assert words in str(caught.value)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from siltstone.engine.commit.write_set import WriteSet
 from siltstone.errors import BusyError, FencedError, PoisonedError, UnavailableError
 from siltstone.maintenance.schedule import scheduler as schedulers
 from siltstone.maintenance.schedule.scheduler import Scheduler, Work
@@ -28,11 +29,20 @@ NOTHING_TO_DO = Work(
 )
 
 
+MEMORY_BYTES_MAX = 1 << 24
+
+
 def scheduler_of(db, *, is_overdue, refresh=lambda: None, prepare=lambda: None) -> Scheduler:
-    work = replace(NOTHING_TO_DO, refresh=refresh, prepare=prepare, is_overdue=is_overdue)
+    work = replace(
+        NOTHING_TO_DO,
+        refresh=refresh,
+        prepare=prepare,
+        history_bytes=lambda: MEMORY_BYTES_MAX * is_overdue(),
+    )
     return Scheduler(
         db._core.committer,
         work,
+        memory_bytes_max=MEMORY_BYTES_MAX,
         memtable_bytes_max=1 << 20,
         sealed_generations_max=1,
         room_timeout_s=2.0,
@@ -52,7 +62,7 @@ def test_writers_that_wait_do_not_wake_each_other_for_ever(tmp_path):
         scheduler.start()
         assert asked.wait(30)
         with ThreadPoolExecutor(4) as pool:
-            for waiting in [pool.submit(scheduler.room) for _ in range(4)]:
+            for waiting in [pool.submit(scheduler.room, WRITE_SET) for _ in range(4)]:
                 with pytest.raises(BusyError, match="unmerged"):
                     waiting.result(60)
         scheduler.stop()
@@ -73,7 +83,7 @@ def test_writers_go_on_as_soon_as_the_news_of_a_merge_is_there(tmp_path):
         scheduler.start()
         assert asked.wait(30)
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(scheduler.room)
+            waiting = pool.submit(scheduler.room, WRITE_SET)
             merged.set()
             waiting.result(60)
         scheduler.stop()
@@ -95,6 +105,10 @@ def test_a_commit_does_not_fail_when_the_checkpoint_after_it_does(tmp_path, monk
         monkeypatch.undo()
 
 
+EMPTY = SimpleNamespace(sources={})
+WRITE_SET = WriteSet(1, None, (), nbytes=1)
+
+
 @dataclass(frozen=True)
 class Waiting:
     """A committer with so much that waits to be flushed: what `room` asks it for."""
@@ -105,7 +119,8 @@ class Waiting:
 
     @property
     def state(self) -> SimpleNamespace:
-        return SimpleNamespace(view=SimpleNamespace(sealed=[None] * self.generations))
+        view = SimpleNamespace(sealed=[EMPTY] * self.generations)
+        return SimpleNamespace(view=view, visible=0)
 
 
 def lets_in(waiting: Waiting) -> bool:
@@ -114,12 +129,13 @@ def lets_in(waiting: Waiting) -> bool:
     scheduler = Scheduler(
         waiting,  # type: ignore[arg-type]
         replace(NOTHING_TO_DO, checkpoint=lambda: asked.append(1)),
+        memory_bytes_max=MEMORY_BYTES_MAX,
         memtable_bytes_max=1_000,
         sealed_generations_max=3,
         room_timeout_s=0.0,
         is_background=False,
     )
-    scheduler.room()
+    scheduler.room(WRITE_SET)
     return not asked
 
 
@@ -167,6 +183,7 @@ def waiting_writer(waiting: Waiting, monkeypatch, **work) -> BaseException | Non
     scheduler = Scheduler(
         waiting,  # type: ignore[arg-type]
         replace(NOTHING_TO_DO, **work),
+        memory_bytes_max=MEMORY_BYTES_MAX,
         memtable_bytes_max=1_000,
         sealed_generations_max=3,
         room_timeout_s=FOR_EVER_S,
@@ -174,7 +191,7 @@ def waiting_writer(waiting: Waiting, monkeypatch, **work) -> BaseException | Non
     )
     scheduler.start()
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(scheduler.room)
+        found = pool.submit(scheduler.room, WRITE_SET)
         try:
             return found.exception(20)
         finally:
@@ -210,7 +227,7 @@ def test_a_writer_hears_soon_that_each_merge_fails(monkeypatch):
         Waiting(3),
         monkeypatch,
         merge=every_other_one,
-        is_overdue=lambda: True,
+        history_bytes=lambda: MEMORY_BYTES_MAX,
     )
     assert isinstance(heard, BusyError)
     assert "the merge child failed: killed" in str(heard)

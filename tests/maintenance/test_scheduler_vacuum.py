@@ -21,6 +21,7 @@ def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
     return Scheduler(
         db._core.committer,
         work,
+        memory_bytes_max=1 << 30,
         memtable_bytes_max=1 << 20,
         sealed_generations_max=1,
         room_timeout_s=1.0,

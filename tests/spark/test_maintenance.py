@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
 from siltstone.engine.write.stage_task import Staged
-from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN
+from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN
 from siltstone.spark import automatic_merge, merge, optimize, transaction
 from siltstone.spark.staging import FramePiece, StageJob
 from siltstone.storage.tables.values import StagedFiles as Files

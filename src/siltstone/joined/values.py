@@ -43,6 +43,7 @@ from siltstone.maintenance.gc.vacuum import Removed, Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.merge.merge import Deferred, Merged
 from siltstone.maintenance.repair.verify import Finding, Verified
+from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
@@ -57,7 +58,7 @@ _CLASSES: dict[str, type] = {
     _name(found): found
     for found in (
         *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
-        *(IndexStatus, JobStatus, Status, TableStatus, Vacuumed, Verified),
+        *(IndexStatus, JobStatus, Status, TableStatus, Backpressure, Vacuumed, Verified),
         *(Pin, Schema, InventoryFile, StagedFiles, Staged, StageTask),
         *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask),
     )

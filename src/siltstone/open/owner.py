@@ -39,11 +39,10 @@ from siltstone.maintenance.schedule.scheduler import (
     KeyWatch,
     Scheduler,
     Work,
-    unmerged_index_bytes,
-    wants_merge,
     wants_optimize,
 )
 from siltstone.maintenance.schedule.syncer import Syncer
+from siltstone.maintenance.schedule.unmerged import history_bytes, unmerged_rows, wants_merge
 from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
@@ -187,6 +186,7 @@ class _Opening:
         owner.scheduler = scheduler = Scheduler(
             committer,
             background.work(),
+            memory_bytes_max=options.memory_bytes_max,
             memtable_bytes_max=_memtable_bytes_max(options),
             sealed_generations_max=options.sealed_generations_max,
             room_timeout_s=options.room_timeout_s,
@@ -243,9 +243,9 @@ class Background:
             merge_runs=self._merge_runs,
             merge=self._merge,
             vacuum=owner.vacuum.run,
-            is_overdue=self._is_overdue,
+            history_bytes=self._history_bytes,
             hurry=owner.merge_child.hurry,
-            backlog=self._backlog,
+            is_merging=lambda: owner.merge_child.is_running,
             merge_here=self._merge_here,
             optimize=self._optimize,
             has_finished=owner.optimizer.has_left,
@@ -265,30 +265,16 @@ class Background:
         merged = [each.active.merge_runs() for each in levels]
         return any(merged)
 
-    def _unmerged_bytes(self) -> int:
-        return unmerged_index_bytes(self.owner.committer.state.view)
+    def _history_bytes(self) -> int:
+        return history_bytes(self.owner.committer.state.view)
 
-    @property
-    def _unmerged_bytes_max(self) -> int:
-        return self.memory_bytes_max // 6
-
-    def _merge(self) -> None:
-        """Start a merge if it is worth one."""
-        if not self.owner.merge_child.is_running and (
-            wants_merge(self.owner.committer.state.view)
-            or self._unmerged_bytes() > self.memory_bytes_max // 8 // 2
-        ):
-            self.owner.merge_child.start()
-
-    def _is_overdue(self) -> bool:
-        return self._unmerged_bytes() > self._unmerged_bytes_max
-
-    def _backlog(self) -> str:
-        return (
-            f"its indexes take {self._unmerged_bytes() / 1e6:.0f} MB of memory, at most"
-            f" {self._unmerged_bytes_max / 1e6:.0f} MB may wait; a merge is"
-            f" {'running' if self.owner.merge_child.is_running else 'due'}"
-        )
+    def _merge(self) -> int:
+        """Start a merge if it is worth one; return the rows that it will fold."""
+        view = self.owner.committer.state.view
+        if self.owner.merge_child.is_running or not wants_merge(view, self.memory_bytes_max):
+            return 0
+        self.owner.merge_child.start()
+        return unmerged_rows(view)
 
     def _merge_here(self) -> None:
         self.owner.merger.merge()

@@ -121,12 +121,13 @@ class Parts:
         """Return what `status` needs beside the state."""
         if self.owner is None:
             return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
-        failure = self.owner.scheduler.last_failure
+        failure, committer = self.owner.scheduler.last_failure, self.owner.committer
         return Counts(
-            self.owner.committer.durable_seq,
+            committer.durable_seq,
             self.first_seq,
             self.core.transactions.count,
             self.core.recent.nbytes,
+            self.owner.scheduler.pace.backpressure(committer.state.view, committer.active_bytes),
             None if failure is None else in_words(failure),
         )
 

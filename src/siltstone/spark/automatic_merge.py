@@ -25,7 +25,7 @@ from siltstone.api.store import Store
 from siltstone.api.tasks import ATTACHED
 from siltstone.errors import SiltstoneError
 from siltstone.maintenance.merge.merge_child import detach
-from siltstone.maintenance.schedule.scheduler import MERGE_ROWS_MIN, MERGE_SHARE
+from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN, MERGE_SHARE
 from siltstone.spark.maintenance import merge
 from siltstone.spark.options import ALWAYS, OFF
 from siltstone.spark.staging import StageJob

@@ -74,10 +74,10 @@ class Core:
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
     with the incarnations that each wrote to, `room` waits while there is too much that is not
-    flushed; `root` and `verify` are what another process opens the files by; `sql` is what one
-    statement may use;
-    `new_token` gives names that were never used before, `now_us` the time (us), `ids` those of
-    tables and incarnations: never twice, and unused ones are gaps. `latency` has the commits of all
+    flushed or merged; `root` and `verify` are what another process opens the files by; `sql` is
+    what one statement may use; `new_token` gives names that were never used before, `now_us` the
+    time (us), `ids` those of tables and incarnations: never twice, and unused ones are gaps.
+    `latency` has the commits of all
     handles, from their wait for room to their receipt, by `clock_s`, which never goes back.
     `require_format` returns when a durable record has a format (`formats.features`): an older
     siltstone then refuses the store, before the log has a frame that it cannot read.
@@ -106,7 +106,7 @@ class Core:
     require_format: Callable[[int], None] = lambda _: None
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
-    room: Callable[[], None] = lambda: None
+    room: Callable[[WriteSet], None] = lambda _: None
     after_commit: Callable[[], None] | None = None
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -151,7 +151,7 @@ class Core:
         """Wait for room, then commit; before a thing of a higher format raise the store to it."""
         committer = self.writer()
         begun_s = self.clock_s()
-        self.room()
+        self.room(write_set)
         if write_set.changes:
             self.require_format(format_of_changes(write_set.changes))
         staged_us = write_set.staged_us

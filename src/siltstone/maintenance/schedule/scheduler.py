@@ -9,12 +9,12 @@
 A failure is logged and kept for `status`; the work is retried with a pause that doubles up to
 `PAUSE_S_MAX`. Background work changes no result, so a delay loses nothing.
 
-Backpressure: `room` lets a writer pass while at most `sealed_generations_max` generations wait to
-be flushed, and while the indexes of un-merged history fit their share of the memory; else it waits,
-and after `room_timeout_s` refuses with BusyError. While writers wait for a merge, the merge gets
-more priority. If the work that a writer waits for keeps failing, the writer gets the error after
-`FAILING_WAIT_S`. If the background has ended (fenced, poisoned), every writer gets the error
-immediately.
+Backpressure: `room` slows writers while the background falls behind (`pace.py`), and lets them pass
+while at most `sealed_generations_max` generations wait to be flushed, and while all that is not
+merged fits its share of the memory; else they wait, and after `room_timeout_s` get BusyError. While
+writers are slowed or wait for a merge, it gets more priority. If the work that a writer waits for
+keeps failing, the writer gets the error after `FAILING_WAIT_S`. If the background has ended
+(fenced, poisoned), every writer gets the error immediately.
 
 Lock: the condition `_wake` guards the flags; no work is done under it.
 """
@@ -30,13 +30,13 @@ from typing import TypeVar
 
 from siltstone import threads
 from siltstone.engine.commit.committer import Committer
+from siltstone.engine.commit.write_set import WriteSet
 from siltstone.engine.levels.base import INDEX_ROW_BYTES
-from siltstone.engine.levels.history_run import HistoryRun, index_bytes
-from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
 from siltstone.maintenance.compaction.compaction import Sizes, Span
 from siltstone.maintenance.index.index_plan import KEY_ROWS_MIN, lacks_key
+from siltstone.maintenance.schedule.pace import Pace, Zone
 from siltstone.storage.tables.tables import TableReader
 
 TICK_S = 0.25
@@ -55,27 +55,28 @@ T = TypeVar("T")
 class Work:
     """The tasks; each may raise a SiltstoneError and is then retried.
 
-    `merge` and `optimize` look themselves whether there is enough to do.
+    `merge` and `optimize` look themselves whether there is enough to do; `merge` returns the rows
+    of a merge that it began.
     `rest`: work after `IDLE_S` without a commit; False if it must be called again.
-    `is_overdue`: the indexes of un-merged history are beyond their share of the memory; then
-    writers wait for a merge, or, without a background, run `merge_here`. `hurry` is called before
-    each `merge` with whether writers wait; `backlog` describes the rows and their limit for users.
+    `history_bytes`: what the indexes of un-merged history take; if it alone is where writers are
+    slowed, a writer runs `merge_here` if there is no background. `hurry` is called before each
+    `merge` with whether writers wait for it; `is_merging` says whether one runs.
     """
 
     checkpoint: Callable[[], object]
     refresh: Callable[[], object]
     prepare: Callable[[], object]
     merge_runs: Callable[[], bool]
-    merge: Callable[[], object]
+    merge: Callable[[], int | None]
     vacuum: Callable[[], object]
-    is_overdue: Callable[[], bool] = lambda: False
+    history_bytes: Callable[[], int] = lambda: 0
     merge_here: Callable[[], object] = lambda: None
     optimize: Callable[[], object] = lambda: None
     has_finished: Callable[[], bool] = lambda: False
     take_finished: Callable[[], object] = lambda: None
     rest: Callable[[], bool] = lambda: True
     hurry: Callable[[bool], object] = lambda _: None
-    backlog: Callable[[], str] = lambda: ""
+    is_merging: Callable[[], bool] = lambda: False
 
 
 class Scheduler:
@@ -86,6 +87,7 @@ class Scheduler:
         committer: Committer,
         work: Work,
         *,
+        memory_bytes_max: int,
         memtable_bytes_max: int,
         sealed_generations_max: int,
         room_timeout_s: float,
@@ -103,8 +105,12 @@ class Scheduler:
         self._is_background = is_background
         self._heard_bytes = 0
         self._pause_s = 0.0
-        self._is_overdue = False
-        self._waiting = 0
+        flushing = Zone(memtable_bytes_max, 2 * memtable_bytes_max)
+        self._folding = Zone(memory_bytes_max // 8, memory_bytes_max // 2)
+        self.pace = Pace(flushing=flushing, folding=self._folding, clock=clock)
+        self._waiting = self._held_back = 0
+        self._hurried_seq = committer.state.visible
+        self._free: tuple[Sequence[object], int] = (), 0
         self._failures = 0  # of flushes and merges, ever
         self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
         self._clock, self._idle_since, self._rested_at = clock, clock(), -1
@@ -146,8 +152,10 @@ class Scheduler:
                 self._is_woken = True
                 self._wake.notify_all()
 
-    def room(self) -> None:
+    def room(self, write_set: WriteSet) -> None:
         """Wait until a writer may continue.
+
+        Without a background no writer is slowed: it flushes and merges itself.
 
         Raises:
             BusyError: The wait took longer than `room_timeout_s`, or the work keeps failing;
@@ -155,13 +163,69 @@ class Scheduler:
             FencedError, PoisonedError: The background found that, and ended.
             UnavailableError: Without a background: there is no room, and the checkpoint failed.
         """
+        committer, (sealed, below) = self._committer, self._free
+        if (  # nearly always: one call, and nothing that is not there already
+            committer.active_bytes < below
+            and committer.state.view.sealed is sealed
+            and self.failure is None
+        ):
+            return
         self._refuse_ended()
+        self._free = self._look()
         if not self._is_background:
             if not self._has_room():
                 self._work.checkpoint()
             return
+        if self._is_slow():
+            self._slow_down(write_set)
         if self._has_room():
             return
+        begun = time.monotonic()
+        try:
+            self._wake_and_wait()
+        finally:
+            self.pace.stopped(time.monotonic() - begun)
+
+    def _look(self) -> tuple[Sequence[object], int]:
+        """Return what is sealed, and below how many active bytes no writer is held back then.
+
+        A writer may put an older answer over a newer one: it lasts until the next news.
+        """
+        sealed, active = self._committer.state.view.sealed, self._committer.active_bytes
+        if len(sealed) >= self._sealed_max:
+            return sealed, 0
+        beside = self._unmerged_bytes() - active
+        return sealed, min(self._memtable_bytes_max, self._folding.slow - beside)
+
+    def _hear_history(self) -> None:
+        self.pace.hears(self._work.history_bytes())
+        self._free = (), 0
+
+    def _is_slow(self) -> bool:
+        committer = self._committer
+        return self.pace.is_slow(committer.state.view, committer.active_bytes)
+
+    def _slow_down(self, write_set: WriteSet) -> None:
+        """Wait as long as the pace says, or until writers are not slowed any more."""
+        committer = self._committer
+        delay_s = self.pace.delay_s(committer.state.view, committer.active_bytes, write_set)
+        left_s = delay_s = min(delay_s, self._room_timeout_s)
+        if delay_s <= 0:
+            return
+        end_s = time.monotonic() + delay_s
+        try:
+            with self._wake:
+                self._waiting += 1
+                try:
+                    while left_s > 0 and not self._is_stopping and self._is_slow():
+                        self._wake.wait(min(left_s, TICK_S))
+                        left_s = end_s - time.monotonic()
+                finally:
+                    self._waiting -= 1
+        finally:
+            self.pace.slowed(delay_s - max(0.0, end_s - time.monotonic()))
+
+    def _wake_and_wait(self) -> None:
         with self._wake:
             # Once: writers that woke the others at every look would keep each other from sleeping.
             self._is_woken = True
@@ -192,8 +256,13 @@ class Scheduler:
             raise PoisonedError(str(error)) from error
 
     def _why_no_room(self, waited: float, failures: int) -> str:
+        unmerged = self._unmerged_bytes()
         merges = (
-            f", and too many rows are unmerged: {self._work.backlog()}" if self._is_overdue else ""
+            f", and too many rows are unmerged: they take {unmerged / 1e6:.0f} MB of memory, at"
+            f" most {self._folding.stop / 1e6:.0f} MB may wait; a merge is"
+            f" {'running' if self._work.is_merging() else 'due'}"
+            if unmerged >= self._folding.stop
+            else ""
         )
         failure = "" if self.last_failure is None else f"; last failure: {self.last_failure}"
         step = (
@@ -212,11 +281,16 @@ class Scheduler:
         committer = self._committer
         if committer.poisoned:
             return True  # the commit itself will say so
+        view = committer.state.view
         return (
-            not self._is_overdue
-            and len(committer.state.view.sealed) < self._sealed_max
+            not self.pace.is_stopped(view, committer.active_bytes)
+            and len(view.sealed) < self._sealed_max
             and committer.active_bytes < 2 * self._memtable_bytes_max
         )
+
+    def _unmerged_bytes(self) -> int:
+        committer = self._committer
+        return self.pace.unmerged_bytes(committer.state.view, committer.active_bytes)
 
     def after_commit(self) -> None:
         """Without a background, do urgent work in the writer's thread.
@@ -228,7 +302,7 @@ class Scheduler:
             return
         try:
             self._work.checkpoint()
-            if self._work.is_overdue():
+            if self._work.history_bytes() > self._folding.slow:
                 self._work.merge_here()
         except Exception as error:  # noqa: BLE001 - MemoryError, too
             self.failure = self.last_failure = error
@@ -260,8 +334,8 @@ class Scheduler:
     def _turn(self, last_news: float) -> float:
         is_full = self._waited_for(self._flush)
         now = self._clock()
-        # A flush may be what makes a merge overdue, and writers wait for the news of one that is.
-        if is_full or self._is_overdue or now - last_news >= NEWS_INTERVAL_S:
+        # A flush may be what makes a merge due, and writers wait for the news of one that is.
+        if is_full or self._is_slow() or now - last_news >= NEWS_INTERVAL_S:
             last_news = now
             self._hear_news()
         self._vacuum_if_due(now)
@@ -277,7 +351,13 @@ class Scheduler:
         view = self._committer.state.view
         is_full = self._committer.active_bytes >= self._memtable_bytes_max or bool(view.sealed)
         if is_full:
+            begun, size = (
+                self._clock(),
+                self.pace.unflushed_bytes(view, self._committer.active_bytes),
+            )
             work.checkpoint()
+            self.pace.flushed(size, self._clock() - begun)
+            self._hear_history()
             with self._wake:
                 self._wake.notify_all()
         return is_full
@@ -304,16 +384,38 @@ class Scheduler:
         """Take over what others published, let writers in that waited for it, and merge anew."""
         work = self._work
         work.refresh()
-        is_overdue = work.is_overdue()
+        self._hear_history()
         with self._wake:
-            was_overdue, self._is_overdue = self._is_overdue, is_overdue
-            if was_overdue and not is_overdue:
-                self._wake.notify_all()
-        work.hurry(is_overdue and self._waiting > 0)
-        self._waited_for(work.merge)
+            self._wake.notify_all()
+        work.hurry(self._is_waited_for())
+        self._waited_for(self._merge)
         work.optimize()
         if work.has_finished():
             self._do_aside("commit of optimized files", work.take_finished)
+
+    def _is_waited_for(self) -> bool:
+        """Say whether writers waited for a merge since the last look, or soon will.
+
+        They soon will if they write, and history alone is where writers are slowed.
+        """
+        state = self._committer.state
+        found = self.pace.backpressure(state.view, self._committer.active_bytes)
+        held_back, seq = self._held_back, self._hurried_seq
+        self._held_back = found.slowed_commits + found.stopped_commits
+        self._hurried_seq = state.visible
+        if state.visible > seq and self._work.history_bytes() > self._folding.slow:
+            return True
+        is_held_back = self._held_back > held_back or self._waiting > 0
+        return is_held_back and found.unmerged_bytes > found.slow_bytes
+
+    def _merge(self) -> None:
+        try:
+            rows = self._work.merge()
+        except Exception:
+            self.pace.fold_failed()
+            raise
+        if rows:
+            self.pace.fold_begins(rows)
 
     def _vacuum_if_due(self, now: float) -> None:
         if now - self._vacuumed_at < self._vacuum_interval_s:
@@ -343,14 +445,6 @@ class Scheduler:
 # Each checkpoint adds a part to each history that it has rows for; at 10,000 a Lance manifest takes
 # 1.7 MB a version, and a filtered count 0.7 s (measured).
 HISTORY_PARTS_MAX = 200
-MERGE_ROWS_MIN = 200_000
-MERGE_SHARE = 0.2
-
-
-def unmerged_index_bytes(view: View) -> int:
-    """Return the bytes of the indexes of all un-merged history when loaded."""
-    runs = (source for levels in view.levels.values() for source in levels.flushed)
-    return sum(index_bytes(run) for run in runs if isinstance(run, HistoryRun))
 
 
 def wants_optimize(view: View, tables: TableReader, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
@@ -390,19 +484,3 @@ class KeyWatch:
         }
         fresh, self._told = lacking - self._told, lacking
         return bool(fresh)
-
-
-def wants_merge(view: View) -> bool:
-    """Return whether an overlay is worth a merge: few large merges beat many small ones.
-
-    Scans over an overlay are cheap once its positions are known; a merge rewrites the parts that it
-    changes.
-    """
-    for levels in view.levels.values():
-        rows = sum(
-            source.rows for source in levels.flushed if isinstance(source, Memtable | HistoryRun)
-        )
-        base = 0 if levels.base is None else levels.base.rows
-        if rows >= max(MERGE_ROWS_MIN, MERGE_SHARE * base):
-            return True
-    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from siltstone.choices import JobState
@@ -13,6 +13,7 @@ from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import State, View
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
+from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Job, Jobs
@@ -109,6 +110,7 @@ class Status:
     leases: int
     commits_since_open: int
     is_read_only: bool
+    backpressure: Backpressure
     failure: str | None
 
     def to_dict(self) -> dict[str, object]:
@@ -140,6 +142,7 @@ class Status:
             f"  log: {self.wal_segments} segments, {self.wal_bytes} bytes",
             f"  memtables: {memtables}",
             f"  memory: {self.memory.total} bytes ({memory})",
+            f"  writers: {self.backpressure}",
             f"  {held}",
             *(f"  {table}" for table in self.tables),
             *(f"  job: {job}" for job in self.jobs),
@@ -157,6 +160,7 @@ class Counts:
     first_seq: int
     open_transactions: int = 0
     recent_bytes: int = 0
+    backpressure: Backpressure = field(default_factory=Backpressure)
     failure: str | None = None
     is_read_only: bool = False
 
@@ -187,6 +191,7 @@ def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int
         leases=len(_leases(view)),
         commits_since_open=state.visible - counts.first_seq,
         is_read_only=counts.is_read_only,
+        backpressure=counts.backpressure,
         failure=counts.failure,
     )
 

@@ -78,6 +78,7 @@ class SystemRoutes:
             "checkpoint_lag_seqs": found.visible_seq - found.flushed_seq,
             "memory_bytes": found.memory.total,
             "memory_bytes_max": found.memory.bytes_max,
+            "unmerged_bytes": found.backpressure.unmerged_bytes,
             "maintenance_failed": float(found.failure is not None),
             "server_requests_inside": counters.inside,
             "server_body_bytes_inside": self.pipeline.bodies.nbytes,
@@ -91,6 +92,10 @@ class SystemRoutes:
             yield f"siltstone_table_unmerged_rows{label} {table.unmerged_rows}\n"
         yield "# TYPE siltstone_commits_total counter\n"
         yield f"siltstone_commits_total {found.commits_since_open}\n"
+        for name in ("slowed", "stopped"):
+            seconds = getattr(found.backpressure, f"{name}_s")
+            yield f"# TYPE siltstone_commits_{name}_seconds_total counter\n"
+            yield f"siltstone_commits_{name}_seconds_total {seconds:g}\n"
         commits = self.served.parts.core.latency
         yield "# TYPE siltstone_conflicts_total counter\n"
         yield f"siltstone_conflicts_total {commits.conflicts}\n"

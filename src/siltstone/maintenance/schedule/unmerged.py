@@ -1,0 +1,70 @@
+"""Unmerged: what a merge can fold into base, and when it is worth one.
+
+A merge costs by the rows that it folds, and a deletion file (at most 131 kB) for each part that it
+touches. An un-merged row costs scans more than one of base, and its index takes memory. So merges
+begin early, long before writers are slowed (`pace.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.levels.history_run import HistoryRun, Source, index_bytes
+from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.read.view import Generation, Levels, View
+
+MERGE_ROWS_MIN = 200_000
+MERGE_SHARE = 0.1
+"""Of base. Uniform upserts write 2.26, 2.59, 2.94 and 3.70 bytes per byte of user data at merges of
+0.2, 0.1, 0.05 and 0.02 of a base of 1 M rows (`python -m bench.fold --share`)."""
+MERGE_MEMORY_SHARE = 1 / 32
+_ROW_BYTES = 64
+
+
+def wants_merge(view: View, memory_bytes_max: int) -> bool:
+    """Return whether there is enough to merge: rows of a table, or bytes of memory."""
+    if history_bytes(view) >= MERGE_MEMORY_SHARE * memory_bytes_max:
+        return True
+    for levels in _foldable(view):
+        rows = sum(source.rows for source in levels.flushed)
+        base = 0 if levels.base is None else levels.base.rows
+        if rows >= max(MERGE_ROWS_MIN, MERGE_SHARE * base):
+            return True
+    return False
+
+
+def unmerged_rows(view: View) -> int:
+    """Return the row versions that a merge would fold now."""
+    return sum(source.rows for levels in _foldable(view) for source in levels.flushed)
+
+
+def history_bytes(view: View) -> int:
+    """Return the bytes of the indexes, when loaded, of all that a merge would fold now.
+
+    Flushed memtables that stay in memory have a share of their own, and count as history.
+    """
+    sources = (source for levels in _foldable(view) for source in levels.flushed)
+    return sum(
+        _ROW_BYTES * source.rows if isinstance(source, Memtable) else index_bytes(source)
+        for source in sources
+    )
+
+
+def sealed_bytes(sealed: Sequence[Generation]) -> int:
+    """Return the bytes of memtables that wait to be flushed."""
+    levels = (found for each in sealed for found in each.sources.values())
+    return sum(_bytes(source) for sources in levels for source in sources)
+
+
+def _bytes(source: Source) -> int:
+    return index_bytes(source) if isinstance(source, HistoryRun) else source.nbytes
+
+
+def _foldable(view: View) -> Iterator[Levels]:
+    """Yield the levels of the tables that exist: history of what was dropped is never merged."""
+    for table in view.catalog.tables:
+        if catalogs.is_alive(table):
+            levels = view.levels.get(catalogs.incarnation_of(table).id)
+            if levels is not None:
+                yield levels
