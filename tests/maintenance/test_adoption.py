@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -68,8 +69,9 @@ def attach(db: st.Store, rows: pa.Table | None = None, op: str = "upsert") -> No
 
 
 def storage(db: st.Store) -> KeyedStorage:
-    (found,) = [s for s in db._core.state().view.record.keyed if "/t-" in s.folder]
-    return found
+    """Return the storage of the newest incarnation."""
+    mine = [s for s in db._core.state().view.record.keyed if "/t-" in s.folder]
+    return max(mine, key=lambda found: found.incarnation)
 
 
 def record(db: st.Store) -> Any:
@@ -431,3 +433,60 @@ def test_a_small_load_goes_by_way_of_history(db: LocalStore) -> None:
     db.checkpoint()
     assert storage(db).loads == ()
     assert rows(db)[99] == ("load99", 99 / 4)
+
+
+def overwritten(db: LocalStore) -> None:
+    """Leave a table of which history has a load alone, and base adopted it."""
+    stage = db.stage("t")
+    piece = stage.run_through(db._core.tables.writer, given(LOADED))
+    with db.transaction() as tx:
+        tx.attach(stage, [piece], overwrite=True)
+    merged(db)
+    assert storage(db).history is None
+    assert len(storage(db).loads) == 1
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("real_lance", [True], indirect=True)
+def test_a_damaged_copy_of_a_load_in_base_is_folded_again(
+    db: LocalStore, tmp_path: Path, real_lance: bool
+) -> None:
+    db.tag("keep", lasts="1d")
+    overwritten(db)
+    db.vacuum(dry_run=False, grace_s=0)  # no older record serves instead
+    wanted, folder = rows(db), db.path / storage(db).folder
+    db.close()
+    copied = tmp_path / "copied"  # without hard links
+    shutil.copytree(tmp_path / "s", copied)
+    for path in (copied / folder.relative_to(tmp_path / "s") / "base").rglob("data/*.lance"):
+        damage(path)
+    assert not admin.verify_store(copied, deep=True).is_sound
+    assert admin.repair(copied, dry_run=False, deep=True).is_whole
+    with st.connect(copied, background=False) as repaired:
+        assert rows(repaired) == wanted
+        repaired.merge()
+        assert rows(repaired) == wanted
+    assert admin.verify_store(copied, deep=True).is_sound
+
+
+@pytest.mark.parametrize("real_lance", [True], indirect=True)
+def test_a_damaged_load_is_named_by_all_its_names_and_gives_no_row(
+    db: LocalStore, real_lance: bool
+) -> None:
+    overwritten(db)
+    where = db.path
+    (path,) = where.rglob(".attached/*/data/*.lance")
+    db.close()
+    damage(path)  # in place: of all names
+    found = admin.verify_store(where, deep=True)
+    named = {finding.path for finding in found.findings if finding.severity == "error"}
+    assert len([name for name in named if name.endswith(".lance") and name[0] != "/"]) == 2
+    repaired = admin.repair(where, dry_run=False, deep=True)
+    assert not repaired.is_whole
+    with st.connect(where, background=False) as again, pytest.raises(st.CorruptionError):
+        again["t"].to_arrow()
