@@ -448,4 +448,5 @@ def _is_complete(record: Record, storage: KeyedStorage) -> bool:
         for step in table.incarnations
         if step.id == storage.incarnation
     ]
-    return storage.history is not None and not storage.history_from and not any(loads)
+    has_rows = storage.history is not None or bool(storage.loads)
+    return has_rows and not storage.history_from and not any(loads)
