@@ -16,6 +16,7 @@ import pyarrow as pa
 from proof.power.life import Life, write_everywhere
 from siltstone import failpoints
 from siltstone.api.store import Store
+from siltstone.maintenance.flush import checkpoint
 from siltstone.maintenance.merge import merge
 
 OPTIONS: Mapping[str, Any] = {"segment_bytes": 16_384, "background": False}
@@ -166,6 +167,32 @@ def folds(life: Life) -> None:
     life.do("checkpoint", Store.checkpoint)
     life.do("fold, and a part anew", Store.merge)
     life.commit("last", lambda db: both(db, 8))
+
+
+def loads(life: Life) -> None:
+    checkpoint.LOAD_ROWS_MIN = 2  # else rows as few as these are copied into history
+    merge.COMPACT_BELOW_ROWS = 0
+    begun(life)
+    life.do("checkpoint", Store.checkpoint)
+    life.do("merge", Store.merge)
+    for number in (100, 140):
+        life.commit("load", lambda db, n=number: _load(db, range(n, n + 50)))
+        life.commit("replace", lambda db, n=number: db["t"].upsert(keyed([n + 7])))
+        life.commit("delete", lambda db, n=number: db["t"].delete([n + 1]))
+        life.do("checkpoint", Store.checkpoint)
+        life.do("merge that adopts", Store.merge)
+    life.commit("column", lambda db: db["t"].add_column("w", "int64"))
+    life.commit("load", lambda db: _load(db, range(160, 170)))
+    life.do("checkpoint", Store.checkpoint)
+    life.do("merge that adopts", Store.merge)
+    life.commit("last", lambda db: both(db, 8))
+
+
+def _load(db: Store, ids: range) -> None:
+    stage = db.stage("t")
+    piece = stage.run(pa.table({"id": ids, "v": [f"loaded{n}" for n in ids]}))
+    with db.transaction() as tx:
+        tx.attach(stage, [piece])
 
 
 def optimizes(life: Life) -> None:
@@ -405,6 +432,7 @@ SCENARIOS = {
     "checkpoint": Scenario("checkpoints, recycled segments", (checkpoints,)),
     "merge": Scenario("merges of history into base", (merges,)),
     "fold": Scenario("merges that hide rows of base, and write a part anew", (folds,)),
+    "load": Scenario("loads that history names and base adopts", (loads,)),
     "optimize": Scenario("optimize of keyed and plain tables", (optimizes,)),
     "beside": Scenario("merge and optimize by other processes next to the owner", (beside,)),
     "index": Scenario("building, keeping and dropping indexes", (indexes,)),

@@ -16,7 +16,7 @@ from siltstone.errors import RequestError
 from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
-from siltstone.maintenance.flush.checkpoint import LOAD_ROWS_MIN
+from siltstone.maintenance.flush import checkpoint
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
 from siltstone.maintenance.repair.external_appends import Adopter
@@ -45,7 +45,7 @@ class Env:
     now_us: Callable[[], int] = system_time_us
     new_token: Callable[[], str] = random_token
     warm_up: Callable[[], None] = lance_tables.warm_up
-    load_rows_min: int = LOAD_ROWS_MIN
+    load_rows_min: int = field(default_factory=lambda: checkpoint.LOAD_ROWS_MIN)
 
     def require_store(self, root: Path) -> None:
         """Refuse a directory that is no store, and a store that a newer siltstone wrote.
