@@ -12,9 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import lance
+
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.errors import UnavailableError
+from siltstone.maintenance.merge import merge
 
 ROWS, ROUNDS_MAX = 2_000, 400
 OPTIONS = {"retention": "0s", "background": False}
@@ -189,6 +192,37 @@ def of_a_plain_table_of_an_older_release(root: Path) -> None:
     by_one_that_opens(root, number)
 
 
+def in_the_middle_of_folds(root: Path) -> None:
+    """A fold that finds no room says so, and hides no row, whatever it had written."""
+    merge.COMPACT_BELOW_ROWS = 0
+    refused, rooms = 0, range(0, 200_000, 12_000)
+    with opened(root) as db:
+        table = db.create_table("t", {"id": "int64", "round": "int64", "v": "string"}, "id")
+        table.upsert(rows(0))
+        db.checkpoint()
+        db.merge()
+        for number, room in enumerate(rooms, 1):
+            table.upsert(rows(number)[number::97])
+            table.delete([number])
+            db.checkpoint()
+            before = sorted(map(str, table.to_arrow().to_pylist()))
+            stuff(root)
+            ballast = root.parent / "ballast"
+            os.truncate(ballast, ballast.stat().st_size - room)
+            try:
+                db.merge()
+            except UnavailableError as error:
+                refuse_other(root, error)
+                refused += 1
+            assert sorted(map(str, table.to_arrow().to_pylist())) == before
+            ballast.unlink()
+            db.merge()
+            assert sorted(map(str, table.to_arrow().to_pylist())) == before
+            assert lance.dataset(root / "tables/t-1/base").count_rows() == len(before)
+        assert 0 < refused < len(rooms), refused
+        assert db.verify(deep=True).is_sound
+
+
 LIVES: dict[str, Callable[[Path], None]] = {
     life.__name__: life
     for life in (
@@ -201,6 +235,7 @@ LIVES: dict[str, Callable[[Path], None]] = {
         of_a_plain_table,
         of_a_plain_table_by_the_next_owner,
         of_a_plain_table_of_an_older_release,
+        in_the_middle_of_folds,
     )
 }
 

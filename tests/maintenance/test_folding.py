@@ -243,6 +243,33 @@ def test_damage_of_what_hides_rows_is_named_and_repaired(what: str, tmp_path: Pa
         assert repaired.verify(deep=True).is_sound
 
 
+def test_a_part_that_was_removed_by_hand_is_named_and_the_rows_come_back(tmp_path: Path) -> None:
+    root = tmp_path / "db"
+    with st.connect(root) as db:
+        table = filled(db)
+        table.upsert([{"id": n, "v": "new"} for n in range(0, 400, 50)])
+        fold(db)
+        expected = as_dict(table)
+        assert hidden(db) == 8
+    part = str(shown(root).get_fragments()[0].data_files()[0].path)
+    removed = [path for path in root.rglob(part) if "base" in str(path)]
+    assert len(removed) == 2  # and the store's own name of it
+    for path in removed:
+        path.unlink()
+    with st.connect(root, read_only=True) as reader, pytest.raises(st.SiltstoneError, match=part):
+        as_dict(reader["t"])
+    report = admin.verify_store(root, deep=True)
+    assert any(part in str(finding) for finding in report.findings), report
+    admin.repair(root, dry_run=False, deep=True)
+    with st.connect(root) as repaired:
+        assert as_dict(repaired["t"]) == expected
+        assert repaired.verify(deep=True).is_sound
+
+
+def shown(root: Path) -> lance.LanceDataset:
+    return lance.dataset(root / "tables/t-1/base")
+
+
 def test_the_status_counts_the_rows_of_a_base_that_are_not_hidden(db: st.Store) -> None:
     table = filled(db)
     table.upsert([{"id": n, "v": "new"} for n in range(0, 400, 50)])

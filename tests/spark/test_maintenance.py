@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
 from siltstone.engine.write.stage_task import Staged
+from siltstone.maintenance.merge import merge as merging
 from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN
 from siltstone.spark import automatic_merge, merge, optimize, transaction
 from siltstone.spark.staging import FramePiece, StageJob
@@ -46,6 +48,28 @@ def test_a_merge_on_spark_beside_the_owner_changes_no_answer(spark: SparkSession
     merge(spark, db.path, "t")
     db.merge()  # finds it done, and takes it over
     assert rows(db["t"]) == expected
+    assert db.verify(deep=True).is_sound
+
+
+def test_merges_on_spark_hide_rows_and_find_those_that_are_hidden(
+    spark: SparkSession, db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "COMPACT_BELOW_ROWS", 0)
+    merge(spark, db.path)
+    for turn in range(4):
+        db["t"].upsert([{"id": n, "v": 50 + turn} for n in range(turn, 100, 17)])
+        db["t"].delete([90 + turn])
+        db.checkpoint()
+        expected = rows(db["t"])
+        found = merge(spark, db.path, "t")
+        assert isinstance(found, st.Merged)
+        assert found.rows < 30
+        db.merge()
+        assert rows(db["t"]) == expected
+        shown = lance.dataset(db.path / "tables/t-1/base")
+        assert {r["id"]: r["v"] for r in shown.to_table().to_pylist()} == expected
+    (storage,) = db._core.state().view.record.keyed
+    assert storage.base.hidden > 0
     assert db.verify(deep=True).is_sound
 
 
