@@ -151,7 +151,7 @@ def _optimizer(path: Path, written: dict[str, int]) -> Optimizer:
     tables = lance_tables(path, files)
     tables = replace(tables, compactor=_NotingCompactor(tables.compactor, written))
     manifests = ManifestStore(files, path)
-    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
+    readers = Readers(tables.reader, tables.keys, PastRecords(manifests), index_bytes_max=0)
     plain = PlainTablesOfAnOwner(
         follow=lambda: Follower(files, path, manifests, readers), own_and_take=lambda: False
     )

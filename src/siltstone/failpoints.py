@@ -65,6 +65,9 @@ class Failpoint:
     MERGE_BEFORE_PUBLISH = Point("the same; the winner's record is read")
     MERGE_AFTER_PUBLISH = Point("the record; readers by path see the old bases")
 
+    KEYS_BEFORE_WRITE = Point("an unused base; some of its parts have no key run")
+    KEYS_AFTER_WRITE = Point("the same, and synced, unused key runs")
+
     OPTIMIZE_BEFORE_PLAN = Point("nothing of the optimize")
     OPTIMIZE_AFTER_PLAN = Point("nothing; the tasks are known")
     OPTIMIZE_AFTER_TASK = Point("synced files of one task, noted in its job's record")

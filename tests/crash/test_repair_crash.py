@@ -48,7 +48,7 @@ STEPS = [
 def storage_of(files: SimFiles) -> Storage:
     manifests = ManifestStore(files, ROOT, now_us=lambda: 1, new_token=next_name)
     tables = fake_lance(ROOT, files, token=next_name)
-    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20)
+    readers = Readers(tables.reader, tables.keys, PastRecords(manifests), index_bytes_max=1 << 20)
     jobs = Jobs(files, ROOT, lambda: 1, next_name)
     site = Site(ROOT, files, manifests, tables, jobs, lambda: 1, next_name)
     return Storage(site, readers)

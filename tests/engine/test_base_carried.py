@@ -55,7 +55,7 @@ def test_rows_that_do_not_fit_beside_those_of_the_base_before_are_resident_later
 ) -> None:
     records = PastRecords(ManifestStore(files, ROOT))
     bound = 5 * PART * ROW_BYTES // 2  # for the rows of two parts, not of three
-    readers = Readers(tables.reader, records, index_bytes_max=bound)
+    readers = Readers(tables.reader, tables.keys, records, index_bytes_max=bound)
     pin = two_parts(tables)
     old = readers.base_of(pin, TABLE_SCHEMA)
     read_often(old, 0)

@@ -126,7 +126,7 @@ def merge_from_outside(root: Path, stop: threading.Event) -> None:
     manifests, tables = ManifestStore(files, root), fake_lance(root, files)
     merger = Merger(
         Site(root, files, manifests, tables, jobs_of(root)),
-        Readers(tables.reader, PastRecords(manifests), index_bytes_max=1 << 20),
+        Readers(tables.reader, tables.keys, PastRecords(manifests), index_bytes_max=1 << 20),
     )
     while not stop.is_set():
         merger.merge()

@@ -24,7 +24,8 @@ THREADS, TURNS, ALIVE = 4, 1_000, 30
 def test_memory_is_counted_while_other_threads_make_readers() -> None:
     files = SimFiles()
     records = PastRecords(ManifestStore(files, ROOT))
-    readers = Readers(fake_lance(ROOT, files).reader, records, index_bytes_max=1 << 20)
+    tables = fake_lance(ROOT, files)
+    readers = Readers(tables.reader, tables.keys, records, index_bytes_max=1 << 20)
     table_schema = table_schema_of(Schema(1, (Column(1, "id", "int64", nullable=False),), key=(1,)))
     pin = Pin(1, "somewhere", size=1, xxh3="", rows=1, inventory="")
 

@@ -52,6 +52,29 @@ def test_a_key_survives_its_batch_and_keeps_its_code(kind: str) -> None:
     survives()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stable_code_is_the_same_of_a_key_and_of_its_batch(kind: str) -> None:
+    codec = codec_of({"k": kind})
+
+    @given(some.lists(VALUES[kind], max_size=5), some.integers(0, (1 << 64) - 1))
+    def is_same(values: list[object], secret: int) -> None:
+        keys = [codec.from_user(value) for value in values]
+        found = codec.stable_codes(codec.batch(keys), secret).tolist()
+        assert found == [codec.stable_code(key, secret) for key in keys]
+        assert found == codec.stable_codes_of(keys, secret).tolist()
+        if codec.exact:
+            assert found == codec.codes_of(keys).tolist()
+
+    is_same()
+
+
+def test_composite_keys_with_the_same_text_have_different_stable_codes() -> None:
+    codec = codec_of({"a": "string", "b": "string"})
+    keys = [("ab", "c"), ("a", "bc"), ("", "abc"), ("abc", "")]
+    assert len(set(codec.stable_codes_of(keys, 7).tolist())) == 4
+    assert codec.stable_code(keys[0], 7) != codec.stable_code(keys[0], 8)
+
+
 @given(some.lists(some.tuples(some.text(), some.integers(-(1 << 63), (1 << 63) - 1)), max_size=5))
 def test_a_composite_key_survives_its_batch(values: list[tuple[str, int]]) -> None:
     codec = codec_of({"a": "string", "b": "int64"})

@@ -23,7 +23,7 @@ def optimizer_of(
 ) -> Optimizer:
     """Return an optimizer as another process would have one; it waits for no owner."""
     manifests = ManifestStore(fake_env().files, root)
-    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
+    readers = Readers(tables.reader, tables.keys, PastRecords(manifests), index_bytes_max=0)
     site = Site(root, fake_env().files, manifests, tables, jobs_of(root))
     promote = Promoter(site).promote
     plain = PlainTablesOfAnOwner(

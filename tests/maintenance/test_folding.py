@@ -170,7 +170,7 @@ def test_base_takes_over_what_finds_rows_and_reads_the_new_part_alone(
     table.delete({"id": 4})
     fold(db)
     with monkeypatch.context() as patch:
-        patch.setattr(Base, "_make_index", None)
+        patch.setattr(Base, "_by_scan", None)
         patch.setattr(Base, "_load", None)
         assert [table.get(n) for n in (3, 401, 4, 399)] == [
             {"id": 3, "v": "new"}, {"id": 401, "v": "new"}, None, {"id": 399, "v": "v399"},

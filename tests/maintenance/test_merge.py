@@ -30,7 +30,7 @@ ACCOUNTS, START = 12, 100
 def merger_of(root: Path, tables: Tables) -> Merger:
     """Return a merger as another process would have one."""
     manifests = ManifestStore(fake_env().files, root)
-    readers = Readers(tables.reader, PastRecords(manifests), index_bytes_max=0)
+    readers = Readers(tables.reader, tables.keys, PastRecords(manifests), index_bytes_max=0)
     return Merger(Site(root, fake_env().files, manifests, tables, jobs_of(root)), readers)
 
 

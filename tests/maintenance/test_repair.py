@@ -50,7 +50,9 @@ class Place:
 
     def storage(self):
         tables = fake_lance(self.root, self.files)
-        readers = Readers(tables.reader, PastRecords(self.manifests), index_bytes_max=1 << 20)
+        readers = Readers(
+            tables.reader, tables.keys, PastRecords(self.manifests), index_bytes_max=1 << 20
+        )
         clock = Clock()
         jobs = Jobs(self.files, self.root, clock, random_token)
         site = Site(self.root, self.files, self.manifests, tables, jobs, clock)

@@ -30,6 +30,7 @@ from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_tables, version_import
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check, describe
+from siltstone.storage.tables.key_cover import TableKeys
 from siltstone.storage.tables.tables import Tables
 from siltstone.storage.tables.values import (
     INDEX_DIRECTORY,
@@ -101,10 +102,13 @@ class FakeFiles:
             below, hidden = "" if pin is None else pin.inventory, manifest.hidden_rows
             physical = self._physical(path, manifest) if hidden else []
             self.files.sync_dir((self.root / path).parent)
-            live = [*manifest.live, *(file.path for file in physical)]
+            runs = () if pin is None else pin.runs
+            live = [*manifest.live, *(file.path for file in (*physical, *runs))]
             inventory = self.inventories.add(below, [*added, *physical], live)
             made = self.inventories.pin(version, path, sum(manifest.rows) - hidden, inventory)
-            return msgspec.structs.replace(made, hidden_rows=hidden) if hidden else made
+            return msgspec.structs.replace(
+                made, hidden_rows=hidden or msgspec.UNSET, key_runs=runs or msgspec.UNSET
+            )
 
     def _physical(self, path: str, manifest: FakeManifest) -> list[InventoryFile]:
         self.files.write(self.root / physical_of(path), replace(manifest, hidden=()).encode())
@@ -112,8 +116,9 @@ class FakeFiles:
 
     def living(self, pin: Pin) -> dict[str, InventoryFile]:
         """Return the files that a pin needs besides its manifest, by their paths."""
-        physical = [pin.physical_path] if pin.hidden else []
-        return self.inventories.live(pin.inventory, [*self.manifest(pin).live, *physical])
+        others = [pin.physical_path] if pin.hidden else []
+        others += [run.path for run in pin.runs]
+        return self.inventories.live(pin.inventory, [*self.manifest(pin).live, *others])
 
 
 class FakeReader:
@@ -689,6 +694,7 @@ def fake_lance(
         names=FakeNames(data),
         external=FakeExternal(data),
         clients=FakeClientViews(rewriter),
+        keys=TableKeys(root, files, data.inventories, reader, token=token),
     )
 
 

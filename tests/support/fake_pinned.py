@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -112,6 +113,10 @@ class FakePinned:
     @property
     def part_ids(self) -> list[tuple[str, ...]]:
         return [(path,) for path in self.manifest.paths]
+
+    @property
+    def part_numbers(self) -> list[int]:
+        return [zlib.crc32(path.encode()) for path in self.manifest.paths]
 
     @property
     def live(self) -> Bits:

@@ -2,18 +2,24 @@
 
 A key is the storage value of the key column (see `formats.rows`), or a tuple of them when the key
 is composite. Its *code* is an int64: the value itself for integers, dates, timestamps and bools
-(`exact`), a hash for everything else. Codes live in memory only: Python's string hash differs from
-process to process, so a code never reaches a file, and an attacker cannot construct collisions.
-A hashed code is a filter: after finding equal codes, compare the keys.
+(`exact`), a hash for everything else. These codes live in memory only: Python's string hash differs
+from process to process, so a hashed code never reaches a file, and an attacker cannot construct
+collisions. A hashed code is a filter: after finding equal codes, compare the keys.
+
+The *stable* code is what files have: the same where codes are exact, else a hash keyed by a secret
+of the files (`key_run`), equal in all processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from operator import itemgetter
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from siltstone.formats import rows as row_values
 from siltstone.formats.manifest import Schema
@@ -23,6 +29,7 @@ Key = object
 Codes = np.ndarray
 
 _PLAIN_KEYS = (int, str, bytes)
+_NOTHING = np.zeros(0, np.int64)
 _WRAP = 1 << 64
 _HALF = 1 << 63
 
@@ -66,6 +73,35 @@ class KeyCodec:
             return _exact_codes(_column(batch, self.names[0]))
         return self.codes_of(self.keys(batch))
 
+    def stable_code(self, key: Key, secret: int) -> int:
+        """Return the code of one key as it is in files with this secret."""
+        if self.exact:
+            return self.code(key)
+        code = xxhash.xxh3_64_intdigest(self._bytes_of(key), secret)
+        return code - _WRAP if code >= _HALF else code
+
+    def stable_codes_of(self, keys: Sequence[Key], secret: int) -> Codes:
+        """Return the stable codes of many keys."""
+        if self.exact:
+            return self.codes_of(keys)
+        return _hashed(map(self._bytes_of, keys), secret, len(keys))
+
+    def stable_codes(self, batch: pa.RecordBatch | pa.Table, secret: int) -> Codes:
+        """Return the stable codes of a batch's keys; finds the key columns by name."""
+        if self.exact:
+            return self.codes(batch)
+        if len(self.names) != 1:
+            return self.stable_codes_of(self.keys(batch), secret)
+        values = row_values.storage_values(_column(batch, self.names[0]))
+        return _hashed(map(_part_bytes, values), secret, len(values))
+
+    def _bytes_of(self, key: Key) -> bytes:
+        """Return a key as bytes that no other key has."""
+        if len(self.names) == 1:
+            return _part_bytes(key)
+        parts = [*map(_part_bytes, cast("tuple[object, ...]", key))]
+        return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
     def keys(self, batch: pa.RecordBatch | pa.Table) -> list[Key]:
         """Return the keys of a batch; finds the key columns by name."""
         columns = [row_values.storage_values(_column(batch, name)) for name in self.names]
@@ -94,6 +130,44 @@ class KeyCodec:
         if len(self.names) == 1:
             return row_values.to_user(key, self.user_types[0])
         return tuple(row_values.to_user(v, t) for v, t in zip(key, self.user_types, strict=True))  # type: ignore[call-overload]
+
+
+def _part_bytes(value: object) -> bytes:
+    """Return a value as bytes that no other value of its column has."""
+    if isinstance(value, str):
+        return value.encode(errors="surrogatepass")
+    if isinstance(value, bytes):
+        return value
+    number = int(cast("int", value))
+    return number.to_bytes((number.bit_length() + 8) // 8, "little", signed=True)
+
+
+def _hashed(values: Iterable[bytes], secret: int, count: int) -> Codes:
+    hashes = map(xxhash.xxh3_64_intdigest, values, repeat(secret))
+    return np.fromiter(hashes, np.uint64, count).view(np.int64)
+
+
+def pairs(ordered: Codes, wanted: Codes) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of an index into `wanted` and an index into `ordered` with equal codes.
+
+    Both are ascending, and may repeat codes.
+    """
+    last = len(ordered) - 1
+    if last < 0:
+        return _NOTHING, _NOTHING
+    at = ordered.searchsorted(wanted)
+    needles = np.flatnonzero(ordered[np.minimum(at, last)] == wanted)
+    at = at[needles]
+    found = [(needles, at)]
+    while len(needles):  # hashed codes: another key may have the same one
+        more = np.flatnonzero(ordered[np.minimum(at + 1, last)] == wanted[needles])
+        more = more[at[more] < last]
+        needles, at = needles[more], at[more] + 1
+        if len(needles):
+            found.append((needles, at))
+    if len(found) == 1:
+        return found[0]
+    return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
 
 
 def newest_rows(codec: KeyCodec, codes: Codes, keys_at: Callable[[Codes], list[Key]]) -> Codes:

@@ -26,6 +26,15 @@ PRIVATE_DIRECTORY = "_siltstone"
 PHYSICAL = "physical.manifest"  # the suffix is Lance's: another one is a manifest not committed
 
 
+class KeyRun(msgspec.Struct, frozen=True):
+    """A key run of a base: `xxh3` (64 bits, hex) is its foot's; see `key_run`."""
+
+    path: str
+    size: int
+    xxh3: str
+    entries: int
+
+
 class Pin(msgspec.Struct, frozen=True):
     """One version of one Lance dataset, by the private manifest that defines it.
 
@@ -34,6 +43,9 @@ class Pin(msgspec.Struct, frozen=True):
 
     A base has `rows` live rows; `hidden_rows` more are in its files. Its manifest has them in
     deletion files. A second one, at `physical_path`, has the same files without deletion files.
+
+    `key_runs` find rows of a base by key, oldest first. No answer needs them: an older siltstone
+    drops the field, and parts that no run covers are found in other ways.
     """
 
     version: int
@@ -43,6 +55,12 @@ class Pin(msgspec.Struct, frozen=True):
     rows: int
     inventory: str
     hidden_rows: int | msgspec.UnsetType = msgspec.UNSET
+    key_runs: tuple[KeyRun, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def runs(self) -> tuple[KeyRun, ...]:
+        """The key runs, oldest first."""
+        return self.key_runs or ()
 
     @property
     def hidden(self) -> int:

@@ -73,7 +73,10 @@ class Storage:
         manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
         tables = env.tables(root, env.files, options.verify)
         readers = Readers(
-            tables.reader, PastRecords(manifests), index_bytes_max=options.memory_bytes_max // 4
+            tables.reader,
+            tables.keys,
+            PastRecords(manifests),
+            index_bytes_max=options.memory_bytes_max // 4,
         )
         jobs = Jobs(env.files, root, env.now_us, env.new_token)
         site = Site(root, env.files, manifests, tables, jobs, env.now_us, env.new_token)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.formats.keys import Codes, Key
+from siltstone.formats.keys import Codes, Key, pairs
 from siltstone.formats.rows import value_getter
 
 TIER_WIDTH = 4
@@ -118,20 +118,8 @@ class Run:
 
     def find(self, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs of an index into `codes` (ascending) and an ordinal of that code."""
-        last = len(self.codes) - 1
-        if last < 0:
-            return NOTHING, NOTHING
-        at = self.codes.searchsorted(codes)
-        needles = np.flatnonzero(self.codes[np.minimum(at, last)] == codes)
-        at = at[needles]
-        found = [(needles, self.ordinals[at])]
-        while len(needles):  # hashed codes: another key may have the same one
-            more = np.flatnonzero(self.codes[np.minimum(at + 1, last)] == codes[needles])
-            more = more[at[more] < last]
-            needles, at = needles[more], at[more] + 1
-            if len(needles):
-                found.append((needles, self.ordinals[at]))
-        return found[0] if len(found) == 1 else _joined(found)
+        needles, at = pairs(self.codes, codes)
+        return needles, self.ordinals[at]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,10 +173,6 @@ class IndexedSlice:
 
 NOTHING = np.zeros(0, np.int64)
 EMPTY_RUN = Run(NOTHING, NOTHING)
-
-
-def _joined(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found])
 
 
 def run_of(codes: Codes, start: int) -> Run:

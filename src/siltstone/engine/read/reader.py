@@ -43,6 +43,7 @@ from siltstone.formats.manifest import (
     TableDefinition,
 )
 from siltstone.storage.manifest.manifest_store import Lease
+from siltstone.storage.tables.key_cover import TableKeys
 from siltstone.storage.tables.tables import PinnedTable, TableReader
 
 
@@ -91,9 +92,13 @@ class Readers:
     `_noting` guards the sets of objects that hold memory: a growing set cannot be iterated.
     """
 
-    def __init__(self, tables: TableReader, records: PastRecords, *, index_bytes_max: int) -> None:
-        self._tables, self._records = tables, records
+    def __init__(
+        self, tables: TableReader, keys: TableKeys, records: PastRecords, *, index_bytes_max: int
+    ) -> None:
+        """Half of `index_bytes_max` may be pages of key runs."""
+        self._tables, self._keys, self._records = tables, keys, records
         self._index_bytes_max = index_bytes_max
+        keys.bound(index_bytes_max // 2)
         self._noting = threading.Lock()
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
         self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
@@ -210,6 +215,7 @@ class Readers:
         """Return a base by its pin; it is opened at its first read."""
         base = Base(
             lambda: self._tables.open(pin),
+            lambda: self._keys.open(pin),
             table_schema,
             rows=pin.rows + pin.hidden,
             hidden=pin.hidden,
@@ -255,7 +261,7 @@ class Readers:
         """Return the bytes that all bases, and what is kept about what lies over them, hold."""
         with self._noting:
             holders = [*self._bases, *self._kept]
-        return sum(each.nbytes for each in holders)
+        return self._keys.cached_bytes() + sum(each.nbytes for each in holders)
 
     def _bytes_left(self) -> int:
         return self._index_bytes_max - self._taken()

@@ -146,9 +146,10 @@ def _all_differ(codes: Codes) -> bool:
 
 def load_part(core: Core, table: TableDefinition, incarnation: int, rows: BulkRows) -> AdvancePart:
     """Return the part that makes `rows` the first base of an incarnation without a row version."""
-    entry = group.Advance(incarnation, 0, rows.pin)
-    base = core.readers.base_of(rows.pin, rows.table_schema)
-    return AdvancePart(table.id, incarnation, 0, entry, rows.pin.rows, base)
+    pin = core.tables.keys.cover(rows.pin, rows.table_schema.codec)
+    entry = group.Advance(incarnation, 0, pin)
+    base = core.readers.base_of(pin, rows.table_schema)
+    return AdvancePart(table.id, incarnation, 0, entry, pin.rows, base)
 
 
 def attach_part(

@@ -24,11 +24,12 @@ from typing import Literal, TypeVar
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import PinnedTable, TableCompactor, TableReader
+from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
 from siltstone.storage.tables.values import Compacted, put_fitting
 
 TARGET_ROWS = 1 << 20
@@ -299,22 +300,32 @@ def total_of(one: Optimized, other: Optimized) -> Optimized:
 
 
 def fitting_of(
-    tables: TableCompactor, now: Record, finished: Sequence[Finished]
+    tables: Tables, now: Record, finished: Sequence[Finished]
 ) -> tuple[dict[Place, Pin], list[Finished]]:
-    """Return the pins with the fitting tasks applied, and these tasks."""
+    """Return the pins with the fitting tasks applied, and these tasks; bases with key runs."""
     pins: dict[Place, Pin] = {}
     fitting: list[Finished] = []
 
     def swap(on: Pin, some: Sequence[Finished]) -> Pin:
-        return tables.swap(on, [one.result for one in some])
+        return tables.compactor.swap(on, [one.result for one in some])
 
     for place, items in by_place(finished).items():
         pin = pin_at(now, place)
         if pin is None:
             continue  # dropped or truncated meanwhile: nothing is left to do
-        pins[place], fits = put_fitting(pin, items, swap)
+        made, fits = put_fitting(pin, items, swap)
+        if fits and place[1] == "base":
+            made = tables.keys.cover(made, _base_schema(now, place[0]).codec)
+        pins[place] = made
         fitting += fits
     return pins, fitting
+
+
+def _base_schema(record: Record, incarnation: int) -> TableSchema:
+    """Return the schema with which a base is written."""
+    table = catalogs.owner_of(record.catalog, incarnation)
+    (storage,) = [each for each in record.keyed if each.incarnation == incarnation]
+    return table_schema_of(catalogs.schema_by_id(table, storage.base_schema))
 
 
 def pin_at(record: Record, place: Place) -> Pin | None:

@@ -420,7 +420,7 @@ class Optimizer:
 
         def change(now: Record) -> Record:
             refuse_below_gc_horizon(now, job.started_us)
-            swapped, fits = fitting_of(self._tables.compactor, now, finished)
+            swapped, fits = fitting_of(self._tables, now, finished)
             fitting[:] = fits
             if not fits:
                 return now

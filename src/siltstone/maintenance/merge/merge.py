@@ -194,6 +194,8 @@ class Merger:
                     compact_below=COMPACT_BELOW_ROWS,
                     loads=loads,
                 )
+        if pin is not None and pin != storage.base:
+            pin = self._tables.keys.cover(pin, table_schema.codec)
         changed = msgspec.structs.replace(
             storage, base=pin, base_schema=0 if pin is None else table_schema.id, merged_seq=upto
         )

@@ -466,7 +466,7 @@ def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) ->
 class KeyWatch:
     """Finds bases whose keys do not fit into memory and have no index; once for each version.
 
-    For these a read by key is a scan. One thread.
+    For these a read by key is a scan. Bases with key runs need no index. One thread.
     """
 
     def __init__(self, *, index_bytes_max: int) -> None:
@@ -479,6 +479,7 @@ class KeyWatch:
             storage.base.path
             for storage in view.record.keyed
             if storage.base is not None
+            and not storage.base.runs
             and storage.base.rows + storage.base.hidden > max(self._rows_max, KEY_ROWS_MIN)
             and lacks_key(tables.open(storage.base))
         }

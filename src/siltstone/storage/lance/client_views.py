@@ -107,7 +107,7 @@ class LanceClientViews:
         with writing(where, catalog):
             open_newest(catalog).update_metadata(_FENCE)
             dataset = open_newest(catalog)
-        pin = self._commits.seal(pin.inventory, catalog, dataset, (), rows=pin.rows)
+        pin = self._commits.seal(pin, catalog, dataset, (), rows=pin.rows)
         needed = {file.path for file in self._reader.files(pin)}
         with translated(where, is_reading=False):
             public = where / "_versions"

@@ -122,11 +122,11 @@ class LanceCommits:
                 change = operation(dataset) if callable(operation) else operation
                 dataset = put(catalog, dataset, change, read_version=max(catalog.versions))
         hides = hides or pin.hidden > 0
-        return self.seal(pin.inventory, catalog, dataset, added, rows=rows, hides=hides)
+        return self.seal(pin, catalog, dataset, added, rows=rows, hides=hides)
 
     def seal(
         self,
-        below: str,
+        below: Pin | None,
         catalog: StagedCatalog,
         dataset: Any,
         added: Entries,
@@ -134,12 +134,13 @@ class LanceCommits:
         rows: int,
         hides: bool = False,
     ) -> Pin:
-        """Make a staged version durable and name it.
+        """Make a staged version durable and name it; it keeps the key runs of the pin below it.
 
         A data file that a commit adds is already synced; Lance's commit itself wrote the manifest
         and the account of the transaction.
         """
         where, version = catalog.location.parent.parent, dataset.version
+        inventory, runs = ("", ()) if below is None else (below.inventory, below.runs)
         folder = str(where.relative_to(self._root))
         path = catalog.versions[version]
         with translated(where, is_reading=False):
@@ -160,10 +161,13 @@ class LanceCommits:
             self._files.sync_dir(path.parent)
             live = [txn, *(f"{folder}/{name}" for name in names)]
             live += [file.path for file in physical]
-            live += self._data.index_files(folder, dataset, below)
-            inventory = self._inventories.add(below, [*notes, *physical, *added], live)
+            live += self._data.index_files(folder, dataset, inventory)
+            live += [run.path for run in runs]
+            inventory = self._inventories.add(inventory, [*notes, *physical, *added], live)
             pin = self._inventories.pin(version, name, rows, inventory)
-            return msgspec.structs.replace(pin, hidden_rows=hidden) if hidden else pin
+            return msgspec.structs.replace(
+                pin, hidden_rows=hidden or msgspec.UNSET, key_runs=runs or msgspec.UNSET
+            )
 
     def _physical(self, name: str) -> list[InventoryFile]:
         """Write the manifest `name` again, without deletion files; the caller syncs the name."""

@@ -23,6 +23,7 @@ from siltstone.storage.lance.public_names import LanceNames
 from siltstone.storage.lance.reader import OPEN_PARTS_MAX, LanceReader
 from siltstone.storage.lance.staged_catalog import lance_module
 from siltstone.storage.lance.writer import LanceRewriter, LanceWriter
+from siltstone.storage.tables.key_cover import TableKeys
 from siltstone.storage.tables.tables import Tables
 
 
@@ -55,6 +56,7 @@ def lance_tables(
         names=LanceNames(data),
         external=LanceExternal(data, reader),
         clients=LanceClientViews(data, reader, commits, writer),
+        keys=TableKeys(data.root, files, data.inventories, reader, token=token),
     )
 
 

@@ -134,6 +134,11 @@ class LancePinned:
         return [tuple(path for path in part.paths if path != own) for part, own in pairs]
 
     @property
+    def part_numbers(self) -> list[int]:
+        """See `tables.PinnedTable.part_numbers`: the ids of fragments, which are not reused."""
+        return [part.number for part in self.parts]
+
+    @property
     def live(self) -> Bits:
         """See `tables.PinnedTable.live`."""
         return self._live_rows

@@ -56,9 +56,10 @@ class LanceReader:
         together; the last opened handle always does.
         """
         with self._lock:
-            if pin.path in self._open:
+            known = self._open.get(pin.path)
+            if known is not None and known.pin == pin:
                 self._open.move_to_end(pin.path)
-                return self._open[pin.path]
+                return known
         return self.keep(self.fresh(pin))
 
     def files(self, pin: Pin) -> list[InventoryFile]:
@@ -67,6 +68,7 @@ class LanceReader:
         top = next(iter(self._inventories.chain(pin.inventory).values()))
         notes = [f for f in top.files if f"/{TRANSACTIONS}/" in f.path]
         notes += self._physical(pin)
+        notes += self._inventories.live(pin.inventory, [run.path for run in pin.runs]).values()
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         inventories = self._inventories.own_files(pin.inventory)
         indexes = self._inventories.live(

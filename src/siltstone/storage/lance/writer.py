@@ -70,7 +70,7 @@ class LanceWriter:
                 dataset = put(catalog, str(catalog.location), overwrite, enable_stable_row_ids=True)
         columns = staging.columns_of(dataset.lance_schema, dataset.schema)
         staging.refuse_unfit(staged.columns, columns)
-        return self._commits.seal("", catalog, dataset, staged.files, rows=staged.rows)
+        return self._commits.seal(None, catalog, dataset, staged.files, rows=staged.rows)
 
     def stage(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> StagedFiles:
         """See `tables.TableWriter.stage`."""
@@ -139,9 +139,7 @@ class LanceWriter:
             if add:
                 open_newest(catalog).add_columns(list(add))
             dataset = open_newest(catalog)
-        return self._commits.seal(
-            pin.inventory, catalog, dataset, (), rows=pin.rows, hides=pin.hidden > 0
-        )
+        return self._commits.seal(pin, catalog, dataset, (), rows=pin.rows, hides=pin.hidden > 0)
 
 
 class LanceRewriter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,9 @@ from siltstone.storage.tables.values import (
     StagedFiles,
     StagedVersion,
 )
+
+if TYPE_CHECKING:
+    from siltstone.storage.tables.key_cover import TableKeys
 
 
 class PinnedTable(Protocol):
@@ -68,6 +71,11 @@ class PinnedTable(Protocol):
         Parts of one name have the same rows at the same offsets; some may be hidden in one version
         and not in another, and columns may have other names.
         """
+        ...
+
+    @property
+    def part_numbers(self) -> Sequence[int]:
+        """A number below 2**32 for each of `spans`, as `part_ids` calls them."""
         ...
 
     @property
@@ -436,3 +444,4 @@ class Tables:
     names: PublicNames
     external: ExternalTables
     clients: ClientViews
+    keys: TableKeys

@@ -1,0 +1,240 @@
+"""Key cover: the key runs of all bases of a store, and how a new pin gets those that it lacks.
+
+`TableKeys.cover` writes runs for parts that have none, and merges runs by their living rows:
+
+    90 30 20 25 24   the newest four of like size, and all before them that are: 90 99
+    more than RUNS_MAX of them: the newest ones
+    one of which less than half lives: by itself
+
+Merged runs lack the entries of rows that the pin hides, and of parts that it does not have. Only
+this pin and those that are made of it name such a run, and none of them shows a hidden row again.
+
+A crash leaves runs that no pin names; a lost race leaves runs of parts that are nobody's.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.key_run import OFFSET_BITS, Entries, merged, sorted_entries
+from siltstone.formats.keys import KeyCodec
+from siltstone.formats.manifest import KeyRun, Pin
+from siltstone.storage.files.files import Files, refusals
+from siltstone.storage.tables.inventories import Inventories
+from siltstone.storage.tables.key_places import PinnedKeys, Serving
+from siltstone.storage.tables.key_runs import OpenRun, PageCache, directory_of, write_run
+from siltstone.storage.tables.tables import PinnedTable, TableReader
+from siltstone.storage.tables.values import Span
+
+RUNS_MAX = 8
+RUN_ROWS_MAX = 2 << 20
+"""At most so many rows (a part at least) are sorted in memory at once."""
+_WIDTH = 4
+_CACHE_BYTES = 32 << 20
+_log = logging.getLogger(__name__)
+
+
+class TableKeys:
+    """The key runs of the bases of one store; threads may share it.
+
+    Lock: `_lock` guards the table of open runs; it is never held over I/O.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        inventories: Inventories,
+        reader: TableReader,
+        *,
+        token: Callable[[], str],
+    ) -> None:
+        """`token` gives names that were never used."""
+        self._root, self._files, self._inventories = root, files, inventories
+        self._reader, self._token, self._cache = reader, token, PageCache(_CACHE_BYTES)
+        self._lock = threading.Lock()
+        self._open: weakref.WeakValueDictionary[KeyRun, OpenRun] = weakref.WeakValueDictionary()
+
+    def cached_bytes(self) -> int:
+        """Return the approximate bytes of the pages in memory."""
+        return self._cache.nbytes
+
+    def bound(self, bytes_max: int) -> None:
+        """Say how many bytes of pages may stay in memory; before threads share it."""
+        self._cache = PageCache(bytes_max)
+
+    def open(self, pin: Pin) -> PinnedKeys:
+        """Return the key runs of a base.
+
+        A run whose file is missing is left out, with a warning: an older siltstone, which knows no
+        runs, took it for garbage.
+
+        Raises:
+            CorruptionError: The foot of a run is damaged.
+        """
+        return self.opened(self._reader.open(pin), pin.runs)
+
+    def opened(self, table: PinnedTable, runs: Sequence[KeyRun]) -> PinnedKeys:
+        """Return what runs say of a base."""
+        return PinnedKeys(table, [run for each in runs if (run := self._run(each)) is not None])
+
+    def cover(self, pin: Pin, codec: KeyCodec) -> Pin:
+        """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
+
+        No record may name `pin` yet: two pins over one manifest would be one to many.
+
+        Raises:
+            CorruptionError: A file cannot be read.
+            UnavailableError: The file system refuses; unused files are left.
+        """
+        table, keys = self._reader.open(pin), self.open(pin)
+        secret = secrets.randbits(64) if keys.secret is None else keys.secret
+        cover = _Cover(self, table, codec, secret, self._write, {})
+        cross(Failpoint.KEYS_BEFORE_WRITE)
+        runs = [each.run.run for each in reversed(keys.newest_first)]
+        runs = cover.few([*runs, *cover.fresh(keys)])
+        if tuple(runs) == pin.runs:
+            return pin
+        added = cover.added(runs)
+        if added:
+            with refusals(f"{self._root / directory_of(pin.folder)} cannot be synced"):
+                self._files.sync_dir(self._root / directory_of(pin.folder))
+        cross(Failpoint.KEYS_AFTER_WRITE)
+        kept = [run.path for run in runs]
+        gone = {run.path for run in pin.runs}.difference(kept)
+        # Asked for only when the chain of inventories is folded.
+        live = (f.path for f in self._reader.files(pin) if f.path not in gone)
+        name = self._inventories.add(pin.inventory, added, chain(kept, live))
+        return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs))
+
+    def _run(self, run: KeyRun) -> OpenRun | None:
+        with self._lock:
+            found = self._open.get(run)
+        if found is None:
+            if not self._files.exists(self._root / run.path):
+                _log.warning("%s is missing: its rows are found by the keys themselves", run.path)
+                return None
+            found = OpenRun(self._files, self._root, run, self._cache)
+            with self._lock:
+                found = self._open.setdefault(run, found)
+        return found
+
+    def _write(
+        self, folder: str, blocks: Iterator[Entries], parts: Sequence[int], secret: int
+    ) -> tuple[KeyRun, InventoryFile]:
+        directory = directory_of(folder)
+        path = f"{directory}/{self._token()}.run"
+        with refusals(f"{self._root / path} cannot be written"):
+            self._files.mkdir(self._root / directory)
+            return write_run(self._files, self._root, path, blocks, parts=parts, secret=secret)
+
+
+Write = Callable[[str, "Iterator[Entries]", "Sequence[int]", int], tuple[KeyRun, InventoryFile]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cover:
+    """The new runs of one pin; `written` are their files, also of those merged since."""
+
+    keys: TableKeys
+    table: PinnedTable
+    codec: KeyCodec
+    secret: int
+    write: Write
+    written: dict[str, InventoryFile]
+
+    def added(self, runs: Sequence[KeyRun]) -> list[InventoryFile]:
+        """Return the files of those of some runs that are new."""
+        return [self.written[run.path] for run in runs if run.path in self.written]
+
+    def fresh(self, keys: PinnedKeys) -> Iterator[KeyRun]:
+        """Write runs for the parts that have none."""
+        group: list[int] = []
+        rows = 0
+        for part, span in keys.uncovered.items():
+            if group and rows + span[1] - span[0] > RUN_ROWS_MAX:
+                yield self._of(group)
+                group, rows = [], 0
+            group.append(part)
+            rows += span[1] - span[0]
+        if group:
+            yield self._of(group)
+
+    def few(self, runs: list[KeyRun]) -> list[KeyRun]:
+        """Merge runs until they are few and mostly of living rows."""
+        while True:
+            keys = self.keys.opened(self.table, runs)
+            serving = [*reversed(keys.newest_first)]
+            due = _due([self._sizes(each) for each in serving])
+            if due is None:
+                return runs
+            some = serving[slice(*due)]
+            parts = [part for each in some for part in each.starts]
+            made = [self._put(merged([keys.living(e) for e in some]), parts)] if parts else []
+            runs = [*runs[: due[0]], *made, *runs[due[1] :]]
+
+    def _sizes(self, serving: Serving) -> tuple[int, int]:
+        """Return how many rows of the parts of a run live (-1: it has none), and its entries."""
+        spans, entries = [self._spans[part] for part in serving.starts], serving.run.run.entries
+        if not spans:
+            return -1, entries
+        if not self.table.pin.hidden:
+            return sum(end - first for first, end in spans), entries
+        return sum(int(self.table.live.bools(*span).sum()) for span in spans), entries
+
+    @property
+    def _spans(self) -> dict[int, Span]:
+        return dict(zip(self.table.part_numbers, self.table.spans, strict=True))
+
+    def _of(self, parts: Sequence[int]) -> KeyRun:
+        """Write a run for parts, from their keys."""
+        found = [*self._entries(parts)]
+        codes, places = (np.concatenate([each[i] for each in found]) for i in (0, 1))
+        return self._put(iter([sorted_entries(codes, places)]), parts)
+
+    def _entries(self, parts: Sequence[int]) -> Iterator[Entries]:
+        for part in parts:
+            span, offset = self._spans[part], 0
+            for batch in self.table.scan(list(self.codec.names), within=span, with_hidden=True):
+                codes = self.codec.stable_codes(batch, self.secret)
+                offsets = np.arange(offset, offset + len(codes), dtype=np.uint64)
+                offset += len(codes)
+                if self.table.pin.hidden:
+                    live = self.table.live.bools(span[0] + offset - len(codes), span[0] + offset)
+                    codes, offsets = codes[live], offsets[live]
+                yield codes, offsets | np.uint64(part << OFFSET_BITS)
+
+    def _put(self, blocks: Iterator[Entries], parts: Sequence[int]) -> KeyRun:
+        run, file = self.write(self.table.pin.folder, blocks, parts, self.secret)
+        self.written[run.path] = file
+        return run
+
+
+def _due(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the [first, end) of the runs, oldest first, to merge into one; None if there is none.
+
+    `sizes` are their living rows and their entries.
+    """
+    rows = [max(1, living) for living, _ in sizes]
+    for end in range(len(rows), _WIDTH - 1, -1):
+        first, low, high = end, rows[end - 1], rows[end - 1]
+        while first and max(high, rows[first - 1]) <= _WIDTH * min(low, rows[first - 1]):
+            first -= 1
+            low, high = min(low, rows[first]), max(high, rows[first])
+        if end - first >= _WIDTH:
+            return first, end
+    if len(rows) > RUNS_MAX:
+        return RUNS_MAX - 1, len(rows)
+    return next(((at, at + 1) for at, (n, whole) in enumerate(sizes) if 2 * n < whole), None)

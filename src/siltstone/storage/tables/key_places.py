@@ -1,0 +1,102 @@
+"""Key places: where the key runs of a pin say that rows are.
+
+A run says which parts it covers; nobody writes to a part, so what it says stays true. Parts that no
+run covers are the reader's to search. A match may be of a part that is gone, or of a hidden row:
+the row of the key, if there is one, is then another match, perhaps in an older run. So the order of
+runs decides nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries
+from siltstone.formats.keys import Codes
+from siltstone.storage.tables.key_runs import OpenRun
+from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.values import Span
+from siltstone.units import require
+
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A run, and where the parts start for which this pin asks it."""
+
+    run: OpenRun
+    starts: dict[int, int]
+
+
+class PinnedKeys:
+    """The key runs of one pin. Immutable; threads may share it."""
+
+    def __init__(self, table: PinnedTable, runs: Iterable[OpenRun]) -> None:
+        self._table = table
+        self._numbers, self._starts = [*table.part_numbers], [first for first, _ in table.spans]
+        self._start_of = dict(zip(self._numbers, self._starts, strict=True))
+        left = dict(zip(table.part_numbers, table.spans, strict=True))
+        serving: list[Serving] = []
+        for run in reversed([*runs]):
+            mine = {part: left.pop(part)[0] for part in run.foot.parts if part in left}
+            serving.append(Serving(run, mine))
+        self.newest_first: Sequence[Serving] = tuple(serving)
+        self.uncovered: dict[int, Span] = {n: span for n, span in left.items() if span[0] < span[1]}
+        """The parts with rows that no run covers, by their numbers."""
+        found = {each.run.foot.secret for each in serving}
+        require(len(found) <= 1, f"the key runs of {table.pin.path} have different secrets")
+        self.secret: int | None = found.pop() if found else None
+
+    def place_of(self, position: int) -> int:
+        """Return the place of the row at a position: what `position_of` knows in later pins."""
+        at = bisect_right(self._starts, position) - 1
+        return self._numbers[at] << OFFSET_BITS | position - self._starts[at]
+
+    def position_of(self, place: int) -> int | None:
+        """Return the position of a place of this or an earlier pin; None if its part is gone."""
+        start = self._start_of.get(place >> OFFSET_BITS)
+        return None if start is None else start + (place & OFFSET_MASK)
+
+    def find(self, code: int) -> Iterator[int]:
+        """Yield the positions of the matches of a stable code, hidden rows among them."""
+        for each in self.newest_first:
+            starts = each.starts
+            for place in each.run.find(code):
+                start = starts.get(place >> OFFSET_BITS)
+                if start is not None:
+                    yield start + (place & OFFSET_MASK)
+
+    def find_many(self, wanted: Codes) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of an index into `wanted` (stable, ascending) and a position."""
+        needles_found, positions_found = [_NONE], [_NONE]
+        for each in self.newest_first:
+            needles, places = each.run.find_many(wanted)
+            kept, positions = _positions(each, places)
+            needles_found.append(needles[kept])
+            positions_found.append(positions)
+        return np.concatenate(needles_found), np.concatenate(positions_found)
+
+    def living(self, serving: Serving) -> Iterator[Entries]:
+        """Yield the entries of a run whose rows live."""
+        for codes, places in serving.run.entries():
+            kept, positions = _positions(serving, places)
+            if self._table.pin.hidden:
+                kept[kept] = self._table.live.has(positions)
+            yield (codes, places) if kept.all() else (codes[kept], places[kept])
+
+
+def _positions(serving: Serving, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which places are of parts that the pin asks a run for, and their positions."""
+    if not serving.starts:
+        return np.zeros(len(places), bool), _NONE
+    parts = np.array(sorted(serving.starts), np.int64)
+    starts = np.array([serving.starts[part] for part in parts.tolist()], np.int64)
+    numbers = (places >> np.uint64(OFFSET_BITS)).view(np.int64)
+    at = np.minimum(parts.searchsorted(numbers), len(parts) - 1)
+    kept = parts[at] == numbers
+    offsets = (places & np.uint64(OFFSET_MASK)).view(np.int64)
+    return kept, offsets[kept] + starts[at[kept]]
