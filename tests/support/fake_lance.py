@@ -218,6 +218,7 @@ class FakeWriter:
         staged = self._data.write(pin.folder, schema, batches, None)
         ids = tuple(range(len(schema)))
         new = _extended(FakeManifest(schema, ids, len(ids), (), ()), staged)
+        pin = msgspec.structs.replace(pin, key_runs=msgspec.UNSET)
         return self._data.commit(pin, new, staged.files)
 
     def alter(

@@ -34,6 +34,7 @@ from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.levels.chunk import NOTHING, Run
 from siltstone.engine.levels.resident import PartId, Resident, ResidentPart
 from siltstone.formats.bits import Bits, all_of
+from siltstone.formats.key_run import OFFSET_BITS
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import from_storage_values
 from siltstone.storage.tables.key_places import PinnedKeys
@@ -86,7 +87,7 @@ class Base:
         self._cached_max = min(CACHED_ROWS_MAX * self._row_bytes, cache_bytes_max)
         self._cached_bytes = 0
         self._before: dict[Key, Cached] = {}
-        self._before_bytes = 0
+        self._before_bytes, self._kept_parts = 0, set[int]()
         self._misses = 0
         self._resident: Resident | None = None
 
@@ -133,7 +134,7 @@ class Base:
     def _found_before(self, key: Key) -> Cached | None:
         """Return a row that the base before the last fold had cached, if it is still there."""
         found = self._before.get(key)
-        if found is None or found[0] is None:
+        if found is None or found[0] is None or found[0] >> OFFSET_BITS not in self._kept_parts:
             return None
         position = self.keys.position_of(found[0])
         return found if position is not None and self._is_live(position) else None
@@ -246,6 +247,9 @@ class Base:
             # What does not fit beside the old rows may fit without them: then reads try again.
             self._misses = 0 if self._resident is None else old._misses
         self._before, self._before_bytes = old._cache, old._cached_bytes
+        before = dict(zip(old.table.part_numbers, old.table.part_ids, strict=True))
+        now = zip(self.table.part_numbers, self.table.part_ids, strict=True)
+        self._kept_parts = {number for number, part in now if before.get(number) == part}
 
     # shadows
 

@@ -99,12 +99,15 @@ def homes(catalog: Catalog) -> set[str]:
     return {home_of(table) for table in living if not catalogs.schema_of(table).key}
 
 
-def distinct(pins: Iterable[Pin]) -> dict[str, Pin]:
-    """Return the distinct pins by path, in the order of their first occurrence."""
-    return {pin.path: pin for pin in pins}
+def distinct(pins: Iterable[Pin]) -> dict[tuple[str, str], Pin]:
+    """Return the distinct pins, in the order of their first occurrence.
+
+    By manifest and inventory: a repair leaves the manifest, and names other key runs.
+    """
+    return {(pin.path, pin.inventory): pin for pin in pins}
 
 
-def needed(tables: TableReader, pins: Mapping[str, Pin]) -> set[str]:
+def needed(tables: TableReader, pins: Mapping[tuple[str, str], Pin]) -> set[str]:
     """Return the paths of all files that the pins need.
 
     Raises:
@@ -127,7 +130,7 @@ def named_by_path(tables: ExternalTables, folders: Iterable[str]) -> set[str]:
     return found
 
 
-def published(inventories: Inventories, pins: Mapping[str, Pin]) -> set[str]:
+def published(inventories: Inventories, pins: Mapping[tuple[str, str], Pin]) -> set[str]:
     """Return the paths in the inventories of the pins of deleted records."""
     found: set[str] = set()
     for pin in pins.values():

@@ -407,7 +407,7 @@ class Vacuum:
         pins |= distinct(versions_of(catalog))
         pins |= distinct(attached(self._live.view()))
         gone = distinct(pin for record in dead for pin in pins_of(record))
-        gone = {path: pin for path, pin in gone.items() if path not in pins}
+        gone = {name: pin for name, pin in gone.items() if name not in pins}
         reachable = needed(self._tables.reader, pins)
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable

@@ -41,14 +41,14 @@ class Integrity:
     ) -> None:
         self._files, self._root, self._tables = site.files, site.root, site.tables.reader
         self._is_deep, self._on_file = deep, on_file
-        self.pins: dict[str, Damage] = {}
+        self.pins: dict[Pin, Damage] = {}
         self.files: dict[str, str | None] = {}
 
     def damage(self, pin: Pin) -> Damage:
         """Return the damage of the files that a pin needs."""
-        if pin.path not in self.pins:
-            self.pins[pin.path] = self._damage(pin)
-        return self.pins[pin.path]
+        if pin not in self.pins:
+            self.pins[pin] = self._damage(pin)
+        return self.pins[pin]
 
     def spare(self, pin: Pin) -> Damage:
         """Return which of the damaged files are whole at their public name, another file.

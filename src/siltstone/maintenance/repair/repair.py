@@ -34,8 +34,9 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import CorruptionError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
-from siltstone.formats.manifest import KeyedStorage, Pin, Record
+from siltstone.formats.manifest import Incarnation, KeyedStorage, Pin, Record
 from siltstone.maintenance.backup.backup import Progress
+from siltstone.maintenance.gc.sweep import versions_of
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.repair.integrity import relative
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
@@ -123,8 +124,10 @@ class Repairer:
         if plan.base is not None:
             broken = plan.bases.broken
             fresh = {each.incarnation: self._begun_again(plan.base, each) for each in broken}
-            fresh |= self._without_indexes(plan.bases.unindexed, plan.rotten)
-            base = msgspec.structs.replace(plan.base, number=plan.top)
+            spared = self._without_indexes(plan.bases.unindexed, plan.rotten)
+            fresh |= {n: self._covered(plan.base, storage) for n, storage in spared.items()}
+            base = self._without_runs(plan.base, plan.rotten)
+            base = msgspec.structs.replace(base, number=plan.top)
             self._manifests.publish(
                 lambda record: _changed(record, fresh, plan.epoch), base=base, attempts=1
             )
@@ -137,7 +140,7 @@ class Repairer:
         number = copy.record.number
         fresh = {each.incarnation: _without_base(each) for each in copy.bases.broken}
         fresh |= self._without_indexes(copy.bases.unindexed, rotten)
-        changed = _changed(copy.record, fresh, 0)
+        changed = _changed(self._without_runs(copy.record, rotten), fresh, 0)
         path = relative(self._root, self._manifests.path(number))
         return Item(path, copy.wrong, manifest.encode(changed))
 
@@ -148,9 +151,37 @@ class Repairer:
         found: dict[int, KeyedStorage] = {}
         for storage in storages:
             assert storage.base is not None
-            pin = self._tables.indexer.put(storage.base, (), sorted(rotten))
+            segments = sorted(each for each in rotten if "/" not in each)
+            pin = self._tables.keys.without(storage.base, rotten)
+            pin = self._tables.indexer.put(pin, (), segments)
             found[storage.incarnation] = msgspec.structs.replace(storage, base=pin)
         return found
+
+    def _covered(self, record: Record, storage: KeyedStorage) -> KeyedStorage:
+        """Return a storage whose base has key runs for all parts."""
+        table = catalogs.owner_of(record.catalog, storage.incarnation)
+        codec = table_schema_of(catalogs.schema_by_id(table, storage.base_schema)).codec
+        assert storage.base is not None
+        return msgspec.structs.replace(storage, base=self._tables.keys.cover(storage.base, codec))
+
+    def _without_runs(self, record: Record, rotten: Collection[str]) -> Record:
+        """Return a record whose bulk loads do without the key runs that are rotten."""
+        named = {run.path for pin in versions_of(record.catalog) for run in pin.runs}
+        if named.isdisjoint(rotten):
+            return record
+        tables = [
+            msgspec.structs.replace(
+                table, incarnations=tuple(self._spared(step, rotten) for step in table.incarnations)
+            )
+            for table in record.catalog.tables
+        ]
+        catalog = msgspec.structs.replace(record.catalog, tables=tuple(tables))
+        return msgspec.structs.replace(record, catalog=catalog)
+
+    def _spared(self, step: Incarnation, rotten: Collection[str]) -> Incarnation:
+        spare, replace = self._tables.keys.without, msgspec.structs.replace
+        versions = tuple(replace(v, pin=spare(v.pin, rotten)) for v in step.versions)
+        return replace(step, versions=versions)
 
     def _begun_again(self, record: Record, storage: KeyedStorage) -> KeyedStorage:
         """Return a storage whose base is empty, of a version above all others in its folder.

@@ -25,12 +25,14 @@ from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.tables.key_runs import KEYS, directory_of
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
 
 _FOLDED = "the next merge folds it again from its history, which is intact"
 _DERIVED = "; made again from the manifest beside it, which is intact"
 _REBUILT = "the index is removed from base and rebuilt; its file is moved to quarantine"
+_REWRITTEN = "the key run is written again from the keys of base; its file is moved to quarantine"
 _UNREADABLE = "it cannot be read"
 
 
@@ -95,10 +97,10 @@ class RepairPlan:
     """What to do: the FLOOR to write, the record to publish, the files to move aside.
 
     Of `bases` the broken ones begin again, empty, the others go on without the segments of indexes
-    that are `rotten`; `copies` of older records and the files `late` go when that is published.
-    Files of the datasets `united` get their second names again, those that are `lost` their bytes.
-    The records of jobs that are `dead`
-    are nobody's: an owner may be there.
+    (by id) and the key runs (by path) that are `rotten`; `copies` of older records and the files
+    `late` go when that is published. Files of the datasets `united` get their second names again,
+    those that are `lost` their bytes. The records of jobs that are `dead` are nobody's: an owner
+    may be there.
     """
 
     floor: int | None = None
@@ -250,9 +252,9 @@ class Planner:
             records.pop(number, None)
             if number in ours:
                 plan.cured.update(self._damage(ours[number]))
-        pins = distinct(pin for record in records.values() for pin in pins_of(record))
-        for folder in sorted({pin.folder for pin in pins.values()}):
-            self._plan_links(folder, pins)
+        pins = [pin for record in records.values() for pin in pins_of(record)]
+        for folder in sorted({pin.folder for pin in pins}):
+            self._plan_links(folder, {pin.path for pin in pins})
 
     def _above_all_jobs(self, record: Record, level: int) -> Record:
         """Return a record of the format `level` that makes all jobs begin again."""
@@ -341,7 +343,7 @@ class Planner:
             for damage in map(self._damage_of_base, storages):
                 plan.cured.update(damage)
                 path, wrong = next(iter(damage.items()))
-                plan.add(path, wrong, done)
+                plan.add(path, wrong, _REWRITTEN if _is_run(path) else done)
         self._plan_rotten(bases)
         return True
 
@@ -352,8 +354,9 @@ class Planner:
         return DamagedBases(tuple(s for s in damaged if s not in unindexed), unindexed)
 
     def _has_only_indexes_damaged(self, storage: KeyedStorage) -> bool:
-        indexes = f"{storage.folder}/base/{INDEX_DIRECTORY}/"
-        return all(path.startswith(indexes) for path in self._damage_of_base(storage))
+        base = f"{storage.folder}/base"
+        spare = (f"{base}/{INDEX_DIRECTORY}/", f"{directory_of(base)}/")
+        return all(path.startswith(spare) for path in self._damage_of_base(storage))
 
     def _is_base_only(self, record: Record, bases: DamagedBases) -> bool:
         """Say whether these are all that is damaged, and history has what is broken."""
@@ -368,7 +371,7 @@ class Planner:
         known = {item.path for item in self._plan.late}
         for damage in map(self._damage_of_base, bases.unindexed):
             for path, wrong in damage.items():
-                self._plan.rotten.add(path.split("/")[-2])
+                self._plan.rotten.add(path if _is_run(path) else path.split("/")[-2])
                 if path not in known and self._is_there(path):
                     self._plan.late.append(Item(path, wrong))
 
@@ -387,7 +390,7 @@ class Planner:
         self._plan.copies.append(RecordCopy(record, f"{file}: {wrong}", bases))
         self._plan_rotten(bases)
         self._plan.cured.update(damage)
-        reads = "history" if bases.broken else "base without the index"
+        reads = "history" if bases.broken else "base without it"
         done = f"moved to quarantine, its copy reads {reads} instead"
         self._plan.add(self._path(record.number), f"{file}: {wrong}", done)
 
@@ -431,6 +434,10 @@ class Planner:
             copy = manifest.encode(msgspec.structs.replace(serves, number=number))
             done = f", record {serves.number} stands in; seqs that only it served"
             self._plan.move(path, _UNREADABLE, f"{done} are refused from now on", copy)
+
+
+def _is_run(path: str) -> bool:
+    return f"/{KEYS}/" in path
 
 
 def readable(manifests: ManifestStore, numbers: Sequence[int]) -> Iterator[tuple[int, Record]]:

@@ -228,7 +228,7 @@ class Verifier:
 
     def _pins(self, pins: Iterable[Pin], tally: _Tally) -> None:
         for pin in distinct(pins).values():
-            if pin.path not in tally.integrity.pins:
+            if pin not in tally.integrity.pins:
                 tally.say(pin.path)
                 for path, wrong in tally.integrity.damage(pin).items():
                     if path not in tally.named:
@@ -375,10 +375,25 @@ class Verifier:
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys appear twice")
         for wrong in wrong_indexes(opened):
             tally.error(folder, wrong)
+        self._runs(storage.base, opened, table_schema, tally)
         # The incarnation may be one from before a truncate.
         loads = {step.id: step.versions for step in table.incarnations}
         if not storage.history_from and not loads[storage.incarnation]:
             self._fold(table, storage, table_schema, tally)
+
+    def _runs(
+        self, pin: Pin, opened: PinnedTable, table_schema: TableSchema, tally: _Tally
+    ) -> None:
+        """Compare the key runs of a base with the keys in its parts."""
+        keys, codec = self._tables.keys.open(pin), table_schema.codec
+        if keys.secret is None:
+            return
+        scan = opened.scan(list(codec.names), with_hidden=True)
+        codes = np.concatenate(
+            [np.zeros(0, np.int64), *(codec.stable_codes(batch, keys.secret) for batch in scan)]
+        )
+        for path, lacking, wrong in keys.wrong_entries(codes):
+            tally.error(path, f"the key run lacks {lacking} rows of its parts, {wrong} are wrong")
 
     def _fold(
         self,

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -105,7 +106,11 @@ class LanceWriter:
         return self.commit(pin, self.stage(pin, batches, seqs=seqs))
 
     def overwrite(self, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
-        """See `tables.TableWriter.overwrite`. Field ids restart: older staged files do not fit."""
+        """See `tables.TableWriter.overwrite`. Field ids restart: older staged files do not fit.
+
+        So do the numbers of parts: no key run of the pin may be asked for the new ones.
+        """
+        pin = msgspec.structs.replace(pin, key_runs=msgspec.UNSET)
         table = self._reader.open(pin)
         found = staging.peeked(batches)
         if found is not None:

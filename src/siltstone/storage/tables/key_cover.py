@@ -18,7 +18,7 @@ import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -93,8 +93,6 @@ class TableKeys:
     def cover(self, pin: Pin, codec: KeyCodec) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
 
-        No record may name `pin` yet: two pins over one manifest would be one to many.
-
         Raises:
             CorruptionError: A file cannot be read.
             UnavailableError: The file system refuses; unused files are left.
@@ -118,6 +116,15 @@ class TableKeys:
         live = (f.path for f in self._reader.files(pin) if f.path not in gone)
         name = self._inventories.add(pin.inventory, added, chain(kept, live))
         return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs))
+
+    def without(self, pin: Pin, paths: Collection[str]) -> Pin:
+        """Return a base without the runs at some paths; the parts are uncovered."""
+        runs = tuple(run for run in pin.runs if run.path not in paths)
+        if runs == pin.runs:
+            return pin
+        live = (f.path for f in self._reader.files(pin) if f.path not in paths)
+        name = self._inventories.add(pin.inventory, (), live)
+        return msgspec.structs.replace(pin, inventory=name, key_runs=runs or msgspec.UNSET)
 
     def _run(self, run: KeyRun) -> OpenRun | None:
         with self._lock:

@@ -88,6 +88,25 @@ class PinnedKeys:
                 kept[kept] = self._table.live.has(positions)
             yield (codes, places) if kept.all() else (codes[kept], places[kept])
 
+    def wrong_entries(self, codes: Codes) -> Iterator[tuple[str, int, int]]:
+        """Yield the paths of wrong runs, how many living rows they lack, and the wrong entries.
+
+        `codes` are the stable codes of all rows, by position.
+        """
+        live = self._table.live
+        for each in self.newest_first:
+            spans = {part: self._table.spans[self._numbers.index(part)] for part in each.starts}
+            wanted = [span[0] + np.flatnonzero(live.bools(*span)) for span in spans.values()]
+            right, wrong = [_NONE], 0
+            for found, places in each.run.entries():
+                kept, positions = _positions(each, places)
+                is_right = codes[np.minimum(positions, len(codes) - 1)] == found[kept]
+                wrong += int((~is_right).sum())
+                right.append(positions[is_right])
+            lacking = len(np.setdiff1d(np.concatenate([_NONE, *wanted]), np.concatenate(right)))
+            if lacking or wrong:
+                yield each.run.run.path, lacking, wrong
+
 
 def _positions(serving: Serving, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return which places are of parts that the pin asks a run for, and their positions."""
