@@ -65,8 +65,7 @@ class LanceReader:
     def files(self, pin: Pin) -> list[InventoryFile]:
         """See `tables.TableReader.files`."""
         table = self._as_shown(pin)
-        top = next(iter(self._inventories.chain(pin.inventory).values()))
-        notes = [f for f in top.files if f"/{TRANSACTIONS}/" in f.path]
+        notes = self._notes(pin)
         notes += self._physical(pin)
         notes += self._inventories.live(pin.inventory, [run.path for run in pin.runs]).values()
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
@@ -75,6 +74,17 @@ class LanceReader:
             pin.inventory, self._data.index_files(pin.folder, table.dataset, pin.inventory)
         )
         return [*table.files.values(), *indexes.values(), *notes, manifest, *inventories]
+
+    def _notes(self, pin: Pin) -> list[InventoryFile]:
+        """Return Lance's account of the commit: of the newest inventory that has one.
+
+        The key runs of a version are put into an inventory above that of its commit.
+        """
+        for inventory in self._inventories.chain(pin.inventory).values():
+            found = [f for f in inventory.files if f"/{TRANSACTIONS}/" in f.path]
+            if found:
+                return found
+        return []
 
     def derived(self, pin: Pin) -> dict[str, bytes]:
         """See `tables.TableReader.derived`."""
