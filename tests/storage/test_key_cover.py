@@ -191,6 +191,22 @@ def test_damage_of_a_run_is_named_with_its_place_and_gives_no_wrong_row(tmp_path
             lance_tables(tmp_path, RealFiles()).keys.open(pin)
 
 
+def test_runs_of_a_base_that_lost_say_nothing_of_the_winner(tmp_path: Path, kind: str) -> None:
+    """Both folds of one pin give their new parts the same numbers, and hide other rows."""
+    tables = lance_tables(tmp_path, RealFiles())
+    pin = base_of(tables, kind, range(100))
+    lost = folded(tables, pin, kind, {*range(40)}, [*range(200, 250)])
+    won = folded(tables, pin, kind, {*range(60, 99)}, [*range(300, 350)])
+    wanted = {*range(60), 99, *range(300, 350)}
+    for turn in range(5):  # until runs are merged
+        for number in (3, 30, 59, 60, 98, 99, 201, 249, 301, 349):
+            assert found(tables, won, kind, number) == ([number] if number in wanted else [])
+        won = folded(tables, won, kind, {300 + turn}, [400 + turn])
+        wanted = (wanted - {300 + turn}) | {400 + turn}
+    assert found(tables, lost, kind, 201) == [201]
+    assert not {run.path for run in won.runs} & {run.path for run in lost.runs[1:]}
+
+
 def test_numbers_of_parts_are_never_used_again(tmp_path: Path) -> None:
     tables = lance_tables(tmp_path, RealFiles())
     codec = codec_of("int64")

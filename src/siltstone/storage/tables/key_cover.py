@@ -112,19 +112,20 @@ class TableKeys:
         cross(Failpoint.KEYS_AFTER_WRITE)
         kept = [run.path for run in runs]
         gone = {run.path for run in pin.runs}.difference(kept)
-        # Asked for only when the chain of inventories is folded.
-        live = (f.path for f in self._reader.files(pin) if f.path not in gone)
-        name = self._inventories.add(pin.inventory, added, chain(kept, live))
-        return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs))
+        name = self._inventories.add(pin.inventory, added, chain(kept, self._living(pin, gone)))
+        return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs) or msgspec.UNSET)
 
     def without(self, pin: Pin, paths: Collection[str]) -> Pin:
         """Return a base without the runs at some paths; the parts are uncovered."""
         runs = tuple(run for run in pin.runs if run.path not in paths)
         if runs == pin.runs:
             return pin
-        live = (f.path for f in self._reader.files(pin) if f.path not in paths)
-        name = self._inventories.add(pin.inventory, (), live)
+        name = self._inventories.add(pin.inventory, (), self._living(pin, paths))
         return msgspec.structs.replace(pin, inventory=name, key_runs=runs or msgspec.UNSET)
+
+    def _living(self, pin: Pin, gone: Collection[str]) -> Iterator[str]:
+        """Yield the files of a pin; it costs nothing until a chain of inventories is folded."""
+        yield from (file.path for file in self._reader.files(pin) if file.path not in gone)
 
     def _run(self, run: KeyRun) -> OpenRun | None:
         with self._lock:
