@@ -3,6 +3,7 @@
     python -m bench.fold --rows 1e6                 uniform upserts of 2 x base, folded as they come
     python -m bench.fold --rows 1e6 --gets          point reads while a fifth of base is replaced
     python -m bench.fold --rows 4e6 --scans         scans of a base with a sixth of its rows hidden
+    python -m bench.fold --rows 1e7 --cold          a new process opens the store and reads keys
 
 Bytes are those of new files by kind; nothing is vacuumed, the log is left out. Written per byte of
 user data is their sum over the Arrow bytes of the upserts. It needs only the public doors, so the
@@ -13,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import multiprocessing
 import shutil
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import lance
@@ -32,6 +35,7 @@ KINDS = {
     "base/data": "base",
     "base/_deletions": "deletion files",
     "base/_indices": "indexes",
+    "base/_siltstone/_keys": "key runs",
     "inventory": "inventories",
     "manifest": "records",
 }
@@ -134,6 +138,67 @@ def scans(root: Path, count: int) -> None:
             print(f"{name}: {kept[0]} of the speed of a clean base, other Lance clients {kept[1]}")
 
 
+def cold(root: Path, count: int) -> None:
+    """Fold a tenth of base five times; then open the store in new processes, and read keys."""
+    random = np.random.default_rng(5)
+    with st.connect(root, background=False) as db:
+        table = loaded(db, count)
+        user = 0
+        for turn in range(5):
+            new = rows(random.choice(count, count // 50, replace=False), turn)
+            user += new.nbytes
+            table.upsert(new)
+            db.checkpoint()
+            began = time.perf_counter()
+            db.merge()
+            took = time.perf_counter() - began
+        print(f"base {count:,} rows; the last merge, of {count // 50:,} rows: {took:.2f} s")
+        whole = user * (1 + count / (5 * (count // 50)))  # what was loaded has rows as long
+        share = written(root)["key runs"] / whole
+        print(f"key runs: {share:.2f} bytes per byte of user data, with those that were merged")
+    spawned = multiprocessing.get_context("spawn")
+    for threads in (1, 8):
+        process = spawned.Process(target=opened, args=[root, count, threads])
+        process.start()
+        process.join()
+
+
+def opened(root: Path, count: int, threads: int) -> None:
+    """Open the store in this process; read random keys, then keys that are not there."""
+    import_module("siltstone.store")
+    began = time.perf_counter()
+    with st.connect(root, background=False) as db:
+        table = db["t"]
+        ready = time.perf_counter()
+        table.get(count // 2)
+        first = time.perf_counter()
+        print(f"open {1000 * (ready - began):.0f} ms, first get {1000 * (first - ready):.0f} ms")
+        for key in range(0, count, max(1, count // 2_000)):  # whatever is checked at first use
+            table.get(key)
+        for what, low in (("", 0), (" of absent keys", 2 * count)):
+            done = [0] * threads
+            is_over = threading.Event()
+
+            def read(number: int, low: int = low, done: list[int] = done) -> None:
+                keys = np.random.default_rng(number).integers(low, low + count, 1 << 20).tolist()
+                for key in keys:
+                    if is_over.is_set():  # noqa: B023 - joined below
+                        return
+                    table.get(key)
+                    done[number] += 1
+
+            readers = [threading.Thread(target=read, args=[number]) for number in range(threads)]
+            began = time.perf_counter()
+            for reader in readers:
+                reader.start()
+            time.sleep(5)
+            is_over.set()
+            for reader in readers:
+                reader.join()
+            rate = sum(done) / (time.perf_counter() - began)
+            print(f"{threads} threads: {rate:,.0f} gets/s{what}")
+
+
 def scanned(table: st.Table, folder: Path, columns: list[str]) -> tuple[float, float]:
     """Return the seconds of our scan and of Lance's own, the best of seven each."""
     times: list[tuple[float, float]] = []
@@ -191,11 +256,14 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=2.0, help="x base is upserted")
     parser.add_argument("--gets", action="store_true")
     parser.add_argument("--scans", action="store_true")
+    parser.add_argument("--cold", action="store_true")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fold-"))
     try:
         if given.scans:
             scans(folder / "db", int(given.rows))
+        elif given.cold:
+            cold(folder / "db", int(given.rows))
         elif given.gets:
             gets(folder / "db", int(given.rows))
         else:

@@ -19,7 +19,7 @@ from siltstone.formats.bits import Bits, without_some
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import POSITION, Segment
+from siltstone.storage.tables.values import POSITION, PartId, Segment
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -111,12 +111,8 @@ class FakePinned:
         return int(self.live.count)
 
     @property
-    def part_ids(self) -> list[tuple[str, ...]]:
-        return [(path,) for path in self.manifest.paths]
-
-    @property
-    def part_numbers(self) -> list[int]:
-        return [zlib.crc32(path.encode()) for path in self.manifest.paths]
+    def part_ids(self) -> list[PartId]:
+        return [PartId(zlib.crc32(path.encode()), (path,)) for path in self.manifest.paths]
 
     @property
     def live(self) -> Bits:

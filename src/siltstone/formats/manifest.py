@@ -44,7 +44,7 @@ class Pin(msgspec.Struct, frozen=True):
     A base has `rows` live rows; `hidden_rows` more are in its files. Its manifest has them in
     deletion files. A second one, at `physical_path`, has the same files without deletion files.
 
-    `key_runs` find rows of a base by key, oldest first. No answer needs them: an older siltstone
+    `key_runs` find rows of a base by key, oldest first. They change no result: an older siltstone
     drops the field, and parts that no run covers are found in other ways.
     """
 

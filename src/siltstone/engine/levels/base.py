@@ -32,14 +32,14 @@ import pyarrow.compute as pc
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.levels.chunk import NOTHING, Run
-from siltstone.engine.levels.resident import PartId, Resident, ResidentPart
+from siltstone.engine.levels.resident import Resident, ResidentPart
 from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.key_run import OFFSET_BITS
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import from_storage_values
 from siltstone.storage.tables.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
-from siltstone.storage.tables.values import POSITION
+from siltstone.storage.tables.values import POSITION, PartId
 
 CACHED_ROWS_MAX = 100_000
 _CACHE_BYTES_MAX = 64 << 20
@@ -247,9 +247,8 @@ class Base:
             # What does not fit beside the old rows may fit without them: then reads try again.
             self._misses = 0 if self._resident is None else old._misses
         self._before, self._before_bytes = old._cache, old._cached_bytes
-        before = dict(zip(old.table.part_numbers, old.table.part_ids, strict=True))
-        now = zip(self.table.part_numbers, self.table.part_ids, strict=True)
-        self._kept_parts = {number for number, part in now if before.get(number) == part}
+        kept = {*old.table.part_ids}.intersection(self.table.part_ids)
+        self._kept_parts = {part.number for part in kept}
 
     # shadows
 

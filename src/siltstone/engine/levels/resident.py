@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.rows import value_getter
-
-PartId = tuple[str, ...]
+from siltstone.storage.tables.values import PartId
 
 
 class ResidentPart:

@@ -39,7 +39,7 @@ from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import POSITION, WORN_RATIO, Segment, Span
+from siltstone.storage.tables.values import POSITION, WORN_RATIO, PartId, Segment, Span
 from siltstone.units import require
 
 _log = logging.getLogger(__name__)
@@ -127,16 +127,11 @@ class LancePinned:
         return self.pin.rows
 
     @property
-    def part_ids(self) -> list[tuple[str, ...]]:
-        """See `tables.PinnedTable.part_ids`: the names of its data files, which are not reused."""
+    def part_ids(self) -> list[PartId]:
+        """See `tables.PinnedTable.part_ids`: the id of the fragment, the names of its files."""
         hiding = [self.hidden.path_of(part.number) for part in self.parts]
         pairs = zip(self.parts, hiding, strict=True)
-        return [tuple(path for path in part.paths if path != own) for part, own in pairs]
-
-    @property
-    def part_numbers(self) -> list[int]:
-        """See `tables.PinnedTable.part_numbers`: the ids of fragments, which are not reused."""
-        return [part.number for part in self.parts]
+        return [PartId(p.number, tuple(x for x in p.paths if x != own)) for p, own in pairs]
 
     @property
     def live(self) -> Bits:

@@ -204,7 +204,8 @@ class _Cover:
 
     @property
     def _spans(self) -> dict[int, Span]:
-        return dict(zip(self.table.part_numbers, self.table.spans, strict=True))
+        numbers = (part.number for part in self.table.part_ids)
+        return dict(zip(numbers, self.table.spans, strict=True))
 
     def _of(self, parts: Sequence[int]) -> KeyRun:
         """Write a run for parts, from their keys."""

@@ -37,9 +37,10 @@ class PinnedKeys:
 
     def __init__(self, table: PinnedTable, runs: Iterable[OpenRun]) -> None:
         self._table = table
-        self._numbers, self._starts = [*table.part_numbers], [first for first, _ in table.spans]
+        self._numbers = [part.number for part in table.part_ids]
+        self._starts = [first for first, _ in table.spans]
         self._start_of = dict(zip(self._numbers, self._starts, strict=True))
-        left = dict(zip(table.part_numbers, table.spans, strict=True))
+        left = dict(zip(self._numbers, table.spans, strict=True))
         serving: list[Serving] = []
         for run in reversed([*runs]):
             mine = {part: left.pop(part)[0] for part in run.foot.parts if part in left}

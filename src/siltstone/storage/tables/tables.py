@@ -29,6 +29,7 @@ from siltstone.storage.tables.values import (
     ImportedVersion,
     IndexSpec,
     Listed,
+    PartId,
     Segment,
     Seqs,
     ShownTable,
@@ -65,17 +66,12 @@ class PinnedTable(Protocol):
         ...
 
     @property
-    def part_ids(self) -> Sequence[tuple[str, ...]]:
+    def part_ids(self) -> Sequence[PartId]:
         """What each of `spans` is called in all versions of the dataset that have its rows.
 
-        Parts of one name have the same rows at the same offsets; some may be hidden in one version
+        Parts of one id have the same rows at the same offsets; some may be hidden in one version
         and not in another, and columns may have other names.
         """
-        ...
-
-    @property
-    def part_numbers(self) -> Sequence[int]:
-        """A number below 2**32 for each of `spans`, as `part_ids` calls them."""
         ...
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,16 @@ Seqs = tuple[int, int]
 """The lowest and the highest `_seq` of some rows, both inclusive."""
 Batches = Iterable[pa.RecordBatch]
 Entries = Iterable[InventoryFile]
+
+
+class PartId(NamedTuple):
+    """A part of a dataset: a number below 2**32, and the names of its data files.
+
+    A later version never has the number for another part, unless `overwrite` is between them.
+    """
+
+    number: int
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
