@@ -306,7 +306,13 @@ def follow_vacuum(
     follower = _follower(storage)
     live = LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root))
     reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
-    vacuum = Vacuum(storage.site, live, retention_s=options.retention_s, reserve=reserve)
+    vacuum = Vacuum(
+        storage.site,
+        live,
+        retention_s=options.retention_s,
+        reserve=reserve,
+        bounds=env.bounds,
+    )
     try:
         return vacuum.run(dry_run=dry_run, grace_s=grace_s)
     finally:

@@ -17,6 +17,7 @@ mid-fold        killed between the deletion files of a merge and the base that t
 mid-fold-compaction  killed before the record of a merge that rewrites a part with hidden rows
 loads           loads in base, in history alone, and in the log, one over a changed schema; format 4
 mid-adoption    killed before the record of a merge that adopts a load
+thinned         records of the retention are gone, and older ones serve their seqs; format 4
 """
 
 # pyright: reportArgumentType=false
@@ -41,6 +42,7 @@ from siltstone import failpoints
 from siltstone.formats.schema import parse_type
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge import merge
+from siltstone.maintenance.thinning import Bounds
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.open.environment import Env
 from siltstone.options import Options
@@ -536,10 +538,33 @@ def _attach(db: st.Store, ids: range, v: str) -> None:
         tx.attach(stage, [piece])
 
 
+def thinned(diary: Diary) -> None:
+    """Leave records that serve the seqs of thinned ones: after a load, with a tag, and rows."""
+    _fold(diary)
+    table = diary.db["folded"]
+    for turn in range(6):
+        diary.commit(
+            lambda turn=turn: table.upsert([{"id": n, "v": f"turn {turn}"} for n in (turn, 70)]),
+            lambda turn=turn: table.delete({"id": 40 + turn}),
+            lambda turn=turn: _turn(diary.db, 100 + turn),
+        )
+        if turn == 3:
+            diary.commit(lambda: diary.db.tag("among"))
+        diary.db.checkpoint()
+        diary.db.merge()
+    diary.db._owner().vacuum._bounds = Bounds(recent_s=-1)
+    diary.db.vacuum(dry_run=False, grace_s=-1e9)
+    diary.commit(lambda: table.upsert({"id": 7, "v": "folded later"}))
+    diary.db.checkpoint()
+    diary.db.merge()
+    diary.commit(lambda: table.upsert({"id": 8, "v": "in the log"}))
+    diary.finish()
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
     lance_client, namespaces, types, blobs, folds, mid_fold, mid_fold_compaction,
-    loads, mid_adoption,
+    loads, mid_adoption, thinned,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
 

@@ -15,6 +15,7 @@ import siltstone as st
 from siltstone import admin
 from siltstone.errors import UnsupportedFormatError
 from siltstone.formats import frame, group, inventory, manifest
+from siltstone.storage.manifest.floor import FLOOR_FORMAT
 from siltstone.units import Seq
 from tests.compat.golden import FORMATS, tree, unpacked
 from tests.compat.lives import OPTIONS
@@ -36,7 +37,7 @@ def newer_record(root: Path) -> Path:
 
 
 def newer_floor(root: Path) -> Path:
-    head = b"siltstone-floor 2 anything the future likes "
+    head = b"siltstone-floor %d anything the future likes " % (FLOOR_FORMAT + 1)
     path = root / "manifest" / "FLOOR"
     path.write_bytes(head + xxhash.xxh3_64_hexdigest(head).encode() + b"\n")
     return path
@@ -72,6 +73,9 @@ DOORS: dict[str, Callable[[Path], object]] = {
 }
 
 
+NEWER = {newer_record: NEWER_RECORD, newer_floor: FLOOR_FORMAT + 1}
+
+
 @pytest.mark.parametrize("make_newer", [newer_record, newer_floor, newer_segment])
 def test_a_newer_store_is_refused_at_every_door_and_not_changed(
     make_newer: Callable[[Path], Path], tmp_path: Path
@@ -82,7 +86,7 @@ def test_a_newer_store_is_refused_at_every_door_and_not_changed(
     for name, door in DOORS.items():
         with pytest.raises(UnsupportedFormatError) as refused:
             door(root)
-        newer = NEWER_RECORD if make_newer is newer_record else 2
+        newer = NEWER.get(make_newer, 2)
         assert (refused.value.path, refused.value.found) == (path, newer), name
         assert tree(root) == before, name
 

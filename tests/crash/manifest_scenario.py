@@ -37,6 +37,12 @@ def add(name: str):
     return change
 
 
+def raise_floor(store: ManifestStore, number: int) -> None:
+    """Give up all records below one, as a vacuum does."""
+    seen = store.kept()
+    assert store.replace_floor(seen, seen.above(number))
+
+
 @dataclass
 class Progress:
     """What was begun and what was acknowledged, in order."""
@@ -62,7 +68,7 @@ def steps(files: Files, progress: Progress) -> Iterator:
         progress.acknowledged.append(name)
 
     def cut(number: int) -> None:
-        theirs.write_floor(min(number, theirs.newest().number))
+        raise_floor(theirs, min(number, theirs.newest().number))
         progress.floor = number
 
     yield lambda: publish(mine, "a", 0)
@@ -82,7 +88,7 @@ def check(files: Files, progress: Progress) -> None:
     held = list(record.staged)
     assert len(set(held)) == len(held), "a change was applied twice"
     assert set(progress.acknowledged) <= set(held) <= set(progress.begun)
-    assert progress.floor <= store.floor() <= record.number
+    assert progress.floor <= store.kept().number <= record.number
     for number in store.numbers():
         assert store.read(number).staged == tuple(held[: len(store.read(number).staged)])
     later = store.publish(add("later"), base=record)

@@ -8,7 +8,7 @@ from siltstone.errors import CorruptionError, UnsupportedFormatError
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Catalog, Tag, TokenApp
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from tests.crash.manifest_scenario import make_store, store_on
+from tests.crash.manifest_scenario import make_store, raise_floor, store_on
 from tests.support.simulated_files import SimFiles
 
 
@@ -21,7 +21,7 @@ def files() -> SimFiles:
     store.publish(
         lambda r: msgspec.structs.replace(r, catalog=catalog, last_seq=12), base=store.newest()
     )
-    store.write_floor(1)
+    raise_floor(store, 1)
     return files
 
 
@@ -102,7 +102,7 @@ def test_no_damaged_floor_is_read(files: SimFiles, store: ManifestStore, mask: i
         for bad in (bytes(damaged), whole[:offset]):
             files.replace(path, bad, durable=False)
             with pytest.raises(CorruptionError):
-                store.floor()
+                store.kept()
 
 
 def test_a_chain_whose_records_are_all_gone_is_damage_and_not_an_empty_store(

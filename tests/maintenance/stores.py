@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from siltstone.local.store import LocalStore
+from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import File, RealFile, RealFiles
@@ -50,8 +51,12 @@ class UnsyncedFiles(RealFiles):
         pass
 
 
-def env_of(clock: Clock | None = None, *, real_lance: bool = False) -> Env:
-    env = Env(files=UnsyncedFiles(), now_us=clock or Clock())
+# Vacuum thins all that it may, however little it takes, and nothing is recent.
+EAGER = Bounds(recent_s=-1, gaps_of_retention=1)
+
+
+def env_of(clock: Clock | None = None, *, real_lance: bool = False, bounds: Bounds = BOUNDS) -> Env:
+    env = Env(files=UnsyncedFiles(), now_us=clock or Clock(), bounds=bounds)
     if real_lance:
         return env
     return replace(env, tables=lambda at, files, _: fake_lance(at, files), warm_up=lambda: None)
@@ -63,10 +68,11 @@ def open_store(
     *,
     read_only: bool = False,
     real_lance: bool = False,
+    bounds: Bounds = BOUNDS,
     **options: object,
 ) -> LocalStore:
     given = {"background": False, "segment_bytes": 65_536, **options}
-    env = env_of(clock, real_lance=real_lance)
+    env = env_of(clock, real_lance=real_lance, bounds=bounds)
     return LocalStore.open(root, Options(**given), env=env, read_only=read_only)
 
 

@@ -16,8 +16,9 @@ from siltstone.errors import (
 )
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ManifestStore, claim_epoch, initialise
-from tests.crash.manifest_scenario import ROOT, add, make_store, store_on
+from tests.crash.manifest_scenario import ROOT, add, make_store, raise_floor, store_on
 from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
 
@@ -167,7 +168,7 @@ def test_a_full_disk_is_unavailable_and_leaves_no_file(files, store):
 
 
 def vacuum(store: ManifestStore, floor: int) -> None:
-    store.write_floor(floor)
+    raise_floor(store, floor)
     for number in store.numbers(below_floor=True):
         if number < floor and (lock := store.try_exclusive(number)):
             store._files.unlink(store.path(number))
@@ -192,7 +193,7 @@ def test_a_sleeper_is_found_out_at_every_distance_from_the_floor(files, store, a
     newest = store.newest()
     assert newest.staged == record.staged == ("late",)
     assert newest.number == record.number == base.number + 6
-    assert min(store.numbers(below_floor=True)) == store.floor()
+    assert min(store.numbers(below_floor=True)) == store.kept().number
 
 
 @pytest.mark.parametrize("name", ["٠" * 19 + "٧.json", "٩" * 20 + ".json", "9" * 20 + ".json.tmp"])
@@ -216,7 +217,7 @@ def test_news_looks_at_the_floor_first(files, store):
 
 def test_a_dead_record_below_the_floor_is_seen_only_by_number(files, store):
     publish_many(store, 4)
-    store.write_floor(4)
+    raise_floor(store, 4)
     assert store.numbers() == [4, 5]
     assert store.numbers(below_floor=True) == [1, 2, 3, 4, 5]
     assert store.read(2).number == 2
@@ -227,18 +228,18 @@ def test_a_dead_record_below_the_floor_is_seen_only_by_number(files, store):
 
 def test_the_floor_only_rises_and_only_to_a_record(files, store):
     publish_many(store, 4)
-    assert store.floor() == 0
-    store.write_floor(3)
-    store.write_floor(2)
-    assert store.floor() == 3
+    assert store.kept().number == 0
+    raise_floor(store, 3)
+    raise_floor(store, 2)
+    assert store.kept().number == 3
     with pytest.raises(InvariantError):
-        store.write_floor(6)
+        raise_floor(store, 6)
     lock = files.lock(store.folder / "FLOOR.lock")
     with pytest.raises(BusyError):
-        store.write_floor(4)
+        raise_floor(store, 4)
     lock.release()
-    store.write_floor(4)
-    assert store.floor() == 4
+    raise_floor(store, 4)
+    assert store.kept().number == 4
 
 
 def test_a_leased_record_survives_vacuum_until_its_last_lease_ends(files, store):
@@ -262,13 +263,89 @@ def test_no_lease_on_what_is_vacuumed_or_about_to_be(files, store):
     assert lock
     assert store.lease(2) is None
     lock.release()
-    store.write_floor(3)
+    raise_floor(store, 3)
     assert store.lease(2) is None
     island = store.lease(2, below_floor=True)
     assert island
     assert store.try_exclusive(2) is None
     island.release()
     assert store.try_exclusive(99) is None
+
+
+def thin(store: ManifestStore, kept: set[int], upto: int) -> None:
+    """Thin, as a vacuum does."""
+    assert store.replace_floor(store.kept(), Floor.of(kept, upto))
+    for number in store.numbers(below_floor=True):
+        if not store.kept().keeps(number) and (lock := store.try_exclusive(number)):
+            store._files.unlink(store.path(number))
+            lock.release()
+
+
+@pytest.mark.parametrize("base", range(2, 9))
+def test_a_sleeper_that_revives_a_thinned_number_publishes_above_the_newest(files, store, base):
+    publish_many(store, base - 1)
+    sleeper, known = store_on(files, "sleeper"), store.newest()
+    publish_many(store, 10 - base)
+    thin(store, {2, 5}, 9)
+    record = sleeper.publish(add("late"), base=known)
+    assert (record.number, record.staged) == (11, ("late",))
+    assert store.newest() == record
+    assert store.numbers(below_floor=True) == store.numbers() == [2, 5, 9, 10, 11]
+
+
+def test_a_publisher_whose_record_was_kept_by_a_thinning_finds_it_published(files, store):
+    """It sleeps between its record and its look at FLOOR; others build on the record meanwhile."""
+    publish_many(store, 3)
+    sleeper, base = store_on(files, "sleeper"), store.newest()
+    meant = sleeper._stamp(add("late")(base), base)
+    assert sleeper._create(meant)
+    publish_many(store, 4)
+    thin(store, {2, meant.number}, 8)
+    assert sleeper._attempt(meant) == meant
+    assert store.read(meant.number) == meant
+
+
+def test_news_looks_at_what_was_thinned(files, store):
+    reader, old = store_on(files, "reader"), store.newest()
+    newest = publish_many(store, 7)
+    thin(store, {1}, 7)
+    assert not files.exists(store.path(2))
+    assert reader.newer_record(old) == newest
+
+
+def test_no_lease_on_what_is_about_to_be_thinned(store):
+    publish_many(store, 9)
+    before = store.lease(4)
+    assert before
+    assert store.replace_floor(store.kept(), Floor.of({2, 6}, 9))
+    assert store.numbers() == [2, 6, 9, 10]
+    assert store.lease(4) is None
+    assert store.lease(5) is None
+    for number in (2, 6, 9, 10):
+        lease = store.lease(number)
+        assert lease
+        lease.release()
+    thin(store, {2, 6}, 9)
+    assert store.numbers(below_floor=True) == [2, 4, 6, 9, 10]
+    before.release()
+    thin(store, {2, 6}, 9)
+    assert store.numbers(below_floor=True) == [2, 6, 9, 10]
+
+
+def test_a_floor_is_not_replaced_by_one_that_was_made_from_another(store):
+    publish_many(store, 9)
+    seen = store.kept()
+    assert store.replace_floor(seen, Floor.of({2, 6}, 9))
+    assert not store.replace_floor(seen, Floor.of({4}, 9))
+    assert store.kept() == Floor.of({2, 6}, 9)
+    raise_floor(store, 4)  # thinned
+    assert store.kept() == Floor.of({2, 6}, 9)
+    raise_floor(store, 6)
+    assert store.kept() == Floor.of({6}, 9)
+    raise_floor(store, 9)
+    assert store.kept() == Floor(9)
+    with pytest.raises(InvariantError):
+        store.replace_floor(Floor(9), Floor(11))
 
 
 class AskedMeanwhile(RealFiles):
@@ -309,7 +386,7 @@ class LateLocks:
 
 def test_no_lease_on_an_island_that_went_while_it_was_locked(files, store):
     publish_many(store, 3)
-    store.write_floor(3)
+    raise_floor(store, 3)
     assert store_on(LateLocks(files)).lease(2, below_floor=True) is None  # type: ignore[arg-type]
 
 

@@ -3,7 +3,7 @@
     1   everything of the first release
     2   part 8: the column types and entries of the two tables below
     3   part 9: bases with hidden rows
-    4   part 9, step 3: bulk commits that history names instead of having copies
+    4   part 9, step 3: bulk commits that history names instead of having copies; thinned records
 
 A store has the lowest format that it needs. A thing of a higher one is written to the log after a
 record of that format is durable (`storage.manifest.store_format`), so an older siltstone refuses
@@ -36,6 +36,8 @@ _TYPES: dict[str, int] = {
 }
 """The format that brought a kind of column type, by the first word of its stored form."""
 HIDDEN_ROWS, ATTACHED_LOADS = 3, 4
+THINNED_RECORDS = 4
+"""The format that a store must have before FLOOR says that records are thinned."""
 _ENTRIES: dict[type, int] = {group.CreateNamespace: 2, group.DropNamespace: 2}
 """The format that brought a kind of entry of the log."""
 

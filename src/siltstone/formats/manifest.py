@@ -314,6 +314,12 @@ class Record(msgspec.Struct, frozen=True):
     format: int = FIRST_FORMAT
     condemned_before_us: int | msgspec.UnsetType = msgspec.UNSET
     declared_indexes: tuple[Index, ...] | msgspec.UnsetType = msgspec.UNSET
+    is_thinned: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def may_be_thinned(self) -> bool:
+        """Whether older records may have been thinned: FLOOR says which."""
+        return bool(self.is_thinned)
 
     @property
     def indexes(self) -> tuple[Index, ...]:

@@ -23,6 +23,7 @@ from siltstone.maintenance.repair.external_appends import Adopter
 from siltstone.maintenance.repair.quarantine import Quarantine
 from siltstone.maintenance.repair.repair import Repairer
 from siltstone.maintenance.repair.verify import Verifier
+from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.options import Options
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
@@ -38,6 +39,7 @@ class Env:
     """The seam to the outside: files, tables, the clock (microseconds), fresh names.
 
     `load_rows_min`: the rows per file from which on history names a load and has no copy of it.
+    `bounds`: what vacuum may thin.
     """
 
     files: Files = field(default_factory=RealFiles)
@@ -46,6 +48,7 @@ class Env:
     new_token: Callable[[], str] = random_token
     warm_up: Callable[[], None] = lance_tables.warm_up
     load_rows_min: int = field(default_factory=lambda: checkpoint.LOAD_ROWS_MIN)
+    bounds: Bounds = BOUNDS
 
     def require_store(self, root: Path) -> None:
         """Refuse a directory that is no store, and a store that a newer siltstone wrote.

@@ -160,7 +160,13 @@ class _Opening:
         live = OwnerLive(
             committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
         )
-        vacuum = Vacuum(storage.site, live, retention_s=options.retention_s, reserve=self._reserve)
+        vacuum = Vacuum(
+            storage.site,
+            live,
+            retention_s=options.retention_s,
+            reserve=self._reserve,
+            bounds=self._env.bounds,
+        )
         rest = Rest(
             committer=committer,
             log=wal,

@@ -96,12 +96,13 @@ class PastRecords:
         return lease
 
     def missing(self) -> Path | None:
-        """Return the first missing record from FLOOR on; None if none is missing."""
+        """Return the first record that FLOOR keeps and that is missing; None if none is."""
         for _ in range(ATTEMPTS_MAX):
-            floor, numbers = self._manifests.floor(), self._manifests.numbers()
-            if floor == self._manifests.floor():  # else a vacuum took some between the two
-                numbered = enumerate(numbers, start=max(floor, 1))
-                lost = next((due for due, number in numbered if due != number), None)
+            floor, numbers = self._manifests.kept(), self._manifests.numbers()
+            if floor == self._manifests.kept():  # else a vacuum took some between the two
+                standing = set(numbers)
+                due = floor.due(max(numbers, default=0))
+                lost = next((number for number in due if number not in standing), None)
                 return None if lost is None else self._manifests.path(lost)
         return None
 

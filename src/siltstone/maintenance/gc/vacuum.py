@@ -1,15 +1,16 @@
 """Vacuum: raises the retention's floor and deletes unused files.
 
-    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ look for leases below it ─▶ record n+2
-    without the unneeded past ─▶ unlink records below FLOOR, exclusively locked ─▶ sync
+    record n+1 with the new oldest_seq ─▶ FLOOR, synced ─▶ look for leases on records that it gives
+    up, below it or thinned ─▶ record n+2 without the unneeded past ─▶ unlink these records,
+    exclusively locked ─▶ sync
     ─▶ list the files ─▶ publish a gc horizon: before the grace period, and before all running jobs
     ─▶ gather the files that all records and the live catalog need ─▶ delete the rest
 
 On a full disk it releases the store's reserve and starts again (`storage/wal/reserve.py`).
 
-A crash between any two steps leaves too many files, never too few. A record below FLOOR stays,
-complete, while it is leased or serves a tag. Records from FLOOR on keep their files, too, so
-trimmed history frees its space when the last record from before the trim falls below FLOOR.
+A crash between any two steps leaves too many files, never too few. A record that FLOOR gave up
+stays, complete, while it is leased or serves a tag. Kept records keep their files, too, so trimmed
+history frees its space when FLOOR gives up the last record from before the trim.
 
 Work that was begun before the gc horizon starts again when it publishes (`storage/tables/jobs.py`),
 so a process that slept notices that its files are deleted; work that was published before the
@@ -36,9 +37,11 @@ import numpy as np
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import KeyedStorage, Pin, Record, Tag
+from siltstone.formats.features import THINNED_RECORDS
+from siltstone.formats.manifest import FIRST_FORMAT, KeyedStorage, Pin, Record, Tag
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance import retention
+from siltstone.maintenance.gc.floor_planner import FloorPlanner
 from siltstone.maintenance.gc.live_store import LiveStore, attached
 from siltstone.maintenance.gc.sweep import (
     DEAD,
@@ -54,7 +57,9 @@ from siltstone.maintenance.gc.sweep import (
     versions_of,
 )
 from siltstone.maintenance.merge.merge import shown_pins
+from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.storage.files.files import refusals
+from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import existing, random_token
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import Inventories
@@ -67,6 +72,7 @@ TICK_S = 0.05
 CENSUSES_MAX = 16
 PROMOTIONS_MAX = 8
 CONDEMNED = "the record of a job that died before the grace period"
+THINNED = "an older record serves its seqs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,7 @@ class Vacuumed:
 
 @dataclass(frozen=True, slots=True)
 class _Census:
-    """Who needs which record: those from FLOOR on, those leased below it, and the tags' islands."""
+    """Who needs which record: those that FLOOR keeps, others leased, and the tags' islands."""
 
     kept: Sequence[Record]
     leased: Sequence[Record]
@@ -117,11 +123,18 @@ class Vacuum:
     """See the module."""
 
     def __init__(
-        self, site: Site, live: LiveStore, *, retention_s: float, reserve: Reserve
+        self,
+        site: Site,
+        live: LiveStore,
+        *,
+        retention_s: float,
+        reserve: Reserve,
+        bounds: Bounds = BOUNDS,
     ) -> None:
         self._files, self._root, self._now_us = site.files, site.root, site.now_us
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
-        self._live, self._retention_s, self._reserve = live, retention_s, reserve
+        self._live, self._reserve = live, reserve
+        self._retention_s, self._bounds = retention_s, bounds
 
     def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
         """Vacuum; with `dry_run` only list the files (without those that a trim frees later).
@@ -167,9 +180,9 @@ class Vacuum:
             if not (is_short and is_full(error)):
                 raise
             trimmed, built_on = newest, None  # what is deleted now makes space for that
-        if built_on == floor:
-            floor = trimmed.number  # as of the same seqs, and with less past
-            self._manifests.write_floor(floor)
+        if built_on == floor.number:
+            seen, floor = floor, Floor(trimmed.number)  # as of the same seqs, and with less past
+            self._manifests.replace_floor(seen, floor)  # else another vacuum raised it
         cross(Failpoint.VACUUM_AFTER_TRIM)
         self._live.renew()
         census = self._settled(floor, newest.oldest_seq)
@@ -178,7 +191,7 @@ class Vacuum:
         cross(Failpoint.VACUUM_AFTER_UNLINK)
         garbage = self._sweep(dead, grace_s)
         cross(Failpoint.VACUUM_AFTER_DELETE)
-        return Vacuumed(False, floor, newest.oldest_seq, garbage, _spared(census))
+        return Vacuumed(False, floor.number, newest.oldest_seq, garbage, _spared(census))
 
     def _forget_lapsed_tags(self) -> None:
         """A tag is part of the catalog: it goes by a commit, and only then does its past.
@@ -195,25 +208,30 @@ class Vacuum:
 
     # the floor
 
-    def _raise_floor(self) -> tuple[Record, int]:
+    def _raise_floor(self) -> tuple[Record, Floor]:
         """Publish the oldest readable seq, then write FLOOR; return the newest record and FLOOR."""
-        newest, lease = self._manifests.lease_newest()
-        with lease:
-            oldest = self._oldest_readable()
-            cross(Failpoint.VACUUM_AFTER_PLAN)
+        for _ in range(CENSUSES_MAX):
+            newest, lease = self._manifests.lease_newest()
+            with lease:
+                seen, floor, oldest_seq = self._planned_floor()
+                cross(Failpoint.VACUUM_AFTER_PLAN)
+                newest, built_on = self._publish(_for_floor(floor, oldest_seq), newest)
+            cross(Failpoint.VACUUM_AFTER_PUBLISH)
+            if built_on == floor.number:  # it is the same record, but for what was just said
+                floor = Floor(newest.number)
+            if self._manifests.replace_floor(seen, floor):
+                return newest, floor
+        raise BusyError(f"{self._root}: FLOOR was raised {CENSUSES_MAX} times meanwhile; try again")
 
-            def change(record: Record) -> Record:
-                cross(Failpoint.VACUUM_BEFORE_PUBLISH)
-                if record.oldest_seq >= oldest.flushed_seq:
-                    return record
-                return msgspec.structs.replace(record, oldest_seq=oldest.flushed_seq)
-
-            newest, built_on = self._publish(change, newest)
-        cross(Failpoint.VACUUM_AFTER_PUBLISH)
-        # Built on `oldest` itself it is the same, but for what was just said.
-        floor = newest.number if built_on == oldest.number else oldest.number
-        self._manifests.write_floor(floor)
-        return newest, floor
+    def _planned_floor(self) -> tuple[Floor, Floor, int]:
+        """Return FLOOR, the next one, and the oldest readable seq by that."""
+        seen = self._manifests.kept()
+        records = list(existing(self._manifests, self._manifests.numbers()))
+        tables, now_us = self._tables.reader, self._now_us
+        planner = FloorPlanner(tables, now_us, self._retention_s, self._bounds)
+        floor = planner.plan(seen, records, self._tags(are_lapsed=False))
+        oldest = next(record for record in records if record.number >= floor.number)
+        return seen, floor, oldest.flushed_seq
 
     def _publish(
         self, change: Callable[[Record], Record], base: Record
@@ -229,14 +247,10 @@ class Vacuum:
         published = self._manifests.publish(noted, base=base)
         return published, built_on[0]
 
-    def _oldest_readable(self) -> Record:
-        cutoff_us = self._now_us() - int(self._retention_s * 1_000_000)
-        return retention.floor_of(self._records(from_floor=True), cutoff_us)
+    def _records(self) -> list[Record]:
+        return list(existing(self._manifests, self._manifests.numbers(below_floor=True)))
 
-    def _records(self, *, from_floor: bool = False) -> list[Record]:
-        return list(existing(self._manifests, self._manifests.numbers(below_floor=not from_floor)))
-
-    def _census(self, floor: int, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
+    def _census(self, floor: Floor, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
         records = self._records()
         islands = [
             (found, tag.seq)
@@ -244,18 +258,18 @@ class Vacuum:
             if tag.seq < oldest_seq and (found := retention.island_of(records, tag.seq))
         ]
         tagged = {record.number for record, _ in islands}
-        below = [r for r in records if r.number < floor and r.number not in tagged]
+        below = [r for r in records if not floor.keeps(r.number) and r.number not in tagged]
         leased = [record for record in below if self._is_leased(record.number)]
         held = {record.number for record in leased}
-        kept = [record for record in records if record.number >= floor]
+        kept = [record for record in records if floor.keeps(record.number)]
         dead = [record for record in below if record.number not in held]
         return _Census(kept, leased, islands, dead, tags)
 
-    def _settled(self, floor: int, oldest_seq: int) -> _Census:
+    def _settled(self, floor: Floor, oldest_seq: int) -> _Census:
         """Return a census whose tags are those after it.
 
         Who sets a tag holds a lease until its commit is done: one that was let go when we asked
-        has its tag in the catalog by now, and below FLOOR no lease begins.
+        has its tag in the catalog by now, and on what FLOOR gave up no lease begins.
         """
         for _ in range(CENSUSES_MAX):
             tags = self._live.view().catalog.tags
@@ -326,7 +340,7 @@ class Vacuum:
     # deleting
 
     def _unlink(self, record: Record) -> bool:
-        """Unlink a record below FLOOR unless somebody took a lease meanwhile."""
+        """Unlink a record that FLOOR gave up unless somebody took a lease meanwhile."""
         lock = self._manifests.try_exclusive(record.number)
         if lock is None:
             return False
@@ -446,18 +460,41 @@ class Vacuum:
 
     def _preview(self, grace_s: float) -> Vacuumed:
         newest = self._manifests.newest()
-        oldest = self._oldest_readable()
-        seq = max(newest.oldest_seq, oldest.flushed_seq)
-        census = self._census(oldest.number, seq, self._tags(are_lapsed=False))
+        _, floor, oldest_seq = self._planned_floor()
+        seq = max(newest.oldest_seq, oldest_seq)
+        census = self._census(floor, seq, self._tags(are_lapsed=False))
         sweep = Sweep(self._files, self._root)
         gc_horizon_us = self._gc_horizon_us(grace_s)
         garbage = self._garbage(sweep, census.stay, census.dead, gc_horizon_us, grace_s)
         garbage += [file for _, file in self._dead_jobs(gc_horizon_us)]
         records = [
-            Removed(str(path.relative_to(self._root)), self._files.size(path), "below FLOOR")
-            for path in (self._manifests.path(record.number) for record in census.dead)
+            Removed(
+                str(path.relative_to(self._root)),
+                self._files.size(path),
+                "below FLOOR" if record.number < floor.number else THINNED,
+            )
+            for record in census.dead
+            for path in (self._manifests.path(record.number),)
         ]
-        return Vacuumed(True, oldest.number, seq, (*records, *garbage), _spared(census))
+        return Vacuumed(True, floor.number, seq, (*records, *garbage), _spared(census))
+
+
+def _for_floor(floor: Floor, oldest_seq: int) -> Callable[[Record], Record]:
+    """Return the change that says what FLOOR is about to give up."""
+    level = THINNED_RECORDS if floor.upto else FIRST_FORMAT
+
+    def change(record: Record) -> Record:
+        cross(Failpoint.VACUUM_BEFORE_PUBLISH)
+        if record.oldest_seq >= oldest_seq and record.may_be_thinned >= bool(floor.upto):
+            return record
+        return msgspec.structs.replace(
+            record,
+            oldest_seq=max(record.oldest_seq, oldest_seq),
+            format=max(record.format, level),
+            is_thinned=True if floor.upto else record.is_thinned,
+        )
+
+    return change
 
 
 def _begun_us(seen: SeenJob) -> int:

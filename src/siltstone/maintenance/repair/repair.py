@@ -49,7 +49,7 @@ from siltstone.maintenance.repair.repair_plan import (
 )
 from siltstone.maintenance.repair.verify import ERROR, Verifier
 from siltstone.storage.files.files import refusals
-from siltstone.storage.manifest.manifest_store import floor_text
+from siltstone.storage.manifest.floor import text_of
 from siltstone.storage.manifest.ownership import own
 from siltstone.storage.site import Site
 from siltstone.storage.tables.kept_names import unite
@@ -212,9 +212,10 @@ class Repairer:
         if plan.floor is None:
             return ""
         path = self._manifests.folder / "FLOOR"
-        there = self._files.exists(self._manifests.path(plan.floor))
-        require(there, f"FLOOR {plan.floor} has no record")
-        text = floor_text(plan.floor)
+        number = plan.floor.number
+        there = self._files.exists(self._manifests.path(number))
+        require(there, f"FLOOR {number} has no record")
+        text = text_of(plan.floor)
         if not self._files.exists(path):
             self._files.replace(path, text)
             return ""

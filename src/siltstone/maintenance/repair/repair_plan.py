@@ -7,7 +7,7 @@ Over 400 lines: the proof of one part decides the steps for another.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 import msgspec
@@ -20,8 +20,16 @@ from siltstone.maintenance.backup.backup import format_of, lost_format, named_by
 from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.maintenance.repair.integrity import UNREADABLE, Damage, Integrity, relative
 from siltstone.maintenance.repair.quarantine import Item
-from siltstone.maintenance.repair.verify import Finding, chain_of, epoch_of_log, told_of
-from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
+from siltstone.maintenance.repair.verify import (
+    Finding,
+    chain_of,
+    epoch_of_log,
+    lost_floor,
+    readable,
+    told_of,
+)
+from siltstone.storage.manifest.floor import Floor
+from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.kept_names import kept_of
@@ -103,7 +111,7 @@ class RepairPlan:
     may be there.
     """
 
-    floor: int | None = None
+    floor: Floor | None = None
     base: Record | None = None
     epoch: int = 0
     top: int = 0
@@ -152,7 +160,8 @@ class Planner:
         self._plan_floor()
         self._numbers = self._manifests.numbers(below_floor=True)
         self._records = dict(readable(self._manifests, self._numbers))
-        self._kept = [number for number in self._numbers if number >= self._floor()]
+        floor = self._floor()
+        self._kept = [number for number in self._numbers if floor.keeps(number)]
         if self._kept and self._records:
             self._plan_spares()
             self._plan_newest()
@@ -176,28 +185,41 @@ class Planner:
                 done = "moved to quarantine; the work is repeated, vacuum deletes its files"
                 self._plan.add(path, told_of(seen), done)
 
-    def _floor(self) -> int:
-        return self._manifests.floor() if self._plan.floor is None else self._plan.floor
+    def _floor(self) -> Floor:
+        return self._manifests.kept() if self._plan.floor is None else self._plan.floor
 
     def _plan_floor(self) -> None:
-        """FLOOR is lost: the lowest number from which on every record stands there is as good."""
+        """FLOOR is lost: what exists says which records it kept."""
         numbers = self._manifests.numbers(below_floor=True)
         try:
-            floor = self._manifests.floor()
+            floor = self._manifests.kept()
         except CorruptionError as error:
             wrong = error.reason
         else:
-            if floor or not numbers or numbers[0] == 1:
-                return
-            wrong = f"missing, but records below {numbers[0]} were vacuumed"
-        if not numbers:
+            records = dict(readable(self._manifests, numbers))
+            wrong = None if floor.number else lost_floor(numbers, records)
+        if not numbers or wrong is None:
             return
+        self._plan.floor = floor = self._standing(numbers)
+        done = f"written again: {floor.number}; all records from it on exist"
+        if floor.upto:
+            done = f"written again: {floor.number}; the records from it on that exist are kept"
+        self._plan.add(relative(self._root, self._manifests.folder / "FLOOR"), wrong, done)
+
+    def _standing(self, numbers: Sequence[int]) -> Floor:
+        """Return the floor that keeps the existing records of the readable past.
+
+        Without thinned records, the lowest number from which on every record stands is as good.
+        """
+        records = dict(readable(self._manifests, numbers))
+        newest = records[max(records)] if records else None
+        if newest is not None and newest.may_be_thinned:
+            kept = (n for n, record in records.items() if record.flushed_seq >= newest.oldest_seq)
+            return Floor.of(kept, numbers[-1])
         first, standing = numbers[-1], set(numbers)
         while first - 1 in standing:
             first -= 1
-        self._plan.floor = first
-        path = relative(self._root, self._manifests.folder / "FLOOR")
-        self._plan.add(path, wrong, f"written again: {first}; all records from it on exist")
+        return Floor(first)
 
     def _plan_spares(self) -> None:
         """A file that is damaged where the store reads it may be whole at its public name."""
@@ -426,7 +448,7 @@ class Planner:
             path = self._path(number)
             if number in records or path in planned or number > max(records):
                 continue
-            if number < kept[0]:
+            if number not in kept:
                 self._plan.move(path, _UNREADABLE, "; it served a tag")
                 continue
             below = [n for n in kept if n < number and n in records]
@@ -438,13 +460,6 @@ class Planner:
 
 def _is_run(path: str) -> bool:
     return f"/{KEYS}/" in path
-
-
-def readable(manifests: ManifestStore, numbers: Sequence[int]) -> Iterator[tuple[int, Record]]:
-    """Yield the records that can be read, with their numbers."""
-    for number in numbers:
-        with contextlib.suppress(*UNREADABLE):
-            yield number, manifests.read(number)
 
 
 def _is_complete(record: Record, storage: KeyedStorage) -> bool:

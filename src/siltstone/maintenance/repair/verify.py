@@ -17,7 +17,7 @@ record is leased while it is checked, the newest one to the end.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -49,6 +49,8 @@ from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
 from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.storage.files.files import Files
+from siltstone.storage.manifest.floor import Floor
+from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import SeenJob
 from siltstone.storage.tables.tables import PinnedTable
@@ -130,6 +132,26 @@ class _Tally:
         self.findings.append(Finding(str(path), WARNING, str(message)))
 
 
+def readable(manifests: ManifestStore, numbers: Iterable[int]) -> Iterator[tuple[int, Record]]:
+    """Yield the records that can be read, with their numbers."""
+    for number in numbers:
+        with contextlib.suppress(*UNREADABLE):
+            yield number, manifests.read(number)
+
+
+def lost_floor(numbers: Sequence[int], records: Mapping[int, Record]) -> str | None:
+    """Say why a store without FLOOR once had one; None: nothing says so.
+
+    Args:
+        numbers: The numbers of all records, ascending.
+        records: Those that can be read, at least the newest.
+    """
+    if not numbers or numbers[0] > 1:
+        return f"missing, but records below {numbers[0]} were vacuumed" if numbers else None
+    is_thinned = any(record.may_be_thinned for record in records.values())
+    return "missing, but older records were thinned" if is_thinned else None
+
+
 class Verifier:
     """See the module. Any process may run it, with or without an owner."""
 
@@ -137,7 +159,7 @@ class Verifier:
         self._site, self._files, self._root = site, site.files, site.root
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._readers = readers
-        self._floor = 0
+        self._floor = Floor()
 
     def run(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
         """Verify; calls `on_progress` with the next file, the number of checked files, and of all.
@@ -185,17 +207,19 @@ class Verifier:
 
     def _numbers(self, tally: _Tally) -> list[int]:
         try:
-            floor = self._manifests.floor()
+            floor = self._manifests.kept()
         except UNREADABLE as error:
             tally.error(getattr(error, "path", self._manifests.folder), error)
-            floor = 0
+            floor = Floor()
         self._floor = floor
         numbers = self._manifests.numbers(below_floor=True)
-        if not floor and numbers and numbers[0] > 1 and not tally.findings:
-            reason = f"missing, but records below {numbers[0]} were vacuumed"
-            tally.error(self._manifests.folder / "FLOOR", reason)
-        if not [number for number in numbers if number >= floor]:
-            tally.error(self._manifests.folder, f"there is no record at or above FLOOR {floor}")
+        if not floor.number and not tally.findings:
+            reason = lost_floor(numbers, dict(readable(self._manifests, numbers[-1:])))
+            if reason is not None:
+                tally.error(self._manifests.folder / "FLOOR", reason)
+        if not [number for number in numbers if floor.keeps(number)]:
+            reason = f"there is no record at or above FLOOR {floor.number}"
+            tally.error(self._manifests.folder, reason)
         return numbers
 
     def _record(self, number: int, older: Record | None, tally: _Tally) -> Record | None:
@@ -218,9 +242,13 @@ class Verifier:
         for name in _RISING:
             if getattr(record, name) < getattr(older, name):
                 tally.error(path, f"{name} is lower than in the record before")
-        if record.number > older.number + 1 and older.number >= self._floor:
-            gone = f"{older.number + 1} to {record.number - 1}"
+        if older.number < self._floor.number:
+            return
+        between = range(older.number + 1, record.number)
+        lost = [number for number in between if self._floor.keeps(number)]
+        if lost:
             seqs = f"{older.flushed_seq} to {record.flushed_seq}"
+            gone = f"{lost[0]} to {lost[-1]}"
             reason = f"records {gone}, before it, are lost; reads at seqs {seqs} may need them"
             tally.warn(path, reason)
 

@@ -32,7 +32,7 @@ def refuse_newer(files: Files, root: Path) -> None:
     """
     manifests = ManifestStore(files, root)
     with suppress(*_DAMAGED):
-        manifests.floor()
+        manifests.kept()
     with suppress(*_DAMAGED):
         for number in manifests.numbers(below_floor=True)[-1:]:
             manifests.read(number)

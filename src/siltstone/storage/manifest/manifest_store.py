@@ -1,16 +1,17 @@
 r"""Manifest store: the chain of records on disk; publishes, FLOOR and leases.
 
     manifest/00000000000000000042.json   one record, created whole (link) and never changed
-    manifest/FLOOR                       "siltstone-floor <format> <number> <check>\n"
+    manifest/FLOOR                       which numbers are kept (`storage.manifest.floor`)
     manifest/FLOOR.lock                  flock'd while FLOOR is moved, so that it only rises
 
     publish   change(base) ─▶ create n+1 if absent ─▶ read FLOOR ─▶ done
-                 ▲               │ exists                 │ above n+1: a dead number, or we slept
+                 ▲               │ exists                 │ n+1 is not kept: dead, or we slept
                  └── newest ◀────┴────────────────────────┘
 
 A record's writer token is new for each attempt, so after a lost acknowledgement the publisher reads
 the record back. If its sync failed, the next record repeats the contents, and its sync counts.
-Records below FLOOR are deleted or islands: only reads by number see them. A lease is a shared flock
+Records that FLOOR does not keep (those below it, and thinned ones) are deleted, leased, or islands:
+only reads by number see them. A lease is a shared flock
 on the record's file: it needs no clock and no write, and ends with its process. No lock in memory:
 any thread may use a store, and any number of processes may. Over 400 lines: publish, FLOOR and
 leases are one protocol, and are reviewed as one.
@@ -28,7 +29,6 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
-import xxhash
 
 from siltstone.errors import (
     BusyError,
@@ -36,18 +36,16 @@ from siltstone.errors import (
     FencedError,
     RequestError,
     UnavailableError,
-    UnsupportedFormatError,
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, Lock, make_private, refusals
+from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
 _RECORD_NAME = re.compile(r"[0-9]{20}\.json")  # not \d: other scripts have digits, too
-FLOOR_FORMAT = 1
-_FLOOR_TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
 
 
 class _End:
@@ -138,35 +136,31 @@ class ManifestStore:
         return record
 
     def numbers(self, *, below_floor: bool = False) -> list[int]:
-        """Return the numbers of the records from FLOOR on (or of all that exist), ascending."""
-        floor = 0 if below_floor else self.floor()
+        """Return the numbers of the existing records, ascending: of those that FLOOR keeps.
+
+        `below_floor`: of all.
+        """
+        floor = Floor() if below_floor else self.kept()
         with refusals(f"cannot read {self.folder}", but=ABSENT):
             names = self._files.list(self.folder)
-        lowest = f"{floor:020d}"  # of as many digits: names have the order of numbers
+        lowest = f"{floor.number:020d}"  # of as many digits: names have the order of numbers
         is_record = _RECORD_NAME.fullmatch
-        return [int(name[:20]) for name in names if name >= lowest and is_record(name)]
+        found = [int(name[:20]) for name in names if name >= lowest and is_record(name)]
+        return [number for number in found if floor.keeps(number)] if floor.upto else found
 
-    def floor(self) -> int:
-        """Return FLOOR; 0 before the first vacuum.
+    def kept(self) -> Floor:
+        """Return which numbers are kept; all before the first vacuum.
 
         Raises:
-            UnsupportedFormatError: A newer siltstone wrote it.
+            UnsupportedFormatError: A newer siltstone wrote FLOOR.
             CorruptionError: It is damaged.
         """
         path = self.folder / "FLOOR"
         try:
             with refusals(f"cannot read {path}", but=ABSENT):
-                data = self._files.read(path)
+                return floor_in(self._files.read(path), path)
         except FileNotFoundError:
-            return 0
-        match = _FLOOR_TEXT.fullmatch(data)
-        if not match or _checked(data[: match.start(3)]) != data:
-            raise CorruptionError(path, 0, "not a FLOOR, or its checksum does not match")
-        if int(match[1]) > FLOOR_FORMAT:
-            raise UnsupportedFormatError(path, int(match[1]), FLOOR_FORMAT)
-        if not match[2].isdigit() or data != floor_text(int(match[2])):
-            raise CorruptionError(path, 0, "not a FLOOR, though its checksum matches")
-        return int(match[2])
+            return Floor()
 
     def newest(self) -> Record:
         """Return the newest record.
@@ -181,7 +175,7 @@ class ManifestStore:
 
     def _newest(self) -> Record:
         for _ in range(ATTEMPTS_MAX):
-            floor = self.floor()
+            floor = self.kept()
             try:
                 numbers = self.numbers()
             except ABSENT as error:
@@ -191,8 +185,8 @@ class ManifestStore:
                     return self.read(numbers[-1])
                 except FileNotFoundError:
                     continue  # vacuumed since the listing: there are newer ones
-            elif self.floor() == floor:
-                raise self._no_record(floor)
+            elif self.kept() == floor:
+                raise self._no_record(floor.number)
         raise BusyError(f"{self.folder} changed {ATTEMPTS_MAX} times while it was read; try again")
 
     def _no_record(self, floor: int) -> Exception:
@@ -210,7 +204,7 @@ class ManifestStore:
         """
         following = after.number + 1
         with refusals(f"cannot read {self.folder}"):
-            if self.floor() <= following and not self._files.exists(self.path(following)):
+            if self.kept().keeps(following) and not self._files.exists(self.path(following)):
                 return None
         newest = self.newest()
         return newest if newest.number > after.number else None
@@ -283,12 +277,12 @@ class ManifestStore:
         return record if is_sure else self._say_again(record)
 
     def _is_dead(self, record: Record) -> bool:
-        """Say whether FLOOR passed a record of ours while we slept; unlink it if nobody needs it.
+        """Say whether FLOOR gave up a record of ours while we slept; unlink it if nobody needs it.
 
         Either its number had been vacuumed, and what stands above it does not know it; or we were
         in time, and others built on it. The change tells, when it is applied to the newest record.
         """
-        if self.floor() <= record.number:
+        if self.kept().keeps(record.number):
             return False
         lock = self._lock(record.number, shared=False)
         if lock is not None:  # else it is gone, or somebody leased it: it was in time
@@ -332,28 +326,34 @@ class ManifestStore:
 
     # --- FLOOR and leases
 
-    def write_floor(self, number: int) -> None:
-        """Raise FLOOR, durably; a lower number changes nothing.
+    def replace_floor(self, seen: Floor, floor: Floor) -> bool:
+        """Write `floor`, durably; False, and nothing is written, if FLOOR is not `seen` any more.
+
+        Args:
+            seen: What `floor` was made from.
+            floor: It keeps nothing that `seen` does not. The newest record has the format for it.
 
         Raises:
             BusyError: Another process is raising it.
             UnavailableError: The file system refuses; FLOOR may still be the new one.
         """
-        with refusals(f"cannot raise FLOOR to {number}"):
+        with refusals(f"cannot raise FLOOR to {floor.number}"):
             lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
             if lock is None:
                 raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
             try:
-                self._raise_floor(number)
+                if self.kept() != seen:
+                    return False
+                self._put_floor(floor)
             finally:
                 lock.release()
+            return True
 
-    def _raise_floor(self, number: int) -> None:
-        if number < self.floor():
-            return
+    def _put_floor(self, floor: Floor) -> None:
         # Also an equal one is written: a process may have died between its rename and its sync.
-        require(self._files.exists(self.path(number)), f"FLOOR {number} has no record")
-        self._files.replace(self.folder / "FLOOR", floor_text(number))
+        there = self._files.exists(self.path(floor.number))
+        require(there, f"FLOOR {floor.number} has no record")
+        self._files.replace(self.folder / "FLOOR", text_of(floor))
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
         """Lease a record, which vacuum then spares; None if vacuum deletes or deleted it.
@@ -378,7 +378,8 @@ class ManifestStore:
 
     def _is_kept(self, number: int, lock: Lock, *, below_floor: bool) -> bool:
         try:
-            return (below_floor or self.floor() <= number) and lock.names(self.path(number))
+            is_kept = below_floor or self.kept().keeps(number)
+            return is_kept and lock.names(self.path(number))
         except BaseException:
             lock.release()
             raise
@@ -409,14 +410,6 @@ def existing(manifests: ManifestStore, numbers: Iterable[int]) -> Iterator[Recor
     for number in numbers:
         with contextlib.suppress(FileNotFoundError):
             yield manifests.read(number)
-
-
-def floor_text(number: int) -> bytes:
-    return _checked(b"siltstone-floor %d %d " % (FLOOR_FORMAT, number))
-
-
-def _checked(head: bytes) -> bytes:
-    return head + xxhash.xxh3_64_hexdigest(head).encode() + b"\n"
 
 
 RESTORING = "RESTORING"
@@ -492,7 +485,7 @@ def begin_chain(files: Files, root: Path, record: Record, islands: Sequence[Reco
     """
     store = ManifestStore(files, root)
     files.mkdir(store.folder)
-    files.replace(store.folder / "FLOOR", floor_text(record.number))
+    files.replace(store.folder / "FLOOR", text_of(Floor(record.number)))
     for island in islands:  # without a FLOOR above it one would be the newest record
         files.replace(store.path(island.number), manifest.encode(island))
     files.create_if_absent(store.path(record.number), manifest.encode(record))
