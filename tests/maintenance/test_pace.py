@@ -102,14 +102,32 @@ def test_below_the_zone_no_commit_waits_however_many_there_are():
     assert rate(pace, Time(), write_of(1_000_000, 100 * MB)) == float("inf")
 
 
+def flush(pace: Pace, clock: Time, *, took_s: float, is_done: bool = True) -> None:
+    pace.flush_begins(NOTHING, 60 * MB)
+    clock.now += took_s
+    pace.flush_ends(is_done=is_done)
+
+
+def test_a_flush_that_takes_longer_than_they_did_slows_writers_while_it_runs():
+    pace, clock = paced(-1)
+    flush(pace, clock, took_s=2.0)
+    pace.flush_begins(NOTHING, 60 * MB)
+    clock.now += 60
+    found = rate(pace, clock, write_of(10, 10_000), active_bytes=90 * MB)
+    assert found == pytest.approx(1_000, rel=0.05)  # of 1 kB: 60 MB in 60 s
+    pace.flush_ends(is_done=False)
+    found = rate(pace, clock, write_of(1_000, MB), active_bytes=90 * MB)
+    assert found == pytest.approx(30_000, rel=0.02), "it failed, and tells nothing"
+
+
 def test_full_memtables_slow_writers_by_the_speed_of_flushes():
     pace, clock = paced(-1)
-    pace.flushed(60 * MB, 2.0)
+    flush(pace, clock, took_s=2.0)
     half = 90 * MB
     assert pace.is_slow(NOTHING, half)
     found = rate(pace, clock, write_of(1_000, MB), active_bytes=half)
     assert found == pytest.approx(30_000, rel=0.02)  # of 1 kB: 30 MB/s
-    pace.flushed(60 * MB, 0.5)
+    flush(pace, clock, took_s=0.5)
     found = rate(pace, clock, write_of(1_000, MB), active_bytes=half)
     assert found == pytest.approx((30_000 + 120_000) / 2, rel=0.05)
     assert not pace.is_slow(NOTHING, 60 * MB)

@@ -97,6 +97,7 @@ class Pace:
         self._history_bytes = 0
         self._sealed: tuple[Sequence[Generation], int] = (), 0
         self._free_at = 0.0
+        self._flush: tuple[float, int] | None = None
         self._fold: tuple[float, int, int] | None = None
         self._slowed, self._slowed_s, self._stopped, self._stopped_s = 0, 0.0, 0, 0.0
 
@@ -106,10 +107,19 @@ class Pace:
         """Set the bytes of the indexes of all history that is not merged."""
         self._history_bytes = history_bytes
 
-    def flushed(self, nbytes: int, seconds: float) -> None:
-        """Count a flush: how fast they are. Small ones tell nothing."""
-        if nbytes >= self._flushing.slow // 2 and seconds > 0:
-            self._flush_speed = self._flush_speed.after(nbytes / seconds)
+    def flush_begins(self, view: View, active_bytes: int) -> None:
+        """Count a flush of all memtables that begins."""
+        nbytes = self.unmerged_bytes(view, active_bytes) - self._history_bytes
+        self._flush = self._clock(), nbytes
+
+    def flush_ends(self, *, is_done: bool) -> None:
+        """Count the flush that began last: how fast they are. Small ones tell nothing."""
+        begun, self._flush = self._flush, None
+        if begun is None or not is_done:
+            return
+        took_s, nbytes = self._clock() - begun[0], begun[1]
+        if nbytes >= self._flushing.slow // 2 and took_s > 0:
+            self._flush_speed = self._flush_speed.after(nbytes / took_s)
 
     def fold_begins(self, rows: int) -> None:
         """Count a merge of so many rows that begins; the one before tells how fast they are.
@@ -134,10 +144,6 @@ class Pace:
             self._sealed = sealed = view.sealed, sealed_bytes(view.sealed)
         return active_bytes + sealed[1] + self._history_bytes
 
-    def unflushed_bytes(self, view: View, active_bytes: int) -> int:
-        """Return the bytes of all memtables that wait for a flush."""
-        return self.unmerged_bytes(view, active_bytes) - self._history_bytes
-
     def is_stopped(self, view: View, active_bytes: int) -> bool:
         """Return whether so much is not merged that writers wait."""
         return self.unmerged_bytes(view, active_bytes) >= self._folding.stop
@@ -152,8 +158,8 @@ class Pace:
         unmerged = self._folding.share(self.unmerged_bytes(view, active_bytes))
         unflushed = self._flushing.share(active_bytes)
         cost_s = max(
-            _cost_s(unmerged, _rows(write_set) / self._rows_s()),
-            _cost_s(unflushed, write_set.nbytes / self._flush_speed.value),
+            _cost_s(unmerged, _rows(write_set) / self._so_far(self._fold_speed, self._fold)),
+            _cost_s(unflushed, write_set.nbytes / self._so_far(self._flush_speed, self._flush)),
         )
         with self._lock:
             now = self._clock()
@@ -161,14 +167,12 @@ class Pace:
             self._free_at = min(free_at + cost_s, now + DELAY_S_MAX)
         return free_at - now if free_at - now >= _DELAY_S_MIN else 0.0
 
-    def _rows_s(self) -> float:
-        """Return the speed of merges: of one that takes longer than they did, that one's so far."""
-        speed = self._fold_speed.value
-        if self._fold is None:
-            return speed
-        begun_s, rows, _ = self._fold
-        took_s = self._clock() - begun_s
-        return min(speed, rows / took_s) if took_s > 0 else speed
+    def _so_far(self, speed: Speed, begun: tuple[float, int, *tuple[int, ...]] | None) -> float:
+        """Return the speed of work; that of the running one so far, if it is slower."""
+        took_s = 0.0 if begun is None else self._clock() - begun[0]
+        if begun is None or took_s <= 0:
+            return speed.value
+        return min(speed.value, max(1, begun[1]) / took_s)
 
     def slowed(self, seconds: float) -> None:
         """Count a commit that was slowed."""

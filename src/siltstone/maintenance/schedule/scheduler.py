@@ -351,16 +351,20 @@ class Scheduler:
         view = self._committer.state.view
         is_full = self._committer.active_bytes >= self._memtable_bytes_max or bool(view.sealed)
         if is_full:
-            begun, size = (
-                self._clock(),
-                self.pace.unflushed_bytes(view, self._committer.active_bytes),
-            )
-            work.checkpoint()
-            self.pace.flushed(size, self._clock() - begun)
+            self._checkpoint()
             self._hear_history()
             with self._wake:
                 self._wake.notify_all()
         return is_full
+
+    def _checkpoint(self) -> None:
+        committer, is_done = self._committer, False
+        self.pace.flush_begins(committer.state.view, committer.active_bytes)
+        try:
+            self._work.checkpoint()
+            is_done = True
+        finally:
+            self.pace.flush_ends(is_done=is_done)
 
     def _waited_for(self, work: Callable[[], T]) -> T:
         """Do what writers may wait for: they hear how often it fails."""
