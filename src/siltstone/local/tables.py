@@ -28,7 +28,7 @@ from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import TableDefinition
+from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
@@ -45,13 +45,14 @@ _AGAIN = Retry(ATTEMPTS)
 class LocalTable(Readable, Table):
     """See the module. It carries the table's id: a rename does not disturb it."""
 
-    __slots__ = ("_core", "_id", "_indexes", "_plan", "_read", "_seen")
+    __slots__ = ("_core", "_id", "_indexes", "_plan", "_point", "_seen")
 
     def __init__(self, core: Core, table_id: int, indexes: Callable[[], TableIndexes]) -> None:
         self._core, self._id, self._indexes = core, table_id, indexes
-        # One reference each: threads share a handle.
-        self._seen: tuple[object, TableDefinition, TableSchema] | None = None
-        self._read: tuple[object, KeyedReader] | None = None
+        # One reference each: threads share a handle. Nothing here holds a view, which would keep
+        # the files of its record from vacuum for as long as the handle is idle.
+        self._seen: tuple[Catalog, TableDefinition, TableSchema] | None = None
+        self._point = ("point", table_id)
         self._plan: RowPlan | None = None
 
     def _look(self) -> tuple[State, TableDefinition, TableSchema]:
@@ -59,13 +60,13 @@ class LocalTable(Readable, Table):
         if core.refusal is not None:
             core.check()
         state = core.state()
-        if seen is not None and seen[0] is state.view:
+        if seen is not None and seen[0] is state.view.catalog:
             return state, seen[1], seen[2]
         found = catalogs.by_id(state.view.catalog, self._id)
         if found is None or not catalogs.is_alive(found):
             raise catalogs.dropped(self._id, found)
         table_schema = table_schema_of(catalogs.schema_of(found))
-        self._seen = (state.view, found, table_schema)
+        self._seen = (state.view.catalog, found, table_schema)
         return state, found, table_schema
 
     @property
@@ -85,14 +86,14 @@ class LocalTable(Readable, Table):
         return self._core.readers.open(state.view, definition, state.visible)
 
     def get(self, key: object) -> Row | None:
-        core, read = self._core, self._read
+        core = self._core
         state = core.state()
-        if read is None or read[0] is not state.view or core.refusal is not None:
-            state, definition, _ = self._look()
-            opened = keyed(core.readers.open(state.view, definition, state.visible))
-            read = self._read = (state.view, opened)
         # A reader serves all later seqs of its view, too: most reads are one look at one row.
-        reader = read[1]
+        reader = state.view.memo.get(self._point)
+        if type(reader) is not KeyedReader or core.refusal is not None:
+            state, definition, _ = self._look()
+            reader = keyed(core.readers.open(state.view, definition, state.visible))
+            state.view.memo[self._point] = reader
         wanted = reader.table_schema.codec.from_user(key)
         try:
             return reader.row_at(wanted, state.visible)
@@ -116,7 +117,7 @@ class LocalTable(Readable, Table):
     def upsert(self, rows: object) -> Receipt:
         core, plan = self._core, self._plan
         state = core.state()
-        if core.refusal is None and plan is not None and plan.view is state.view:
+        if core.refusal is None and plan is not None and plan.catalog is state.view.catalog:
             if type(rows) is dict:
                 try:
                     return core.submit(plan.upsert(rows, next(core.numbers)))
@@ -129,7 +130,7 @@ class LocalTable(Readable, Table):
     def _planned(self) -> RowPlan | None:
         self._core.writer()
         state, definition, table_schema = self._look()
-        return row_plan(state.view, definition, table_schema)
+        return row_plan(state.view.catalog, definition, table_schema)
 
     def _upsert_any(self, rows: object) -> Receipt:
         again = _repeatable(rows)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import BLIND, ROW_BYTES, SIZED, RowPart, WriteSet
-from siltstone.engine.read.view import View
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.formats.rows import Row
@@ -20,9 +19,8 @@ from siltstone.formats.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """See the module; `view` is the one in whose catalog it was found."""
+    """See the module. It holds no view: that would keep its files from vacuum."""
 
-    view: View
     catalog: Catalog
     table: int
     incarnation: int
@@ -47,12 +45,14 @@ class RowPlan:
         return WriteSet(number, BLIND, (part,), rows=1, nbytes=nbytes, planned=self.catalog)
 
 
-def row_plan(view: View, definition: TableDefinition, table_schema: TableSchema) -> RowPlan | None:
+def row_plan(
+    catalog: Catalog, definition: TableDefinition, table_schema: TableSchema
+) -> RowPlan | None:
     """Return the plan for a table; None if its rows do not travel as tuples, or have no key."""
     if table_schema.keys is None or not table_schema.rows.is_packable:
         return None
     incarnation = catalogs.incarnation_of(definition).id
     return RowPlan(
-        view, view.catalog, definition.id, incarnation, table_schema,
+        catalog, definition.id, incarnation, table_schema,
         table_schema.rows.from_user, table_schema.keys.key_of,
     )  # fmt: skip
