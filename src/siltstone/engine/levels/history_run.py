@@ -37,6 +37,7 @@ from siltstone.formats.manifest import Load, Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
+from siltstone.units import require
 
 _INDEX_ROW_BYTES = 64
 _TAKE_ROWS_MAX = 2_000
@@ -146,7 +147,7 @@ class HistoryRun:
 
         Of the index in memory it keeps the slices of these rows, if none has others too.
         """
-        assert seq < self.high
+        require(seq < self.high, f"history up to seq {self.high} has nothing above {seq}")
         if seq <= self.low:
             return self
         known, positions = self._index or (self._known, None)
