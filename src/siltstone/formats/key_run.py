@@ -43,9 +43,9 @@ Entries: TypeAlias = tuple[np.ndarray, np.ndarray]
 Page: TypeAlias = "tuple[memoryview[int], memoryview[int]]"
 """The codes and the places of one page."""
 
-assert _PLACES_AT + PAGE_ROWS * 8 == PAGE_BYTES
-assert _TRAILER.size == TRAILER_BYTES
-assert sys.byteorder == "little"
+require(_PLACES_AT + PAGE_ROWS * 8 == PAGE_BYTES, "a page has 8192 bytes")
+require(_TRAILER.size == TRAILER_BYTES, "a trailer has 24 bytes")
+require(sys.byteorder == "little", "key runs are read as they lie in the file")
 
 
 @dataclass(frozen=True, slots=True)
