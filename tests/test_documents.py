@@ -22,7 +22,7 @@ FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 WORDS = (
     "sequence number", "snapshot", "memtable", "generation", "segment", "frame", "run", "history",
     "base", "record", "pin", "lease", "floor", "epoch", "incarnation", "checkpoint", "merge",
-    "fold", "hidden row", "part", "optimize", "tag", "token",
+    "fold", "hidden row", "key run", "part", "optimize", "tag", "token",
 )  # fmt: skip
 
 

@@ -18,6 +18,8 @@ mid-fold-compaction  killed before the record of a merge that rewrites a part wi
 loads           loads in base, in history alone, and in the log, one over a changed schema; format 4
 mid-adoption    killed before the record of a merge that adopts a load
 thinned         records of the retention are gone, and older ones serve their seqs; format 4
+key-runs        bases with keys of whole numbers, texts and both, whose key runs were merged
+mid-key-runs    killed between the key runs of a merge and the record of the base that they are for
 """
 
 # pyright: reportArgumentType=false
@@ -561,10 +563,50 @@ def thinned(diary: Diary) -> None:
     diary.finish()
 
 
+def key_runs(diary: Diary) -> None:
+    _runs(diary)
+    diary.db.merge()
+    diary.commit(
+        lambda: diary.db["texts"].upsert({"id": "k7", "v": 70}),
+        lambda: diary.db["pairs"].delete([{"a": "x", "b": 9}]),
+    )
+    diary.finish()
+
+
+def mid_key_runs(diary: Diary) -> None:
+    _runs(diary)
+    diary.finish()
+    failpoints.arm("keys.after_write=kill")
+    diary.db.merge()
+    raise AssertionError(NOT_KILLED)
+
+
+def _runs(diary: Diary) -> None:
+    """Leave bases of three kinds of keys with runs that were merged, and rows to fold."""
+    merge.COMPACT_BELOW_ROWS = 0
+    begin(diary)
+    db = diary.db
+    db.create_table("numbers", {"id": "int64", "v": "int64"}, primary_key="id")
+    db.create_table("texts", {"id": "string", "v": "int64"}, primary_key="id")
+    db.create_table("pairs", {"a": "string", "b": "int64", "v": "int64"}, primary_key=["a", "b"])
+    for turn in range(6):
+        some = range(10 * turn, 10 * turn + 20)
+        diary.commit(
+            lambda some=some, v=turn: db["numbers"].upsert([{"id": n, "v": v} for n in some]),
+            lambda some=some, v=turn: db["texts"].upsert([{"id": f"k{n}", "v": v} for n in some]),
+            lambda some=some, v=turn: db["pairs"].upsert(
+                [{"a": "x", "b": n, "v": v} for n in some]
+            ),
+        )
+        db.checkpoint()
+        if turn < 5:
+            db.merge()
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
     lance_client, namespaces, types, blobs, folds, mid_fold, mid_fold_compaction,
-    loads, mid_adoption, thinned,
+    loads, mid_adoption, thinned, key_runs, mid_key_runs,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
 
