@@ -11,6 +11,7 @@ import pytest
 import siltstone as st
 from siltstone import admin
 from siltstone.engine.levels.base import Base
+from siltstone.formats.key_run import PAGE_BYTES, PAGE_ROWS
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -116,9 +117,12 @@ def test_a_backup_takes_the_runs_along(
 
 @pytest.mark.parametrize("at", ["page", "foot", "cut", "gone"])
 def test_a_damaged_run_is_named_and_written_again(root: Path, at: str) -> None:
-    path = root / base(root).runs[0].path
+    run = base(root).runs[0]
+    path = root / run.path
     data = bytearray(path.read_bytes())
-    data[100 if at == "page" else -50] ^= 1
+    pages = range(0, -(-run.entries // PAGE_ROWS) * PAGE_BYTES, PAGE_BYTES)
+    for place in [page + 100 for page in pages] if at == "page" else [-50]:  # any may have the key
+        data[place] ^= 1
     path.unlink()
     if at != "gone":
         path.write_bytes(data[:-1] if at == "cut" else data)

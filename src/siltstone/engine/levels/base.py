@@ -22,6 +22,7 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -159,13 +160,15 @@ class Base:
         return None, None
 
     def _matches(self, key: Key) -> Iterator[int]:
-        """Yield the positions of the rows with the code of a key."""
-        codec, keys = self.table_schema.codec, self.keys
-        if keys.secret is not None:
-            yield from keys.find(codec.stable_code(key, keys.secret))
-        if not keys.uncovered:
-            return
-        index = self._uncovered_index()
+        """Return the positions of the rows with the code of a key."""
+        keys = self.keys
+        if keys.secret is None:
+            return self._uncovered_matches(key)
+        found = keys.find(self.table_schema.codec.stable_code(key, keys.secret))
+        return chain(found, self._uncovered_matches(key)) if keys.uncovered else found
+
+    def _uncovered_matches(self, key: Key) -> Iterator[int]:
+        index, codec = self._uncovered_index(), self.table_schema.codec
         if index is None:
             yield from self._scanned(key)
             return
