@@ -32,6 +32,7 @@ from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.gc.live_store import OwnerLive
+from siltstone.maintenance.gc.superseded import Superseded
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
@@ -188,7 +189,8 @@ class _Opening:
             rest=rest,
         )
         keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
-        background = Background(owner, tables.reader, keys, options.memory_bytes_max)
+        superseded = Superseded(tables.reader)
+        background = Background(owner, tables.reader, keys, options.memory_bytes_max, superseded)
         owner.scheduler = scheduler = Scheduler(
             committer,
             background.work(),
@@ -238,6 +240,7 @@ class Background:
     reader: TableReader
     keys: KeyWatch
     memory_bytes_max: int
+    superseded: Superseded
 
     def work(self) -> Work:
         """Return what the scheduler runs."""
@@ -248,7 +251,8 @@ class Background:
             prepare=self._prepare,
             merge_runs=self._merge_runs,
             merge=self._merge,
-            vacuum=owner.vacuum.run,
+            vacuum=lambda: self.superseded.timed(owner.vacuum.run),
+            wants_vacuum=self._wants_vacuum,
             history_bytes=self._history_bytes,
             hurry=owner.merge_child.hurry,
             is_merging=lambda: owner.merge_child.is_running,
@@ -258,6 +262,9 @@ class Background:
             take_finished=owner.optimizer.take_finished,
             rest=owner.rest.when_idle,
         )
+
+    def _wants_vacuum(self) -> bool:
+        return self.superseded.wants_vacuum(self.owner.committer.state.view.record)
 
     def _prepare(self) -> None:
         """Begin a turn of the background, unless the directory is another store's by now."""

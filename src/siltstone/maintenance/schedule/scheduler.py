@@ -3,7 +3,8 @@
     one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
                  refresh to records of others · merge, optimize (child processes at nice 19) ·
                  idle work, after a minute without a commit
-    another:     vacuum, once an hour: it reads much, and no checkpoint may wait for it
+    another:     vacuum, once an hour, or when it may free much: it reads much, and no checkpoint
+                 may wait for it
     another:     commits of compacted plain tables; commits wait for room
 
 A failure is logged and kept for `status`; the work is retried with a pause that doubles up to
@@ -61,6 +62,7 @@ class Work:
     `history_bytes`: what the indexes of un-merged history take; if it alone is where writers are
     slowed, a writer runs `merge_here` if there is no background. `hurry` is called before each
     `merge` with whether writers wait for it; `is_merging` says whether one runs.
+    `wants_vacuum`: a vacuum may free much; asked at each turn, True once.
     """
 
     checkpoint: Callable[[], object]
@@ -77,6 +79,7 @@ class Work:
     rest: Callable[[], bool] = lambda: True
     hurry: Callable[[bool], object] = lambda _: None
     is_merging: Callable[[], bool] = lambda: False
+    wants_vacuum: Callable[[], bool] = lambda: False
 
 
 class Scheduler:
@@ -422,7 +425,8 @@ class Scheduler:
             self.pace.fold_begins(rows)
 
     def _vacuum_if_due(self, now: float) -> None:
-        if now - self._vacuumed_at < self._vacuum_interval_s:
+        is_due = now - self._vacuumed_at >= self._vacuum_interval_s
+        if not is_due and not self._work.wants_vacuum():
             return
         if self._do_aside("vacuum", self._work.vacuum):
             self._vacuumed_at = now
