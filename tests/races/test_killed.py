@@ -87,7 +87,7 @@ def check_elsewhere(spares: Spares, root: Path, operation: str, point: Point) ->
         assert looks(db) == before
 
 
-@killed_at(points_of("optimize"))
+@killed_at([*points_of("optimize"), *points_of("keys")])
 def test_an_optimizer_killed_at_every_failpoint_leaves_the_next_run_to_finish(
     spares: Spares, root: Path, point: Point
 ) -> None:
@@ -97,7 +97,7 @@ def test_an_optimizer_killed_at_every_failpoint_leaves_the_next_run_to_finish(
         assert again == st.Optimized((), 0, 0, 0)
 
 
-@killed_at([*points_of("merge"), *points_of("publish")])
+@killed_at([*points_of("merge"), *points_of("keys"), *points_of("publish")])
 def test_a_merge_killed_at_every_failpoint_leaves_the_next_one_to_finish(
     spares: Spares, root: Path, point: Point
 ) -> None:
