@@ -69,10 +69,13 @@ def open_store(
     read_only: bool = False,
     real_lance: bool = False,
     bounds: Bounds = BOUNDS,
+    load_rows_min: int | None = None,
     **options: object,
 ) -> LocalStore:
     given = {"background": False, "segment_bytes": 65_536, **options}
     env = env_of(clock, real_lance=real_lance, bounds=bounds)
+    if load_rows_min is not None:
+        env = replace(env, load_rows_min=load_rows_min)
     return LocalStore.open(root, Options(**given), env=env, read_only=read_only)
 
 

@@ -38,7 +38,8 @@ class World:
         self.open()
 
     def open(self) -> None:
-        self.db = open_store(self.root, self.clock, retention_s=86_400, bounds=self.bounds)
+        named = {"load_rows_min": 2, "bounds": self.bounds}  # history names a load without a copy
+        self.db = open_store(self.root, self.clock, retention_s=86_400, **named)
         for name, key in (("t", "id"), ("p", ())):
             if name not in self.db.tables():
                 self.db.create_table(name, KEYED, primary_key=key)

@@ -36,6 +36,7 @@ import siltstone as st
 from siltstone.lance_namespace.errors import NamespaceNotEmptyError
 from siltstone.local.store import LocalStore
 from siltstone.local.transaction import LocalTransaction
+from siltstone.maintenance.thinning import Bounds
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.open.environment import Env
 from siltstone.options import Options
@@ -846,6 +847,7 @@ class Simulated(StoreMachine):
             now_us=self.now_us,
             warm_up=lambda: None,
             load_rows_min=LOAD_ROWS_MIN,
+            bounds=Bounds(recent_s=-1),  # all that may be thinned is
         )
         return LocalStore.open(Path("/data/shop"), OPTIONS, read_only=read_only, env=env)
 
