@@ -67,3 +67,22 @@ def test_rows_that_do_not_fit_beside_those_of_the_base_before_are_resident_later
     with monkeypatch.context() as patch:
         patch.setattr(FakePinned, "take", None)
         read_often(new, 600)
+
+
+def test_rows_that_bases_share_over_folds_count_once(
+    files: SimFiles, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = PastRecords(ManifestStore(files, ROOT))
+    bound = 3 * PART * ROW_BYTES  # for the rows of two parts and of what two folds add
+    readers = Readers(tables.reader, tables.keys, records, index_bytes_max=bound)
+    pin = two_parts(tables)
+    bases = [readers.base_of(pin, TABLE_SCHEMA)]
+    read_often(bases[0], 0)
+    for first in (2 * PART, 2 * PART + 1):
+        batch = pa.record_batch([pa.array([first]), pa.array(["new"])], schema=TABLE_SCHEMA.arrow)
+        pin = tables.rewriter.fold(pin, drop=np.zeros(0, int), batches=[batch], compact_below=0)
+        bases.append(readers.base_of(pin, TABLE_SCHEMA))
+        bases[-1].carry(bases[-2])
+    with monkeypatch.context() as patch:
+        patch.setattr(FakePinned, "take", None)
+        read_often(bases[-1], 600)
