@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
@@ -113,6 +113,11 @@ class Base:
         index = 0 if self._index is None else self._index.nbytes
         resident = 0 if self._resident is None else self._resident.nbytes
         return index + resident + self._cached_bytes + self._before_bytes
+
+    @property
+    def resident_parts(self) -> Collection[ResidentPart]:
+        """The resident rows, by part; after a fold two bases may share some."""
+        return () if self._resident is None else self._resident.by_id.values()
 
     # point reads
 

@@ -258,10 +258,15 @@ class Readers:
         return Attached(self._tables.open(load.pin), load.seq, UPSERT)
 
     def _taken(self) -> int:
-        """Return the bytes that all bases, and what is kept about what lies over them, hold."""
+        """Return the bytes that all bases, and what is kept about what lies over them, hold.
+
+        Rows that two bases share count once: counted twice, those of the next base would not fit.
+        """
         with self._noting:
-            holders = [*self._bases, *self._kept]
-        return self._keys.cached_bytes() + sum(each.nbytes for each in holders)
+            bases, kept = [*self._bases], [*self._kept]
+        parts = [part for base in bases for part in base.resident_parts]
+        twice = sum(part.nbytes for part in parts) - sum({p: p.nbytes for p in parts}.values())
+        return self._keys.cached_bytes() + sum(each.nbytes for each in (*bases, *kept)) - twice
 
     def _bytes_left(self) -> int:
         return self._index_bytes_max - self._taken()
