@@ -15,6 +15,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import ConflictError
 from siltstone.maintenance.flush.bulk_load import load
+from siltstone.storage.tables.key_cover import RUNS_MAX
 from tests.engine.seams import GatedFiles, HookedTables, Threads, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "int64"}
@@ -230,7 +231,7 @@ def test_ten_thousand_cycles_leak_no_descriptor_thread_or_transaction(tmp_path: 
             with db.snapshot(seq=3 + n // 2) as past:
                 assert past["t"].get(1) is not None
         gc.collect()
-        assert open_descriptors() <= descriptors + 4
+        assert open_descriptors() <= descriptors + 4 + RUNS_MAX  # its base may have more key runs
         assert threading.active_count() == threads
         assert db._core.transactions.count == 0
 

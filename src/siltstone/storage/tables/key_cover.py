@@ -112,7 +112,9 @@ class TableKeys:
         cross(Failpoint.KEYS_AFTER_WRITE)
         kept = [run.path for run in runs]
         gone = {run.path for run in pin.runs}.difference(kept)
-        name = self._inventories.add(pin.inventory, added, chain(kept, self._living(pin, gone)))
+        with refusals(f"the inventory of {pin.path} cannot be written"):
+            living = chain(kept, self._living(pin, gone))
+            name = self._inventories.add(pin.inventory, added, living)
         return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs) or msgspec.UNSET)
 
     def without(self, pin: Pin, paths: Collection[str]) -> Pin:
@@ -120,7 +122,8 @@ class TableKeys:
         runs = tuple(run for run in pin.runs if run.path not in paths)
         if runs == pin.runs:
             return pin
-        name = self._inventories.add(pin.inventory, (), self._living(pin, paths))
+        with refusals(f"the inventory of {pin.path} cannot be written"):
+            name = self._inventories.add(pin.inventory, (), self._living(pin, paths))
         return msgspec.structs.replace(pin, inventory=name, key_runs=runs or msgspec.UNSET)
 
     def _living(self, pin: Pin, gone: Collection[str]) -> Iterator[str]:

@@ -96,6 +96,10 @@ class PageCache:
             found = self._handles[number] = _Handle(opened())
         return found
 
+    def forget(self, number: int) -> None:
+        """Close the file of a run; its pages go with their generation."""
+        self._handles.pop(number, None)
+
 
 class OpenRun:
     """One key run: its foot in memory, its pages by `pread`. Immutable; threads may share it."""
@@ -109,6 +113,10 @@ class OpenRun:
         self._files, self._path, self._cache, self.run = files, root / run.path, cache, run
         self._first_number = next(_numbers) << 32
         self.foot = self._read_foot()
+
+    def __del__(self) -> None:
+        """Close the file: merged runs follow each other, and each would keep a descriptor."""
+        self._cache.forget(self._first_number)
 
     def _read_foot(self) -> Foot:
         path, size = str(self._path), self.run.size
