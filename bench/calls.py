@@ -1,5 +1,7 @@
 """Calls: how many functions of siltstone one REST request runs, `python -m bench.calls`.
 
+`python -m bench.calls --local` counts those of an upsert, a get and a transfer in this process.
+
 A store with a table with a key is served in this process; a client sends `apply` with one upsert
 until nothing is done for the first time any more, and then some that are counted, in every thread
 of the server. A function counts each time it is entered, a generator or coroutine also each time
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -74,8 +76,51 @@ def calls_of_apply(folder: Path) -> Calls:
     return min(found[WARM_UPS:], key=Counter.total)
 
 
+def calls_in_process(folder: Path) -> dict[str, Calls]:
+    """Return the calls of some work in this process, in the thread that asks."""
+    counter = CallCounter()
+    with st.connect(folder / "shop", background=False) as db:
+        table = db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+
+        def transfer() -> None:
+            with db.transaction() as tx:
+                in_tx = tx["t"]
+                for key in (1, 2):
+                    in_tx.get(key)
+                for key in (1, 2):
+                    in_tx.update(key, v=key)
+
+        work: dict[str, Callable[[], object]] = {
+            "upsert": lambda: table.upsert({"id": 1, "v": 1}),
+            "get": lambda: table.get(1),
+            "transfer": transfer,
+        }
+        table.upsert([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
+        return {name: _counted(counter, each) for name, each in work.items()}
+
+
+def _counted(counter: CallCounter, work: Callable[[], object]) -> Calls:
+    """Return the fewest calls of some tries."""
+    found: list[Calls] = []
+    for _ in range(WARM_UPS):
+        counter.found = Counter()
+        sys.setprofile(counter)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+        found.append(counter.found)
+    return min(found, key=Counter.total)
+
+
 def main() -> None:
     """Print the calls, by module, and how many they are."""
+    if "--local" in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, calls in calls_in_process(Path(folder)).items():
+                modules = len({file for file, _ in calls})
+                print(f"{name}: {calls.total()} calls in {modules} modules")
+        return
     with tempfile.TemporaryDirectory() as folder:
         found = calls_of_apply(Path(folder))
     for (file, function), count in sorted(found.items()):
