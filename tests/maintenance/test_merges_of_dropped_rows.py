@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from siltstone.maintenance.gc.superseded import Superseded
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import KeyWatch
 from siltstone.open.owner import Background
@@ -16,8 +17,9 @@ def test_rows_that_no_merge_would_fold_start_none(tmp_path, monkeypatch, change)
     monkeypatch.setattr(MergeChild, "start", lambda child: started.extend([child]))
     with open_store(tmp_path / "s", memory_bytes_max=64 << 20) as db:
         db._owner().checkpointer._resident_bytes_max = 0  # what is flushed is history at once
+        reader = db._parts.site.tables.reader
         background = Background(
-            db._owner(), db._parts.site.tables.reader, KeyWatch(index_bytes_max=0), 1 << 16
+            db._owner(), reader, KeyWatch(index_bytes_max=0), 1 << 16, Superseded(reader)
         )
         db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         db["t"].upsert([{"id": n, "v": "x"} for n in range(2_000)])

@@ -12,6 +12,7 @@ from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.maintenance.merge import merge
 from siltstone.maintenance.merge.merge_child import _command
 from siltstone.maintenance.schedule.scheduler import KeyWatch, wants_optimize
+from siltstone.storage.tables.key_cover import TableKeys
 from tests.engine.seams import fake_env, open_store
 from tests.maintenance.optimizers import optimizer_of
 
@@ -60,6 +61,13 @@ def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path)
         assert written <= 5 * needed
 
 
+@pytest.fixture
+def _bases_without_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bases as an older siltstone leaves them."""
+    monkeypatch.setattr(TableKeys, "cover", lambda _, pin, __: pin)
+
+
+@pytest.mark.usefixtures("_bases_without_runs")
 def test_keys_that_fit_no_memory_get_an_index_without_being_asked(tmp_path: Path) -> None:
     with st.connect(tmp_path / "db", background=False) as db:
         table = db.create_table("t", {"id": "int64"}, primary_key="id")
@@ -77,6 +85,7 @@ def test_keys_that_fit_no_memory_get_an_index_without_being_asked(tmp_path: Path
         assert not watch.wants_index(owner.committer.state.view, tables.reader)
 
 
+@pytest.mark.usefixtures("_bases_without_runs")
 def test_keys_that_fit_memory_but_for_the_hidden_ones_get_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -449,8 +449,10 @@ class Committer:
 
 def _fail(waiter: _Waiter, interrupt: BaseException | None) -> NoReturn:
     """Raise what interrupted the caller, or the error of its work."""
-    error, waiter.error = waiter.error, None  # else the two hold each other, and so a lease
-    raise interrupt or error or AssertionError
+    try:
+        raise interrupt or waiter.error or AssertionError
+    finally:  # else this frame and the error hold each other, and so a lease, until a gc
+        waiter.error = interrupt = None
 
 
 def _wait(wake: LockType) -> BaseException | None:

@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from siltstone.errors import CorruptionError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import OFFSET_BITS, Entries, merged, sorted_entries
@@ -93,10 +94,19 @@ class TableKeys:
     def cover(self, pin: Pin, codec: KeyCodec) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
 
+        A base that cannot be read stays as it is: a vacuum may have deleted files that no record
+        names yet, which the publisher finds out, and damage is named by whoever reads the rows.
+
         Raises:
-            CorruptionError: A file cannot be read.
             UnavailableError: The file system refuses; unused files are left.
         """
+        try:
+            return self._covered(pin, codec)
+        except CorruptionError as error:
+            _log.warning("%s gets no key runs for now: %s", pin.path, error)
+            return pin
+
+    def _covered(self, pin: Pin, codec: KeyCodec) -> Pin:
         table, keys = self._reader.open(pin), self.open(pin)
         secret = secrets.randbits(64) if keys.secret is None else keys.secret
         cover = _Cover(self, table, codec, secret, self._write, {})

@@ -112,7 +112,11 @@ class OpenRun:
         """
         self._files, self._path, self._cache, self.run = files, root / run.path, cache, run
         self._first_number = next(_numbers) << 32
-        self.foot = self._read_foot()
+        try:
+            self.foot = self._read_foot()
+        except Exception:
+            cache.forget(self._first_number)
+            raise
 
     def __del__(self) -> None:
         """Close the file: merged runs follow each other, and each would keep a descriptor."""
