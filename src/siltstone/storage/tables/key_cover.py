@@ -95,7 +95,7 @@ class TableKeys:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
 
         A base that cannot be read stays as it is: a vacuum may have deleted files that no record
-        names yet, which the publisher finds out, and damage is named by whoever reads the rows.
+        names yet, which the publisher finds out; damage is named when the rows are read.
 
         Raises:
             UnavailableError: The file system refuses; unused files are left.
