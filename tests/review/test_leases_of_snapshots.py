@@ -38,7 +38,9 @@ def merged_since(root: Path, tables: int) -> st.Store:
 
 
 def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+    """Count the open files but those of key runs: a store has a bound for these of its own."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sum(link.readlink().suffix != ".run" for link in links)
 
 
 @pytest.mark.parametrize("ask", ASKS)
