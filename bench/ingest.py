@@ -82,7 +82,7 @@ class Watch:
             self.sealed = max(self.sealed, status.sealed_generations)
             self.unmerged = max(self.unmerged, table.unmerged_rows)
             self.memory = max(self.memory, status.memory.total)
-            self.child = max(self.child, *map(_peak_bytes, _children()), 0)
+            self.child = max(self.child, *map(peak_bytes, _children()), 0)
             if trace:
                 _trace(time.monotonic() - began, now - before, status)
             before = now
@@ -117,7 +117,7 @@ def load(root: Path, count: int) -> None:
 
 def ingest(root: Path, count: int, seconds: float, batch: int, *, trace: bool) -> bool:
     """Measure, print, and return whether a commit was refused."""
-    before, wrote = written(root), _written_by_processes()
+    before, wrote = written(root), written_by_process()
     done, watch, is_over = Upserts(), Watch(), threading.Event()
     source = batches(count, batch)
     next(source)
@@ -131,7 +131,7 @@ def ingest(root: Path, count: int, seconds: float, batch: int, *, trace: bool) -
         looking.join()
         held_back = getattr(db.status(), "backpressure", "not told")
     more = written(root) - before
-    log = _written_by_processes() - wrote - sum(more.values())
+    log = written_by_process() - wrote - sum(more.values())
     _show(done, watch, more, log)
     print(f"writers: {held_back}")
     return bool(done.refused)
@@ -156,7 +156,7 @@ def _show(done: Upserts, watch: Watch, more: Counter[str], log: int) -> None:
     )
     print(
         f"memory: {watch.memory / 1e6:,.0f} MB as the store counts,"
-        f" {_peak_bytes('self') / 1e6:,.0f} MB of the process,"
+        f" {peak_bytes('self') / 1e6:,.0f} MB of the process,"
         f" {watch.child / 1e6:,.0f} MB of the largest child"
     )
 
@@ -166,7 +166,7 @@ def _children() -> list[str]:
     return [pid for each in threads for pid in each.read_text().split()]
 
 
-def _peak_bytes(pid: str) -> int:
+def peak_bytes(pid: str) -> int:
     """Return the most memory that a process had; 0 if it ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -175,7 +175,7 @@ def _peak_bytes(pid: str) -> int:
     return 1024 * next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
 
 
-def _written_by_processes() -> int:
+def written_by_process() -> int:
     """Return the bytes that this process wrote, and its children that have ended."""
     fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(fields["wchar"])
