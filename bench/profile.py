@@ -20,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.write import submission
 from siltstone.local import tables as local_tables
-from siltstone.storage.files.files import RealFile
+from siltstone.storage.files.files import Buffer, RealFile
 from siltstone.storage.wal import wal
 from siltstone.storage.wal.wal import Wal
 
@@ -60,9 +60,8 @@ _STAGES: tuple[tuple[Any, str, str], ...] = (
     (committer, "_payload", "encode"),
     (Wal, "append", "frame and its place in the log"),
     (wal, "encode_frame", "frame and its place in the log"),
-    (RealFile, "pwritev", "write"),
-    (RealFile, "sync", "fdatasync"),
-    (Wal, "_make_durable", "MARK"),
+    (RealFile, "pwritev_synced", "write and sync"),
+    (Wal, "_tell_durable", "MARK"),
     (wal, "encode_mark", "MARK"),
     (Committer, "_apply_rows", "apply"),
     (Committer, "_apply", "reveal"),
@@ -202,12 +201,17 @@ def _middle(
 
 @contextmanager
 def _instant_sync() -> Generator[None]:
-    function = RealFile.sync
-    RealFile.sync = lambda _: None
+    functions = RealFile.sync, RealFile.pwritev_synced
+
+    def written(self: RealFile, buffers: Sequence[Buffer], offset: int) -> bool:
+        self.pwritev(buffers, offset)
+        return True
+
+    RealFile.sync, RealFile.pwritev_synced = lambda _: None, written
     try:
         yield
     finally:
-        RealFile.sync = function
+        RealFile.sync, RealFile.pwritev_synced = functions
 
 
 def _seconds(work: Callable[[], None]) -> float:

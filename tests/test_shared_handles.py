@@ -267,7 +267,7 @@ def test_a_poisoned_store_is_opened_anew_and_recovered(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RealFile, "sync", fails)
+        patched.setattr(RealFile, "pwritev_synced", fails)
         with pytest.raises(st.InDoubtError):
             db["t"].upsert({"id": 7, "v": "y"})
     with pytest.raises(st.PoisonedError):

@@ -59,6 +59,13 @@ class FaultyFile(RealFile):
         self._faults.step()
         super().pwritev(buffers, offset)
 
+    def pwritev_synced(self, buffers: Sequence[Buffer], offset: int) -> bool:
+        """Fail before the write, or behind it, where it may be durable or not."""
+        self._faults.step()
+        is_done = super().pwritev_synced(buffers, offset)
+        self._faults.sync()
+        return is_done
+
     def pread(self, size: int, offset: int) -> bytes:
         self._faults.step()
         return super().pread(size, offset)

@@ -35,10 +35,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """A file or directory; what was done after the first `began` events is not covered."""
+    """A file or directory; what was done after the first `began` events is not covered.
+
+    `within`: the bytes of the file that alone are covered; None: all.
+    """
 
     path: Path
     began: int
+    within: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class _Reader:
         if call.name in _OPENS:
             yield from self._opened(call)
         elif call.name in _WRITES:
-            yield from self._written(call)
+            yield from self._written(call, ended)
         elif call.name in _SYNCS:
             yield from self._synced(call, ended)
         elif call.name in _NAMINGS:
@@ -187,7 +191,7 @@ class _Reader:
         if self._file(descriptor) is not None:
             self._positions[self._process(call), descriptor.number] = call.result or 0
 
-    def _written(self, call: Call) -> Iterator[Event]:
+    def _written(self, call: Call, ended: list[int]) -> Iterator[Event]:
         descriptor = call.descriptors()[0]
         if descriptor.path == self._told:
             yield Told(json.loads(b"".join(call.strings())))
@@ -196,7 +200,10 @@ class _Reader:
         if path is None:
             return
         data = b"".join(call.strings())[: call.result]
-        yield Written(path, self._offset(call, descriptor, len(data)), data)
+        offset = self._offset(call, descriptor, len(data))
+        yield Written(path, offset, data)
+        if b"RWF_DSYNC" in call.text or b"RWF_SYNC" in call.text:
+            yield Synced(path, len(ended), range(offset, offset + len(data)))
 
     def _offset(self, call: Call, descriptor: Descriptor, size: int) -> int:
         if call.name == "pwrite64":

@@ -90,7 +90,7 @@ class Machine:
             elif isinstance(event, Written):
                 disk.apply(Write(disk.file(event.path), event.offset, event.data))
             elif isinstance(event, Synced):
-                disk.sync(disk.inode(event.path), before=clocks[event.began])
+                disk.sync(disk.inode(event.path), before=clocks[event.began], within=event.within)
             elif isinstance(event, Renamed):
                 disk.rename(event.old, event.new)
             elif isinstance(event, Linked):

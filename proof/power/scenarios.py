@@ -89,6 +89,9 @@ def commits(life: Life) -> None:
     for number in (6, 7):
         life.commit("async", lambda db, n=number: _upsert_async(db, n))
     life.commit("sync behind async", lambda db: both(db, 8, size=9_000))
+    for number in (10, 12):  # a sync commit in the same segment, right behind an async one
+        life.commit("async", lambda db, n=number: _upsert_async(db, n))
+        life.commit("sync, same segment", lambda db, n=number: db["u"].upsert(keyed([n])))
     life.commit("over a segment", lambda db: db["t"].upsert(keyed([20], "large", 40_000)))
     life.commit("delete", lambda db: db["t"].delete([20, 2]))
     life.commit("overwrite", lambda db: db["p"].overwrite(plain(90, 91)))

@@ -10,17 +10,17 @@ from siltstone.storage.files.files import RealFile
 
 
 def test_a_profile_names_each_stage_and_puts_back_what_it_wrapped(tmp_path: Path) -> None:
-    before = Committer.commit, RealFile.sync
+    before = Committer.commit, RealFile.sync, RealFile.pwritev_synced
     found = profile.profile(tmp_path / "store", 0.1)
-    assert (Committer.commit, RealFile.sync) == before
+    assert (Committer.commit, RealFile.sync, RealFile.pwritev_synced) == before
     synced, instant = found["cases"].values()
     names = {stage for _, _, stage in profile._STAGES}
     for case in (synced, instant):
         assert case["whole"] > 0
         assert sum(case["stages"].values()) == pytest.approx(case["whole"])
         assert case["stages"].keys() - names == {profile._REST}
-    assert all(synced["stages"][name] > 0 for name in ("fdatasync", "write", "apply", "admit"))
-    assert instant["stages"]["fdatasync"] < synced["stages"]["fdatasync"]
+    assert all(synced["stages"][name] > 0 for name in ("write and sync", "apply", "admit"))
+    assert instant["stages"]["write and sync"] < synced["stages"]["write and sync"]
 
 
 def test_a_stage_is_without_the_stages_inside_it() -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from siltstone.storage.files.files import File, RealFile, RealFiles
+from siltstone.storage.files.files import Buffer, File, RealFile, RealFiles
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,12 @@ class _SyncedFile(RealFile):
     def sync(self) -> None:
         super().sync()
         self._files.now_durable(self._fd, self._path.name)
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], offset: int) -> bool:
+        is_done = super().pwritev_synced(buffers, offset)
+        if is_done:  # all before it is, too: what the log takes care of is tested elsewhere
+            self._files.now_durable(self._fd, self._path.name)
+        return is_done
 
 
 class PowerLoss(RealFiles):

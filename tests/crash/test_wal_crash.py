@@ -11,18 +11,25 @@ from tests.crash.wal_scenario import Life, reopen, run
 from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
 
 
-def lives() -> Iterator[tuple[str, Life]]:
+def lives(*, syncs_writes: bool = True) -> Iterator[tuple[str, Life]]:
     """Yield a life for every step at which it can end, before or in the middle of it."""
-    whole = Life(SimFiles())
+    whole = Life(machine(syncs_writes))
     run(whole)
     yield "to its end", whole
     for at in range(1, whole.files.operations + 1):
         what = whole.files.trace[at - 1].what
         for when in (When.BEFORE, When.MIDDLE) if what == "pwrite" else (When.BEFORE,):
-            life = Life(SimFiles([Fault(at, when=when)]))
+            life = Life(machine(syncs_writes))
+            life.files.faults = (Fault(at, when=when),)
             with pytest.raises(SimulatedCrash):
                 run(life)
             yield f"{when.value} step {at} ({what})", life
+
+
+def machine(syncs_writes: bool) -> SimFiles:
+    files = SimFiles()
+    files.syncs_writes = syncs_writes
+    return files
 
 
 def lost(files: SimFiles) -> SimFiles:
@@ -30,9 +37,12 @@ def lost(files: SimFiles) -> SimFiles:
     return next(files.images(random.Random(0), 1)).files
 
 
-def test_every_power_cut_leaves_every_acknowledged_commit_and_what_was_shown_stays() -> None:
+@pytest.mark.parametrize("syncs_writes", [True, False], ids=["one call", "two calls"])
+def test_every_power_cut_leaves_every_acknowledged_commit_and_what_was_shown_stays(
+    syncs_writes: bool,
+) -> None:
     count = 0
-    for label, life in lives():
+    for label, life in lives(syncs_writes=syncs_writes):
         for image in life.files.images(random.Random(1), 20):
             where = f"{label}, {image.label}"
             recovery = reopen(image.files, epoch=10, floor=life.floor)
@@ -45,10 +55,10 @@ def test_every_power_cut_leaves_every_acknowledged_commit_and_what_was_shown_sta
 
 def test_a_kill_then_a_power_cut_lose_nothing_that_was_shown_between_them() -> None:
     for label, life in lives():
-        machine = life.files.killed()
-        recovery = reopen(machine, epoch=10, floor=life.floor)
+        killed = life.files.killed()
+        recovery = reopen(killed, epoch=10, floor=life.floor)
         life.check(recovery)
-        again = reopen(lost(machine), epoch=11, floor=life.floor)
+        again = reopen(lost(killed), epoch=11, floor=life.floor)
         life.check(again)
         assert again.last_seq == recovery.last_seq, label
 
@@ -61,21 +71,21 @@ def test_a_crash_inside_recovery_changes_nothing_of_what_the_next_one_finds() ->
             at = 0
             while True:
                 at += 1
-                machine = image.files.killed()
-                machine.faults = (Fault(at, when=When.MIDDLE),)
+                failing = image.files.killed()
+                failing.faults = (Fault(at, when=When.MIDDLE),)
                 try:
-                    reopen(machine, epoch=10, floor=life.floor)
+                    reopen(failing, epoch=10, floor=life.floor)
                 except SimulatedCrash:
                     where = f"{label}, {image.label}, step {at} of recovery"
-                    assert recovered_seq(life, machine.killed(), epoch=11) == expected, where
-                    for second in machine.images(random.Random(3), 4):
+                    assert recovered_seq(life, failing.killed(), epoch=11) == expected, where
+                    for second in failing.images(random.Random(3), 4):
                         assert recovered_seq(life, second.files, epoch=11) == expected, where
                 else:
                     break
 
 
-def recovered_seq(life: Life, machine: SimFiles, *, epoch: int) -> int:
-    recovery = reopen(machine, epoch=epoch, floor=life.floor)
+def recovered_seq(life: Life, files: SimFiles, *, epoch: int) -> int:
+    recovery = reopen(files, epoch=epoch, floor=life.floor)
     life.check(recovery)
     return recovery.last_seq
 

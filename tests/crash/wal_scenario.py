@@ -123,6 +123,10 @@ def steps(life: Life) -> list[Callable[[], None]]:
         life.append,
         life.checkpoint,
         lambda: life.append(sync=False),
+        life.append,  # behind a frame that is not durable, in one segment
+        life.append,
+        life.checkpoint,
+        lambda: life.append(sync=False),
     ]
 
 

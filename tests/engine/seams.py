@@ -5,14 +5,14 @@ from __future__ import annotations
 import faulthandler
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.storage.files.files import File, RealFiles
+from siltstone.storage.files.files import Buffer, File, RealFiles
 from siltstone.storage.manifest.manifest_store import system_time_us
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
@@ -75,6 +75,11 @@ class _GatedFile:
     def sync(self) -> None:
         self._gate.pass_gate()
         self._file.sync()
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], offset: int) -> bool:
+        self._file.pwritev(buffers, offset)
+        self.sync()
+        return True
 
 
 class HookedTables:

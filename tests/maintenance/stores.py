@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from siltstone.local.store import LocalStore
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.storage.files.files import File, RealFile, RealFiles
+from siltstone.storage.files.files import Buffer, File, RealFile, RealFiles
 from tests.support.fake_lance import fake_lance
 
 DAY_US = 86_400_000_000
@@ -33,6 +34,10 @@ class Clock:
 class UnsyncedFile(RealFile):
     def sync(self) -> None:
         """Nothing here loses power."""
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], offset: int) -> bool:
+        self.pwritev(buffers, offset)
+        return True
 
 
 class UnsyncedFiles(RealFiles):

@@ -217,6 +217,7 @@ def test_writes_become_events_at_the_places_where_they_went() -> None:
         Written(file, 2, b"cde"),
         Written(file, 9, b"x"),
         Written(file, 4096, b"pq"),
+        Synced(file, 6, range(4096, 4098)),
         Written(file, 1, b"z"),
     ]
 
@@ -257,6 +258,21 @@ def test_a_sync_covers_what_was_done_before_it_began() -> None:
     disks = [{label: disk.tree() for label, disk in left(moment)} for moment in machine.moments()]
     content = [tree[-1] for tree in (disks[-1]["nothing unsynced"], disks[-1]["everything"])]
     assert content == [("/s/f", b"a"), ("/s/f", b"ab")]
+
+
+def test_a_write_that_syncs_covers_itself_alone() -> None:
+    events = events_of(
+        *MADE,
+        f"7 pwrite64({FILE}, {q('a')}, 1, 0) = 1",
+        f"7 pwritev2({FILE}, [{{iov_base={q('bc')}, iov_len=2}}], 1, 1, RWF_DSYNC) = 2",
+        f"7 fsync({fd(5, '/d/s')}) = 0",
+        f"7 fsync({fd(5, '/d')}) = 0",
+        f"7 write({fd(6, '/told')}, {q('{}')}, 2) = 2",
+    )
+    machine = Machine([Told({"is_counting": True}), *(shifted(event) for event in events)])
+    disks = [{label: disk.tree() for label, disk in left(moment)} for moment in machine.moments()]
+    content = [tree[-1] for tree in (disks[-1]["nothing unsynced"], disks[-1]["everything"])]
+    assert content == [("/s/f", b"\0bc"), ("/s/f", b"abc")]
 
 
 def shifted(event: Event) -> Event:

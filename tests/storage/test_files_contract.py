@@ -46,6 +46,21 @@ def test_buffers_of_any_kind_and_number_are_written_one_after_the_other(place):
     file.close()
 
 
+def test_one_call_writes_and_syncs_buffers_of_any_kind_and_number(place):
+    files, base = place
+    file = files.open(base / "f", create=True)
+    buffers = [b"%04d" % n for n in range(2500)]
+    for at in (0, 30_000):
+        assert file.pwritev_synced([bytearray(b"<<"), *buffers[:900], memoryview(b">>")], at)
+    assert file.pread(3606, 30_000) == b"<<" + b"".join(buffers[:900]) + b">>"
+    assert file.pwritev_synced(buffers, 7)
+    assert file.pread(10_000, 7) == b"".join(buffers)
+    assert file.pwritev_synced([memoryview(bytes(80)).cast("d")], 0)
+    file.close()
+    with pytest.raises(OSError, match="Bad file"):
+        file.pwritev_synced([b"x"], 0)
+
+
 def test_open_makes_a_file_only_when_told(place):
     files, base = place
     with pytest.raises(FileNotFoundError):

@@ -1,5 +1,6 @@
 """The real file system: what only the kernel can show."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ files, path = RealFiles(), Path(sys.argv[1])
 for write in (
     lambda f: f.pwrite(bytes(600), 500),
     lambda f: f.pwritev([b"a" * 300, b"b" * 300], 500),
+    lambda f: f.pwritev_synced([b"a" * 300, b"b" * 300], 500),
 ):
     file = files.open(path, create=True)
     try:
@@ -41,7 +43,7 @@ def test_a_short_write_goes_on_until_the_system_says_why(tmp_path: Path):
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["EFBIG 1000", "EFBIG 1000", "EFBIG ['f']"]
+    assert done.stdout.splitlines() == [*["EFBIG 1000"] * 3, "EFBIG ['f']"]
 
 
 @pytest.mark.parametrize("method", ["pwrite", "pwritev"])
@@ -61,6 +63,24 @@ def test_a_short_write_of_a_view_of_wide_items_is_gone_on_with(
     file = RealFiles().open(tmp_path / "file", new=True)
     file.pwrite(data, 0) if method == "pwrite" else file.pwritev([data], 0)
     assert file.pread(200, 0) == data.tobytes()
+    file.close()
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EIO])
+def test_a_system_without_synced_writes_says_so_and_other_errors_are_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+):
+    def refuses(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "pwritev", refuses)
+    file = RealFiles().open(tmp_path / "file", new=True)
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="Input/output"):
+            file.pwritev_synced([b"abc"], 0)
+    else:
+        assert file.pwritev_synced([b"abc"], 0) is False
+    assert file.size() == 0
     file.close()
 
 

@@ -104,6 +104,16 @@ def test_a_sync_covers_no_write_that_came_after_it_began():
     assert [image.tree()[1][1] for _, image in disk.images(random.Random(1))] == [b"abc"]
 
 
+def test_a_write_that_is_synced_by_its_own_call_makes_nothing_else_durable():
+    files = SimFiles()
+    file = files.open(F, create=True)
+    files.sync_dir(Path("/"))
+    file.pwrite(b"before", 0)
+    assert file.pwritev_synced([b"be", b"hind"], 6)
+    assert contents(files) >= {bytes(6) + b"behind", b"beforebehind"}
+    assert all(content.endswith(b"behind") for content in contents(files))
+
+
 def test_a_failed_sync_leaves_the_content_readable_and_never_durable():
     files = SimFiles()
     file = files.open(F, create=True)

@@ -10,7 +10,7 @@ import pytest
 
 from siltstone.errors import ClosedError, InvariantError, PoisonedError, UnavailableError
 from siltstone.formats.frame import Mark, decode_header
-from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.files import File, RealFiles
 from siltstone.storage.wal.recovery import recover
 from siltstone.storage.wal.segments import read_mark
 from siltstone.storage.wal.wal import Wal
@@ -56,6 +56,54 @@ def test_a_commit_is_one_write_one_sync_and_one_mark(files: SimFiles, wal: Wal) 
     name = "00000001-000000000001.wal"
     assert traced(files, before) == [("pwrite", name), ("sync", name), ("pwrite", "MARK")]
     assert mark(files) == Mark(Epoch(1), SegmentNumber(1), 4096 + 136, Seq(1))
+
+
+class Steps:
+    """A file that notes by which call something was written or synced."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.seen: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        self.seen.append(name)
+        return getattr(self._file, name)
+
+
+def test_a_commit_is_one_call_unless_bytes_before_it_are_not_durable(wal: Wal) -> None:
+    steps = Steps(wal._file)
+    wal._file = steps  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    append(wal)
+    append(wal, sync=False)
+    append(wal)
+    assert steps.seen == ["pwritev_synced", "pwritev", "pwritev", "sync"]
+    wal.rotate()
+    after = wal._file = Steps(wal._file)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    append(wal)
+    assert after.seen == ["pwritev_synced"]
+
+
+def test_a_log_whose_disk_refuses_the_one_call_asks_it_once(files: SimFiles, wal: Wal) -> None:
+    files.syncs_writes = False
+    steps = wal._file = Steps(wal._file)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    append(wal)
+    append(wal)
+    assert steps.seen == ["pwritev_synced", "pwritev", "sync", "pwritev", "sync"]
+    assert wal.durable_seq == 2
+    wal.rotate()
+    after = wal._file = Steps(wal._file)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    append(wal)
+    assert after.seen == ["pwritev", "sync"]
+    wal.close()
+    assert reopen(files, epoch=2).last_seq == 3
+
+
+def test_a_log_over_a_network_writes_and_syncs_by_two_calls(files: SimFiles) -> None:
+    files.filesystem_type = "nfs4"
+    wal = reopen(files, epoch=1).wal
+    steps = wal._file = Steps(wal._file)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    append(wal)
+    assert steps.seen == ["pwritev", "sync"]
 
 
 def test_an_async_commit_is_a_write_alone_until_sync(files: SimFiles, wal: Wal) -> None:

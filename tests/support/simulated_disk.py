@@ -177,15 +177,20 @@ class Disk:
         """How many steps were applied so far."""
         return self._clock
 
-    def sync(self, inode: int, *, before: int | None = None) -> None:
+    def sync(self, inode: int, *, before: int | None = None, within: range | None = None) -> None:
         """Make the steps on a file or a directory durable.
 
         Args:
             inode: Of the file or directory.
             before: What `clock` was when the sync began: it says nothing of later steps.
+            within: The bytes of the file that are synced; a write that is partly elsewhere is not.
         """
         end = self._clock if before is None else before
-        covered = [(at, step) for at, step in self._unsynced if step.inode == inode and at < end]
+        covered = [
+            (at, step)
+            for at, step in self._unsynced
+            if step.inode == inode and at < end and (within is None or _is_within(step, within))
+        ]
         for _, step in covered:
             _keep(self._nodes, step)
         done = {at for at, _ in covered}
@@ -235,6 +240,12 @@ class Disk:
             node.cached = bytearray(node.durable)
             node.names = None if node.names is None else dict(node.durable_names)
         return Disk(nodes)
+
+
+def _is_within(step: Step, bytes_of: range) -> bool:
+    if not isinstance(step, Write):
+        return False
+    return bytes_of.start <= step.offset and step.offset + len(step.data) <= bytes_of.stop
 
 
 def _keep(nodes: dict[int, Node], step: Step) -> None:

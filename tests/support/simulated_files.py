@@ -103,6 +103,7 @@ class _Machine:
         self.disk, self.faults, self.now = disk, tuple(faults), now
         self.trace: list[Operation] = []
         self.is_crashed = False
+        self.syncs_writes = True
         self.locks: dict[int, list[_SimLock]] = {}
         self.mutex = threading.RLock()
 
@@ -162,14 +163,14 @@ class _Machine:
             self.end(fault)
             return len(part)
 
-    def sync(self, inode: int, path: Path) -> None:
+    def sync(self, inode: int, path: Path, within: range | None = None) -> None:
         with self.mutex:
             try:
                 late = self.begin("sync", path)
             except OSError:
                 self.disk.fail_sync(inode)
                 raise
-            self.disk.sync(inode)
+            self.disk.sync(inode, within=within)
             self.end(late)
 
 
@@ -206,6 +207,15 @@ class SimFiles:
     @property
     def trace(self) -> list[Operation]:
         return self._machine.trace
+
+    @property
+    def syncs_writes(self) -> bool:
+        """Whether a write can be synced by the same call."""
+        return self._machine.syncs_writes
+
+    @syncs_writes.setter
+    def syncs_writes(self, can: bool) -> None:
+        self._machine.syncs_writes = can
 
     @property
     def operations(self) -> int:
@@ -372,6 +382,16 @@ class _SimFile:
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         self.pwrite(b"".join(buffers), offset)
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], offset: int) -> bool:
+        """Write and sync its own bytes alone; a fault may come between the two."""
+        self._refuse_closed(to_write=True)
+        if not self._machine.syncs_writes:
+            return False
+        data = b"".join(buffers)
+        self.pwrite(data, offset)
+        self._machine.sync(self._inode, self._path, range(offset, offset + len(data)))
+        return True
 
     def pread(self, size: int, offset: int) -> bytes:
         self._refuse_closed()

@@ -31,7 +31,11 @@ from siltstone.errors import UnavailableError
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX = ".tmp"
+REMOTE_TYPES = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "glusterfs", "lustre")
+"""What the types of file systems begin with that reach over a network, or to a process."""
 _BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
+_RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0: a C library without pwritev2
+_REFUSED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 _ZEROS_PER_CALL_BYTES = 1 << 20
 _FICLONE = 0x4004_9409  # ioctl_ficlone(2)
 
@@ -49,6 +53,17 @@ class File(Protocol):
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         """Write all buffers, one after the other, from `offset` on; errors as `pwrite`."""
+        ...
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], offset: int) -> bool:
+        """Write all buffers and make them durable, in one step; say whether the system can.
+
+        Nothing else is durable afterwards: not the bytes before `offset` (pwritev2(2), RWF_DSYNC).
+        If it returns False it wrote nothing: write and sync instead.
+
+        Raises:
+            OSError: As of `pwrite` or `sync`.
+        """
         ...
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -337,6 +352,27 @@ class RealFile:
             if written != size:
                 self._write_rest([memoryview(b).cast("B") for b in part], written, offset)
             offset += size
+
+    def pwritev_synced(self, buffers: Sequence[Buffer], offset: int) -> bool:
+        if not _RWF_DSYNC:
+            return False
+        if len(buffers) > _BUFFERS_PER_CALL_MAX:
+            self.pwritev(buffers, offset)
+            self.sync()
+            return True
+        try:
+            written = os.pwritev(self._fd, buffers, offset, _RWF_DSYNC)
+        except OSError as error:
+            if error.errno in _REFUSED:
+                return False
+            raise
+        size = 0
+        for each in buffers:
+            size += len(each) if type(each) is bytes else memoryview(each).nbytes
+        if written != size:
+            self._write_rest([memoryview(b).cast("B") for b in buffers], written, offset)
+            self.sync()
+        return True
 
     def _write_rest(self, buffers: Sequence[memoryview], written: int, offset: int) -> None:
         """Write what a short write left of `buffers`, which begin at `offset`."""

@@ -21,11 +21,10 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
-from siltstone.storage.files.files import Files, Lock, refusals
+from siltstone.storage.files.files import REMOTE_TYPES, Files, Lock, refusals
 from siltstone.units import require
 
 LOCK_BYTES = 1024
-_REMOTE_TYPES = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "glusterfs", "lustre")
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -153,7 +152,7 @@ def own(files: Files, root: Path, *, force: bool = False, will_serve: bool = Fal
         UnavailableError: The file system's locks are unreliable, or it refuses.
     """
     kind = files.filesystem(root)
-    if kind.startswith(_REMOTE_TYPES) and not force:
+    if kind.startswith(REMOTE_TYPES) and not force:
         raise UnavailableError(
             f"{root} is on {kind}, where locks are unreliable: open it with read_only=True"
             " or keep the store on a local disk"

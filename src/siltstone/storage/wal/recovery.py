@@ -43,7 +43,7 @@ from siltstone.formats.frame import (
     encode_header,
     encode_mark,
 )
-from siltstone.storage.files.files import File, Files, discard, is_temporary
+from siltstone.storage.files.files import REMOTE_TYPES, File, Files, discard, is_temporary
 from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
 from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, unavailable
@@ -107,6 +107,7 @@ def recover(
     """
     with unavailable(directory):
         files.mkdir(directory)
+        is_local = not files.filesystem(directory).startswith(REMOTE_TYPES)
         chain = read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
         if chain.newest.header.epoch >= epoch:
             raise FencedError(epoch, chain.newest.header.epoch)
@@ -130,6 +131,7 @@ def recover(
         size=size,
         end=fresh.end,
         segment_bytes=segment_bytes,
+        syncs_frames=is_local,
     )
     stretches = [*chain.old, fresh]
     return Recovery(

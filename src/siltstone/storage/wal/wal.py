@@ -1,11 +1,17 @@
 """WAL: the log of a store, to which its owner appends.
 
-    append   (next segment when the frame does not fit) ─▶ pwritev ─▶ fdatasync ─▶ MARK
-                                                                     the commit point
+    append   (next segment when the frame does not fit) ─▶ pwritev, synced ─▶ MARK
+                                                           the commit point
     next     sync the old one ─▶ take a ready file ─▶ write its header ─▶ fdatasync ─▶ MARK
 
     OPEN ──a write or sync stopped half-way──▶ POISONED      nothing is written or synced any more
       └──────────────close──────────────▶ CLOSED ◀── close ──┘
+
+ONE CALL  A frame that is synced is written by one call that syncs this frame's bytes alone. That is
+right only if all bytes before it are durable. Otherwise a power cut could tear an unsynced frame
+and spare the synced one behind it: a damaged log, and an acknowledged commit that nobody can reach.
+Behind unsynced frames it is two calls, write and sync. So it is where the file system refuses the
+one, from the first refusal on, and over a network, where the client decides what the call does.
 
 A poisoned log stays poisoned: after a failed sync Linux marks the pages clean, so the next sync
 would succeed without the bytes (Rebello, ATC 2020), and frames of the segment before must not
@@ -55,16 +61,19 @@ class Wal:
         size: int,
         end: Position,
         segment_bytes: int = SEGMENT_BYTES,
+        syncs_frames: bool = True,
     ) -> None:
         """Go on at `end` of the segment `file` of `size` bytes; all before it is durable.
 
         `segment_bytes`: how large the segments become at most, if no frame is larger.
+        `syncs_frames`: whether a frame may be written and synced by one call, see ONE CALL.
         """
         self._pool, self._mark, self._store_id = pool, mark, store_id
         self._file, self._size, self._end = file, size, end
         self._segment_bytes, self._rests = segment_bytes, False
         self._durable_offset, self._durable_seq = end.offset, end.seq
         self._is_poisoned = self._is_closed = False
+        self._syncs_frames = syncs_frames
 
     @property
     def durable_seq(self) -> Seq:
@@ -120,10 +129,16 @@ class Wal:
             durable_offset=self._durable_offset,
         )
         self._is_poisoned = True  # whatever stops us from here to the end leaves it so
-        self._file.pwritev(buffers, at.offset)
+        is_synced = sync and self._syncs_frames and at.offset == self._durable_offset
+        if is_synced:
+            is_synced = self._syncs_frames = self._file.pwritev_synced(buffers, at.offset)
+        if not is_synced:
+            self._file.pwritev(buffers, at.offset)
         self._end = end
         if sync:
-            self._make_durable()
+            if not is_synced:
+                self._file.sync()
+            self._tell_durable()
         self._is_poisoned = False
 
     def sync(self) -> None:
@@ -216,8 +231,12 @@ class Wal:
         return min(self._segment_bytes, self._size * (2 if self.wants_next else 1))
 
     def _make_durable(self) -> None:
-        end = self._end
         self._file.sync()
+        self._tell_durable()
+
+    def _tell_durable(self) -> None:
+        """Let other processes see that all up to the end is durable."""
+        end = self._end
         self._mark.pwrite(encode_mark(end, self._store_id), 0)
         self._durable_offset, self._durable_seq = end.offset, end.seq
 
