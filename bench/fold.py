@@ -4,6 +4,7 @@
     python -m bench.fold --rows 1e6 --gets          point reads while a fifth of base is replaced
     python -m bench.fold --rows 4e6 --scans         scans of a base with a sixth of its rows hidden
     python -m bench.fold --rows 1e7 --cold          a new process opens the store and reads keys
+    python -m bench.fold --rows 1e6 --filters       filters that name keys
 
 Bytes are those of new files by kind; nothing is vacuumed, the log is left out. Written per byte of
 user data is their sum over the Arrow bytes of the upserts. It needs only the public doors, so the
@@ -27,6 +28,7 @@ from pathlib import Path
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import siltstone as st
 
@@ -136,6 +138,29 @@ def scans(root: Path, count: int) -> None:
             after = scanned(table, folder, some)
             kept = [f"{a / b:.2f}" for a, b in zip(clean[name], after, strict=True)]
             print(f"{name}: {kept[0]} of the speed of a clean base, other Lance clients {kept[1]}")
+
+
+def filters(root: Path, count: int) -> None:
+    """Count what filters keep that name keys: the same one, then others each time."""
+    random = np.random.default_rng(9)
+    with st.connect(root, background=False) as db:
+        table = loaded(db, count)
+        one = pc.field("id") == count // 2
+        wanted: dict[str, Callable[[], pc.Expression]] = {"the same key": lambda: one}
+        for keys in (1, 16, 256):
+            wanted[f"{keys} other keys"] = lambda keys=keys: pc.field("id").isin(
+                random.choice(count, keys, replace=False)
+            )
+        wanted["a range of 16 keys"] = lambda: (pc.field("id") >= 5) & (pc.field("id") < 21)
+        for name, make in wanted.items():
+            given = [make() & (pc.field("v") >= 0) for _ in range(50)]
+            for each in given[:5]:
+                table.count(each)
+            began, work = time.perf_counter(), time.process_time()
+            for each in given:
+                table.count(each)
+            spent = 20 * (time.process_time() - work), 20 * (time.perf_counter() - began)
+            print(f"{name}: {spent[0]:.2f} ms of processor time, {spent[1]:.2f} ms")
 
 
 def cold(root: Path, count: int) -> None:
@@ -257,6 +282,7 @@ def main() -> None:
     parser.add_argument("--gets", action="store_true")
     parser.add_argument("--scans", action="store_true")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--filters", action="store_true")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fold-"))
     try:
@@ -264,6 +290,8 @@ def main() -> None:
             scans(folder / "db", int(given.rows))
         elif given.cold:
             cold(folder / "db", int(given.rows))
+        elif given.filters:
+            filters(folder / "db", int(given.rows))
         elif given.gets:
             gets(folder / "db", int(given.rows))
         else:

@@ -68,25 +68,29 @@ def _bases_without_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_bases_without_runs")
-def test_keys_that_fit_no_memory_get_an_index_without_being_asked(tmp_path: Path) -> None:
+def test_keys_that_fit_no_memory_get_runs_without_being_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with st.connect(tmp_path / "db", background=False) as db:
         table = db.create_table("t", {"id": "int64"}, primary_key="id")
         table.upsert(pa.table({"id": range(110_000)}))
         db.checkpoint()
         db.merge()
-        owner, tables = db._parts.owner, db._parts.site.tables
+        owner = db._parts.owner
         small, large = KeyWatch(index_bytes_max=1 << 20), KeyWatch(index_bytes_max=1 << 30)
-        assert not large.wants_index(owner.committer.state.view, tables.reader)
-        assert small.wants_index(owner.committer.state.view, tables.reader)
-        assert not small.wants_index(owner.committer.state.view, tables.reader)  # said once
+        assert not large.wants_runs(owner.committer.state.view)
+        assert small.wants_runs(owner.committer.state.view)
+        assert not small.wants_runs(owner.committer.state.view)  # said once
+        monkeypatch.undo()
         db.optimize()
-        assert [index.name for index in table.indexes()] == ["_key"]
-        watch = KeyWatch(index_bytes_max=1 << 20)
-        assert not watch.wants_index(owner.committer.state.view, tables.reader)
+        assert table.indexes() == []
+        (storage,) = owner.committer.state.view.record.keyed
+        assert sum(run.entries for run in storage.base.runs) == 110_000
+        assert not KeyWatch(index_bytes_max=1 << 20).wants_runs(owner.committer.state.view)
 
 
 @pytest.mark.usefixtures("_bases_without_runs")
-def test_keys_that_fit_memory_but_for_the_hidden_ones_get_an_index(
+def test_keys_that_fit_memory_but_for_the_hidden_ones_get_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
@@ -98,7 +102,7 @@ def test_keys_that_fit_memory_but_for_the_hidden_ones_get_an_index(
         table.delete(pa.table({"id": range(10_000)}))
         db.checkpoint()
         db.merge()
-        view, tables = db._parts.owner.committer.state.view, db._parts.site.tables
+        view = db._parts.owner.committer.state.view
         (storage,) = view.record.keyed
         assert (storage.base.rows, storage.base.hidden) == (110_000, 10_000)
-        assert KeyWatch(index_bytes_max=119_000 * INDEX_ROW_BYTES).wants_index(view, tables.reader)
+        assert KeyWatch(index_bytes_max=119_000 * INDEX_ROW_BYTES).wants_runs(view)

@@ -297,7 +297,7 @@ class Background:
         """Start an optimize if it is worth one."""
         view = self.owner.committer.state.view
         if not self.owner.optimize_child.is_running and (
-            wants_optimize(view, self.reader) or self.keys.wants_index(view, self.reader)
+            wants_optimize(view, self.reader) or self.keys.wants_runs(view)
         ):
             self.owner.optimize_child.start()
 

@@ -18,8 +18,11 @@ from siltstone.engine.filter import pushed, typed
 from siltstone.engine.filter.literals import Literal, Operator
 from siltstone.engine.filter.typed import Value, boolean, null, of_scalar
 from siltstone.errors import RequestError
+from siltstone.formats.rows import storage_values
 
 Term = Value | Literal
+VALUES_MAX = 1_024
+"""Of longer lists it is not remembered which values a column may have."""
 
 _FLIPPED: dict[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 KERNELS: dict[Operator, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
@@ -45,18 +48,30 @@ def balanced(
 def push_truth(type_: pa.DataType, column: str | None) -> pushed.Push | None:
     """Return the push of a boolean column that stands alone."""
     is_truth = column is not None and pa.types.is_boolean(type_)
-    return pushed.Atom(str(column), "") if is_truth else None
+    return pushed.Atom(str(column), "", frozenset([True])) if is_truth else None
 
 
 def is_null(value: Value) -> Value:
     return boolean(value.expression.is_null(), _atom(value, " IS NULL"))
 
 
-def _atom(value: Value, rest: str) -> pushed.Push | None:
-    """Return the push of a column and what follows it; None if Lance does not compare it alike."""
-    if value.column is None or not pushed.is_pushable(value.type):
+def _atom(
+    value: Value, rest: str | None, values: Sequence[pa.Scalar[Any]] | None = None
+) -> pushed.Push | None:
+    """Return the push of a column and what follows it; None if there is nothing to say.
+
+    Args:
+        value: What stands there, maybe a column.
+        rest: SQL; None, or of a type that Lance does not compare alike: not for Lance.
+        values: What the column must be one of.
+    """
+    if value.column is None:
         return None
-    return pushed.Atom(value.column, rest)
+    text = rest if pushed.is_pushable(value.type) else None
+    known = None
+    if values is not None and len(values) <= VALUES_MAX and not pa.types.is_floating(value.type):
+        known = frozenset(storage_values(pa.array(values, values[0].type)) if values else ())
+    return None if text is None and known is None else pushed.Atom(value.column, text, known)
 
 
 def compare(sign: Operator, left: Term, right: Term) -> Value:
@@ -84,12 +99,14 @@ def compare(sign: Operator, left: Term, right: Term) -> Value:
 def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
     placed = _placed(sign, value, literal)
     if isinstance(placed, bool):
-        return boolean(typed.constant_where_valid(value, placed))
+        push = None if placed else _atom(value, None, ())
+        return boolean(typed.constant_where_valid(value, placed), push)
     sign, scalar, text = placed
     left = value.expression
     if pa.types.is_floating(value.type) and scalar.type != value.type:
         left = left.cast(scalar.type)
-    push = None if text is None else _atom(value, f" {sign} {text}")
+    rest = None if text is None else f" {sign} {text}"
+    push = _atom(value, rest, [scalar] if sign == "=" else None)
     return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
 
 
@@ -169,13 +186,14 @@ def _in_set(value: Value, literals: Sequence[Literal]) -> Value:
     known = [literal for literal in literals if literal.kind != "null"]
     has_null = len(known) < len(literals)
     members = [m for literal in known if not isinstance(m := _placed("=", value, literal), bool)]
-    found = value.expression.isin(pa.array([scalar for _, scalar, _ in members], value.type))
+    scalars = [scalar for _, scalar, _ in members]
+    found = value.expression.isin(pa.array(scalars, value.type))
     otherwise = null() if has_null else pc.scalar(False)
     answer = pc.if_else(found, pc.scalar(True), otherwise)
     answer = pc.if_else(value.expression.is_valid(), answer, null())  # Arrow finds null not in it
     texts = [text for _, _, text in members if text is not None]
     is_whole = texts and len(texts) == len(members)
-    push = _atom(value, f" IN ({', '.join(texts)})") if is_whole else None
+    push = _atom(value, f" IN ({', '.join(texts)})" if is_whole else None, scalars)
     return boolean(answer, pushed.Implied(push) if has_null else push)
 
 

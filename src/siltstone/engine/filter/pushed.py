@@ -4,15 +4,16 @@ Lance prefilters with a *superset*: each row that the whole filter keeps, the pu
 node here is a piece of the filter on which Arrow and DataFusion answer alike (true, false and
 null), or None where no such piece is known:
 
-    Atom      a column beside constants; exact
+    Atom      a column beside constants; exact. With `values`, it says that the column has one of
+              these (storage values); without `rest` that is all that it says, and not to Lance
     All       AND. A part that is missing widens the answer, so it is dropped
     AnyOf     OR. A missing part could narrow the answer: all or nothing
     Negated   NOT. What is inside must be exact: a superset negated is a subset
     Implied   holds wherever the filter is true, and says nothing about false and null
     FalseIfNull   false where its part is null: Arrow's `is_in`, which is true or false
 
-Floats are never here: Arrow and DataFusion differ on NaN and -0.0. Nor is what cannot be written
-as a literal of the column's own type.
+Floats are never here, nor among `values`: Arrow and DataFusion differ on NaN and -0.0. Nor is what
+cannot be written as a literal of the column's own type.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 @dataclass(frozen=True, slots=True)
 class Atom:
     column: str
-    rest: str  # what follows the column's name
+    rest: str | None  # what follows the column's name
+    values: frozenset[object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ def render(
         return None
     if isinstance(node, Atom):
         name = names.get(node.column)
-        return None if name is None or not _is_safe(name) else f"`{name}`{node.rest}"
+        is_known = name is not None and node.rest is not None and _is_safe(name)
+        return f"`{name}`{node.rest}" if is_known else None
     if isinstance(node, Implied):
         return None if exact else render(node.part, names, depth=depth)
     if isinstance(node, FalseIfNull):

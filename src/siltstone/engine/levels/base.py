@@ -119,6 +119,11 @@ class Base:
         """The resident rows, by part; after a fold two bases may share some."""
         return () if self._resident is None else self._resident.by_id.values()
 
+    @property
+    def has_all_keys(self) -> bool:
+        """Whether rows are found by key without a scan, also the first ones."""
+        return not self.rows or not self.keys.uncovered or self._index is not None
+
     # point reads
 
     def find(self, key: Key) -> dict[str, object] | None:

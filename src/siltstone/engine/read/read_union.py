@@ -6,44 +6,52 @@
 Levels above base are `Source`s in seq order; each is in the union exactly once. Base batches stream
 through without their shadowed rows; then follow the newest live rows of the sources. Filters and
 columns are pushed down to Lance, but Arrow decides: it filters every row again, in every level.
+
+A filter that names a few keys (`named_keys`) is no scan: the rows of those keys are looked up, and
+then filtered.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone import deadline
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.filter.filters import Filter
+from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
-from siltstone.engine.levels.chunk import Chunk, Slice, batch_of
+from siltstone.engine.levels.chunk import NOTHING, Chunk, Slice, batch_of
 from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
-from siltstone.formats.rows import from_storage_values
 
 EVERYTHING = 1 << 62
+KEYS_MAX = 1_024
+"""A filter that names more keys is a scan."""
+_FEW_KEYS, _ROWS_PER_KEY = 16, 2_048
+_WHOLE_ROW_COLUMNS_MAX = 64
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
 
 
 class Lives(NamedTuple):
-    """A source with its rows of a read, and for each row whether it is visible."""
+    """A source with its rows of a read, and for each row whether it is visible.
+
+    `first` is the place of its first row (see `visibility`).
+    """
 
     source: Source
     parts: tuple[Slice, ...]
     kept: pa.BooleanArray
+    first: int
 
     @property
     def ordinals(self) -> np.ndarray:
@@ -181,25 +189,68 @@ class KeyedReader:
         """Yield the live rows that `wanted` keeps, with `columns` of the schema."""
         shown = list(self.table_schema.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
-        overlay = self.overlay()
-        for batch in deadline.checked(self._scan_levels(overlay, read, wanted)):
+        keys = None if wanted is None else self._named(wanted)
+        batches = self._scan_levels(read, wanted) if keys is None else self._rows_of(keys, read)
+        for batch in deadline.checked(batches):
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows:
                 yield kept if len(read) == len(shown) else kept.select(shown)
 
-    def _scan_levels(
-        self, overlay: Overlay, read: list[str], wanted: Filter | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _named(self, wanted: Filter) -> Sequence[Key] | None:
+        """Return the keys that a filter names, if to look them up costs less than a scan."""
+        base = self.base
+        rows = 0 if base is None else base.rows
+        at_most = min(KEYS_MAX, max(_FEW_KEYS, rows // _ROWS_PER_KEY))
+        keys = keys_named(wanted.push, self.table_schema.codec.names, at_most)
+        if keys is None or (base is not None and not base.has_all_keys):
+            return None
+        return keys
+
+    def _rows_of(self, keys: Sequence[Key], read: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some keys, and maybe others."""
+        names = self.table_schema.names
+        is_narrow = len(names) <= _WHOLE_ROW_COLUMNS_MAX
+        if len(keys) == 1 and is_narrow and self.table_schema.rows.is_packable:
+            return iter(self.many(keys).select(read).to_batches())
+        return self._looked_up(keys, read)
+
+    def _looked_up(self, keys: Sequence[Key], read: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some keys, and of others with the same codes, as a scan does."""
+        overlay, base = self.overlay(), self.base
+        visibility, codec = overlay.visibility, self.table_schema.codec
+        codes = codec.codes_of(keys)
+        order = np.argsort(codes)
+        codes = codes[order]
+        if base is not None and base.rows:
+            found = base.positions(codes, lambda at: [keys[i] for i in order[at].tolist()])
+            found = np.sort(found[visibility.visible.has(found)])
+            stored = self._stored(base, read)
+            if len(found):
+                rows = base.table.take(found, list(stored.values()))
+                yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
+        places = np.concatenate([NOTHING, *(run.find(codes)[1] for run in visibility.runs)])
+        places = places[visibility.live.has(places)]
+        for source, parts, kept, first in overlay.levels:
+            mask = np.zeros(len(kept), bool)
+            mask[places[(places >= first) & (places < first + len(kept))] - first] = True
+            yield from source.rows_kept(parts, pa.array(mask), self.table_schema, read)
+
+    def _scan_levels(self, read: list[str], wanted: Filter | None) -> Iterator[pa.RecordBatch]:
+        overlay = self.overlay()
         if self.base is not None and self.base.rows:
             yield from self._scan_base(self.base, overlay, read, wanted)
-        for source, parts, kept in overlay.levels:
+        for source, parts, kept, _ in overlay.levels:
             yield from source.rows_kept(parts, kept, self.table_schema, read)
+
+    def _stored(self, base: Base, read: list[str]) -> dict[str, str]:
+        """Return the names that columns have in base, by their names here; without those added."""
+        known = zip(read, self.table_schema.stored(read, base.table_schema), strict=True)
+        return {name: found for name, found in known if found is not None}
 
     def _scan_base(
         self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
     ) -> Iterator[pa.RecordBatch]:
-        known = zip(read, self.table_schema.stored(read, base.table_schema), strict=True)
-        stored = {name: found for name, found in known if found is not None}
+        stored = self._stored(base, read)
         prefilter, indexed = prefilter_of(base.table, wanted, stored) if wanted else (None, False)
         is_shadowed = overlay.visible.true_count < base.rows
         batches = base.table.scan(
@@ -214,6 +265,12 @@ class KeyedReader:
                 batches = batches_kept(batches, overlay.visible)
             else:
                 batches = batches_kept_by_position(batches, overlay.visibility.visible)
+        return self._aligned(batches, base, read)
+
+    def _aligned(
+        self, batches: Iterable[pa.RecordBatch], base: Base, read: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of base with the columns `read`."""
         fields = self.table_schema.fields(read)
         for batch in batches:
             if batch.schema.equals(fields):
@@ -246,28 +303,17 @@ class KeyedReader:
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
         if self.table_schema.rows.has_nanosecond_times:
-            return self._many_by_scan(keys)
+            return self._many_of(keys)
         try:
             rows = [row for row in map(self._found, keys) if row is not None]
         except OverflowError:
-            return self._many_by_scan(keys)
+            return self._many_of(keys)
         return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
 
-    def _many_by_scan(self, keys: Sequence[Key]) -> pa.Table:
+    def _many_of(self, keys: Sequence[Key]) -> pa.Table:
         """See `many`: for rows that would not be the same as Python values."""
         codec, schema = self.table_schema.codec, self.table_schema.arrow
-        if not keys:
-            return schema.empty_table()
-        is_single = len(codec.names) == 1
-        columns = (
-            [keys] if is_single else zip(*cast("Sequence[Sequence[object]]", keys), strict=True)
-        )
-        tests = [
-            pc.field(name).isin(from_storage_values(values, kind))
-            for name, values, kind in zip(codec.names, columns, codec.user_types, strict=True)
-        ]
-        wanted = filter_of(functools.reduce(operator.and_, tests), schema)
-        rows = pa.Table.from_batches(self.scan(None, wanted), schema)
+        rows = pa.Table.from_batches(self._looked_up(keys, schema.names), schema)
         places = {key: place for place, key in enumerate(codec.keys(rows))}
         found = [places[key] for key in keys if key in places]
         return rows.take(pa.array(found, pa.int64()))
@@ -297,5 +343,5 @@ def _overlay(found: Sequence[_Level], visibility: Visibility) -> Overlay:
         kept = live.slice(start, rows)
         start += rows
         if kept.true_count:
-            levels.append(Lives(source, parts, kept))
+            levels.append(Lives(source, parts, kept, start - rows))
     return Overlay(tuple(levels), visibility, visibility.live.count, visibility.visible.mask())

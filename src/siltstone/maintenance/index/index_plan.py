@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import pyarrow.compute as pc
-
 from siltstone.choices import IndexKind
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.formats.manifest import (
@@ -21,14 +19,13 @@ from siltstone.formats.manifest import (
     KeyedStorage,
     Pin,
     Record,
-    Schema,
     TableDefinition,
 )
 from siltstone.storage.tables.tables import PinnedTable, TableReader
 from siltstone.storage.tables.values import IndexSpec, Segment, Span
 
 KEY_INDEX = "_key"
-KEY_ROWS_MIN = 100_000
+"""The index of the key, which an older siltstone built; key runs replace it."""
 SEGMENTS_MAX = 8
 SEGMENT_RATIO = 2
 """Where there are too many segments, one goes if it has at most so many times the rows below it.
@@ -43,7 +40,7 @@ class IndexStatus:
     """An index of a table: its segments, and the numbers of rows of base that it lacks and has.
 
     Hidden rows, and rows that are not merged, are no rows of base.
-    `_key` is the index of the key, for bases from `KEY_ROWS_MIN` rows on.
+    `_key` is the index of the key that an older siltstone built; the next optimize drops it.
     """
 
     name: str
@@ -100,40 +97,17 @@ def stored_name(index: Index) -> str:
     return f"{index.name}.{index.declared}"
 
 
-def wanted(
-    record: Record, table: TableDefinition, storage: KeyedStorage, opened: PinnedTable
-) -> list[IndexSpec]:
+def wanted(record: Record, table: TableDefinition, storage: KeyedStorage) -> list[IndexSpec]:
     """Return the indexes that a base should have, with its names of the columns."""
     schema = catalogs.schema_by_id(table, storage.base_schema)
     names = {column.id: column.name for column in schema.columns}
-    found = [
+    return [
         IndexSpec(
             stored_name(index), names[index.column], cast("IndexKind", index.kind), index.options
         )
         for index in declared_on(record, table.id)
         if index.column in names  # else it was added since the last merge
     ]
-    if opened.rows >= KEY_ROWS_MIN:
-        found.append(IndexSpec(KEY_INDEX, _key_column(schema, opened), "btree"))
-    return found
-
-
-def _key_column(schema: Schema, opened: PinnedTable) -> str:
-    """Return the key column by which a row is found best: the one with the most values.
-
-    Lance looks a key up by each column that has an index, and one that has few values would bring
-    it a large share of all rows. What is built already decides; else some rows say.
-    """
-    for segment in opened.segments:
-        if segment.index == KEY_INDEX and segment.covered:
-            return segment.columns[0]
-    names = {column.id: column.name for column in schema.columns}
-    columns = [names[number] for number in schema.key]
-    if len(columns) == 1:
-        return columns[0]
-    rows = opened.sample(columns)
-    counts = [pc.count_distinct(rows.column(name)).as_py() for name in columns]
-    return columns[counts.index(max(counts))]
 
 
 def tasks_of(
@@ -147,16 +121,15 @@ def tasks_of(
     """Yield the tasks that update the indexes of a base that lack some of its rows.
 
     An index is rebuilt completely if it lacks half of the rows.
-    `is_urgent`: only indexes that lack `LAG_SHARE` of the rows, and no first index on the key.
+    `is_urgent`: only indexes that lack `LAG_SHARE` of the rows.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
     name = catalogs.name_of(table)
-    for spec in wanted(record, table, storage, opened):
+    for spec in wanted(record, table, storage):
         mine = [segment for segment in opened.segments if segment.index == spec.name]
         lacking = _lacking(spans, mine)
         lag = _rows(lacking)
-        can_wait = lag < LAG_SHARE * opened.rows or (spec.name == KEY_INDEX and not mine)
-        if not lag or (is_urgent and can_wait):
+        if not lag or (is_urgent and lag < LAG_SHARE * opened.rows):
             continue
         gone = _outgrown(mine, lag, is_whole=2 * lag >= opened.rows)
         covered = {span for segment in gone for span in segment.covered}
@@ -191,14 +164,8 @@ def unwanted(
     """Return the ids of the segments of a base that no index of the table needs."""
     if not opened.segments:
         return []
-    names = {spec.name for spec in wanted(record, table, storage, opened)}
+    names = {spec.name for spec in wanted(record, table, storage)}
     return [segment.id for segment in opened.segments if segment.index not in names]
-
-
-def lacks_key(opened: PinnedTable) -> bool:
-    """Return whether the index of the key lacks `LAG_SHARE` of the rows of a base, or more."""
-    mine = [segment for segment in opened.segments if segment.index == KEY_INDEX]
-    return _rows(_lacking(opened.spans, mine)) >= LAG_SHARE * opened.rows
 
 
 def statuses(

@@ -28,7 +28,6 @@ from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
 from siltstone.maintenance.index.index_plan import (
     KEY_INDEX,
-    KEY_ROWS_MIN,
     IndexTask,
     declared_on,
     living,
@@ -70,11 +69,12 @@ class _Built:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A base that is to change: segments come or go."""
+    """A base that is to change: segments come or go; `is_uncovered`: it gets key runs."""
 
     name: str
     incarnation: int
     tasks: tuple[IndexTask, ...]
+    is_uncovered: bool
 
 
 class Indexer:
@@ -130,11 +130,12 @@ class Indexer:
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
-            RequestError: The table has no such index, or it is the index of the key.
+            RequestError: The table has no such index, or it is the index of the key that an older
+                siltstone built.
             UnavailableError, BusyError: The file system refuses, or other writers won each race.
         """
         if name == KEY_INDEX:
-            raise RequestError(f"{KEY_INDEX} is the index of the key and cannot be dropped")
+            raise RequestError(f"{KEY_INDEX} is the index of the key; the next optimize drops it")
 
         def change(now: Record) -> Record:
             called = catalogs.name_of(catalogs.living(now.catalog, table))
@@ -156,12 +157,12 @@ class Indexer:
     ) -> CaughtUp | Deferred:
         """Bring the indexes of one table, or of all, up to date with their bases.
 
-        An index that cannot be built over the present rows is skipped, with a warning.
+        Bases of an older siltstone, whose keys no runs find, get these too, unless `is_urgent`. An
+        index that cannot be built over the present rows is skipped, with a warning.
 
         Args:
             table: As in `declare`; None: all.
-            is_urgent: Only indexes that lack `LAG_SHARE` of the rows of base, and no first index
-                on the key.
+            is_urgent: Only indexes that lack `LAG_SHARE` of the rows of base.
             attempts: The maximum number of plans, if other writers change the inputs.
             publish_attempts: The maximum number of records that each plan tries.
 
@@ -174,19 +175,24 @@ class Indexer:
         require_budgets(attempts, publish_attempts)
         total, reason = _NOTHING, "other writers won each race"
         hopeless: set[str] = set()
-        for _ in range(attempts):
+        for attempt in range(attempts):
+            # Once: a base whose keys cannot be read stays without runs.
+            is_covering = not is_urgent and attempt == 0
             try:
                 record, lease = self._manifests.lease_newest()
                 with lease:
                     cross(Failpoint.INDEX_BEFORE_PLAN)
-                    places = list(self._places(record, table, hopeless, is_urgent=is_urgent))
+                    found = self._places(
+                        record, table, hopeless, is_urgent=is_urgent, is_covering=is_covering
+                    )
+                    places = list(found)
                     if not places:
                         return total
-                    found = self._attempt(record, places, hopeless, publish_attempts)
+                    done = self._attempt(record, places, hopeless, publish_attempts)
             except (GcHorizonError, BusyError) as error:
                 reason = str(error)
                 continue
-            total = _sum(total, found)
+            total = _sum(total, done)
         return total if total.segments else Deferred(reason, attempts)
 
     def catch_up_late(self, table: int | None = None) -> None:
@@ -198,20 +204,27 @@ class Indexer:
             _log.warning("the indexes of %s are not up to date yet: %s", which, error)
 
     def _places(
-        self, record: Record, wanted_id: int | None, hopeless: set[str], *, is_urgent: bool
+        self,
+        record: Record,
+        wanted_id: int | None,
+        hopeless: set[str],
+        *,
+        is_urgent: bool,
+        is_covering: bool,
     ) -> Iterator[_Place]:
         if wanted_id is not None:
             catalogs.living(record.catalog, wanted_id)  # refuse a table that is unknown
         for table, storage in candidates(record, wanted_id):
             if storage.base is None:
                 continue
-            if is_urgent and _has_none(record, table, storage.base):
+            if is_urgent and not declared_on(record, table.id):
                 continue
             opened = self._tables.reader.open(storage.base)
             lagging = tasks_of(record, table, storage, opened, is_urgent=is_urgent)
             tasks = tuple(task for task in lagging if _key(task) not in hopeless)
-            if tasks or unwanted(record, table, storage, opened):
-                yield _Place(catalogs.name_of(table), storage.incarnation, tasks)
+            lacks_runs = is_covering and bool(self._tables.keys.open(storage.base).uncovered)
+            if tasks or lacks_runs or unwanted(record, table, storage, opened):
+                yield _Place(catalogs.name_of(table), storage.incarnation, tasks, lacks_runs)
 
     def _attempt(
         self, record: Record, places: Sequence[_Place], hopeless: set[str], attempts: int
@@ -285,7 +298,7 @@ class Indexer:
             return None  # dropped or truncated meanwhile: nothing is left to do
         table = catalogs.owner_of(now.catalog, storage.incarnation)
         opened = self._tables.reader.open(storage.base)
-        names = {spec.name for spec in wanted(now, table, storage, opened)}
+        names = {spec.name for spec in wanted(now, table, storage)}
         gone = unwanted(now, table, storage, opened)
         mine = [
             one
@@ -299,6 +312,9 @@ class Indexer:
 
         pin, fits = put_fitting(storage.base, mine, put)
         fitting += fits
+        if place.is_uncovered:
+            schema = catalogs.schema_by_id(table, storage.base_schema)
+            pin = self._tables.keys.cover(pin, table_schema_of(schema).codec)
         return None if pin == storage.base else pin
 
 
@@ -355,11 +371,6 @@ class TableIndexes:
         self._indexer.drop(table, name)
         self._indexer.catch_up(table)
         self._checkpointer.refresh()
-
-
-def _has_none(record: Record, table: TableDefinition, base: Pin) -> bool:
-    """Say, without a look into its base, whether a table has no index that could lag."""
-    return base.rows + base.hidden < KEY_ROWS_MIN and not declared_on(record, table.id)
 
 
 def _declared(

@@ -36,7 +36,6 @@ from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.engine.read.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
 from siltstone.maintenance.compaction.compaction import Sizes, Span
-from siltstone.maintenance.index.index_plan import KEY_ROWS_MIN, lacks_key
 from siltstone.maintenance.schedule.pace import Pace, Zone
 from siltstone.storage.tables.tables import TableReader
 
@@ -472,24 +471,23 @@ def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) ->
 
 
 class KeyWatch:
-    """Finds bases whose keys do not fit into memory and have no index; once for each version.
+    """Finds bases without key runs whose keys do not fit into memory; once for each version.
 
-    For these a read by key is a scan. Bases with key runs need no index. One thread.
+    An older siltstone wrote them, and a read by key is a scan there. One thread.
     """
 
     def __init__(self, *, index_bytes_max: int) -> None:
         self._rows_max = index_bytes_max // INDEX_ROW_BYTES
         self._told: set[str] = set()
 
-    def wants_index(self, view: View, tables: TableReader) -> bool:
-        """Return whether an optimize should build an index, once."""
+    def wants_runs(self, view: View) -> bool:
+        """Return whether an optimize should write key runs, once."""
         lacking = {
             storage.base.path
             for storage in view.record.keyed
             if storage.base is not None
             and not storage.base.runs
-            and storage.base.rows + storage.base.hidden > max(self._rows_max, KEY_ROWS_MIN)
-            and lacks_key(tables.open(storage.base))
+            and storage.base.rows + storage.base.hidden > self._rows_max
         }
         fresh, self._told = lacking - self._told, lacking
         return bool(fresh)
