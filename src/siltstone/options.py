@@ -58,6 +58,7 @@ class Options:
     join_timeout_s: float = 300.0
     lance_directory: bool = False
     group_access: bool = False
+    tune_malloc: bool = False
     sql_memory_bytes_max: int = 1 << 30
     sql_temp_bytes_max: int = 4 << 30
     sql_threads_max: int = _CORES
@@ -114,6 +115,7 @@ class StoreOptions(TypedDict, total=False):
     join_timeout_s: float
     lance_directory: bool
     group_access: bool
+    tune_malloc: bool
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int
     sql_threads_max: int

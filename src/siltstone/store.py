@@ -53,7 +53,8 @@ def connect(
             when asked for), `force` (own a store on a network file system), `room_timeout_s`,
             `join_timeout_s`, `lance_directory` (list the tables to Lance's directory namespace,
             after each checkpoint and merge), `group_access` (a new store is open to the
-            group of its directory, to read), `sql_memory_bytes_max`, `sql_temp_bytes_max` and
+            group of its directory, to read), `tune_malloc` (glibc's malloc of this process keeps
+            less of what is freed), `sql_memory_bytes_max`, `sql_temp_bytes_max` and
             `sql_threads_max` (of one SQL statement).
 
     Raises:

@@ -1,6 +1,7 @@
 """The command line: sees the public door alone, and imports Lance and Arrow only when they work."""
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -30,9 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Without `arguments` it is the one of this process, which then has no pandas if it needs none.
     """
-    if arguments is None and not _WITH_PANDAS.intersection(sys.argv[1:2]):
-        sys.meta_path.insert(0, _Frameless)
-        gc.set_threshold(_GARBAGE_OBJECTS)
+    if arguments is None:
+        os.environ.setdefault("SILTSTONE_TUNE_MALLOC", "true")  # its children have it, too
+        if not _WITH_PANDAS.intersection(sys.argv[1:2]):
+            sys.meta_path.insert(0, _Frameless)
+            gc.set_threshold(_GARBAGE_OBJECTS)
     from siltstone.cli.app import run
 
     return run(arguments)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from siltstone import malloc
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
@@ -72,7 +73,12 @@ class Storage:
 
     @classmethod
     def of(cls, root: Path, options: Options, env: Env) -> Self:
-        """Return the storage of the store at `root`; nothing is read or written."""
+        """Return the storage of the store at `root`; nothing is read or written.
+
+        From here on the process may use much memory, so here its malloc is bound, if that is asked.
+        """
+        if options.tune_malloc:
+            malloc.bound()
         manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
         tables = env.tables(root, env.files, options.verify)
         readers = Readers(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from siltstone import threads
+from siltstone import malloc, threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
@@ -52,7 +53,7 @@ from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.manifest.store_format import StoreFormat
-from siltstone.storage.tables.tables import TableReader
+from siltstone.storage.tables.tables import TableReader, Tables
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
@@ -155,7 +156,7 @@ class _Opening:
             resident_bytes_max=options.memory_bytes_max // 8,
             require_in_place=self._ownership.require_in_place,
             load_rows_min=self._env.load_rows_min,
-            after=Directory(tables).export if options.lance_directory else lambda _: None,
+            after=_after_publish(options, tables),
         )
         work = maintainers(storage, OwnPlainTables(core))
         live = OwnerLive(
@@ -230,6 +231,21 @@ class _Opening:
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
+
+
+def _after_publish(options: Options, tables: Tables) -> Callable[[Record], None]:
+    """Return what options ask for after each checkpoint and merge."""
+    steps = list[Callable[[Record], object]]()
+    if options.lance_directory:
+        steps.append(Directory(tables).export)
+    if options.tune_malloc:
+        steps.append(lambda _: malloc.trim())
+
+    def after(record: Record) -> None:
+        for step in steps:
+            step(record)
+
+    return after
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from siltstone import malloc
 from siltstone.admin import TARGET_ROWS, Deferred, Merged, Optimized, merge_store, optimize_store
 from siltstone.spark import stores
 
@@ -78,6 +79,7 @@ def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Ite
     packed = [pickle.dumps(task) for task in tasks]
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        malloc.bound()
         for batch in batches:
             numbers: list[Any] = batch.column(0).to_pylist()
             for number in numbers:

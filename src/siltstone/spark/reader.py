@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from siltstone import malloc
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tasks import ChangeTask, ScanTask
 from siltstone.errors import ClosedError, UnavailableError
@@ -197,6 +198,7 @@ class PlannedReader(ScanTaskReader):
 def rows_of(task: ScanTask | ChangeTask, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as Spark wants them, if this machine sees the store."""
     require_path(task.root)
+    malloc.bound()  # a worker's process is Spark's, and stays for the next tasks
     wanted = schemas.arrow_schema(schema)
     for batch in task.read():
         yield schemas.as_schema(batch, wanted)

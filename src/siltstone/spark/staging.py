@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from siltstone import malloc
 from siltstone.api.results import Receipt
 from siltstone.api.tasks import Staged, StageTask
 from siltstone.api.transaction import Transaction
@@ -72,6 +73,7 @@ class FramePiece:
             UnavailableError: This machine does not see the store's path, or its disk refuses.
         """
         require_path(self.stage.root)
+        malloc.bound()
         return self.stage.run(self._fitting(batches))
 
     def _fitting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

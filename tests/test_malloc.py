@@ -1,0 +1,82 @@
+"""`tune_malloc` bounds what malloc keeps of freed memory, for the process and for its children."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import siltstone as st
+from siltstone import malloc
+
+pytestmark = pytest.mark.skipif(not malloc.is_known(), reason="no glibc: nothing is bounded")
+
+MIB = 1 << 20
+_CHILD = """
+import ctypes, json, sys
+import siltstone as st
+
+class Info(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype, libc.malloc.restype = Info, ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+db = st.connect(sys.argv[1], background=False, **json.loads(sys.argv[2]))
+libc.free(libc.malloc(24 << 20))  # glibc takes it for the size of what comes and goes
+before = libc.mallinfo2().hblkhd
+block = libc.malloc(8 << 20)
+print(json.dumps(libc.mallinfo2().hblkhd - before))
+"""
+
+
+def mapped_of_8_mib(root: Path, options: dict[str, object], **environment: str) -> int:
+    """Return how many bytes of a block of 8 MiB go back as soon as it is freed."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(root), json.dumps(options)],
+        env=os.environ | environment,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    return int(json.loads(done.stdout))
+
+
+def test_a_process_keeps_freed_memory_unless_its_host_asks_for_less(tmp_path: Path) -> None:
+    assert mapped_of_8_mib(tmp_path / "s", {}) == 0
+    assert mapped_of_8_mib(tmp_path / "s", {"tune_malloc": True}) > 8 * MIB
+    assert mapped_of_8_mib(tmp_path / "s", {}, SILTSTONE_TUNE_MALLOC="true") > 8 * MIB
+
+
+def test_a_reader_may_ask_for_it_too(tmp_path: Path) -> None:
+    st.connect(tmp_path / "s", background=False).close()
+    assert mapped_of_8_mib(tmp_path / "s", {"read_only": True, "tune_malloc": True}) > 8 * MIB
+
+
+def test_freed_memory_is_given_back_after_each_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trims = list[None]()
+    monkeypatch.setattr(malloc, "trim", lambda: trims.append(None))
+    with st.connect(tmp_path / "s", background=False, tune_malloc=True) as db:
+        table = db.create_table("t", {"id": "int64"}, primary_key="id")
+        for key in range(3):
+            table.upsert({"id": key})
+            db.checkpoint()
+    assert len(trims) >= 3
+    del trims[:]
+    with st.connect(tmp_path / "s", background=False) as db:
+        db["t"].upsert({"id": 9})
+        db.checkpoint()
+    assert not trims
+
+
+def test_what_the_option_takes_is_a_boolean(tmp_path: Path) -> None:
+    with pytest.raises(st.RequestError, match="tune_malloc"):
+        st.connect(tmp_path / "s", tune_malloc="often")  # type: ignore[arg-type]
+    assert not (tmp_path / "s").exists()
