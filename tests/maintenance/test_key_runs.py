@@ -145,36 +145,61 @@ def test_a_damaged_run_is_named_and_written_again(root: Path, at: str) -> None:
     assert content(root) == WANTED
 
 
-def test_a_run_that_lacks_rows_of_its_parts_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Entries = tuple[np.ndarray, np.ndarray]
+WRONG = {
+    "lacks 2 rows of its parts, 0 are wrong": lambda codes, places: (codes[:-2], places[:-2]),
+    "lacks 50 rows of its parts, 50 are wrong": lambda codes, places: (codes, np.roll(places, 1)),
+    "lacks 0 rows of its parts, 50 are wrong": lambda codes, places: (
+        np.repeat(codes, 2), np.repeat(places, 2)),
+    "lacks 0 rows of its parts, 1 are wrong": lambda codes, places: (
+        np.roll(codes, 1), np.roll(places, 1)),
+}  # fmt: skip
+
+
+@pytest.fixture(params=WRONG)
+def wrong(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make a store with a run that is not what its parts say, but intact; return what is wrong."""
     entries = key_cover.sorted_entries
 
-    def lossy(codes: np.ndarray, places: np.ndarray):
-        codes, places = entries(codes, places)
-        return codes[:-2], places[:-2]
+    def changed(codes: np.ndarray, places: np.ndarray) -> Entries:
+        return WRONG[request.param](*entries(codes, places))
 
-    monkeypatch.setattr(key_cover, "sorted_entries", lossy)
-    with st.connect(tmp_path, **OPTIONS) as db:
-        db.create_table("t", SCHEMA, primary_key="id")
-        folded(db, range(50), 0)
-        (found,) = db.verify(deep=True).findings
-    assert found.path == base(tmp_path).runs[0].path
-    assert "lacks 2 rows of its parts, 0 are wrong" in found.message
+    with monkeypatch.context() as bug:
+        bug.setattr(key_cover, "sorted_entries", changed)
+        with st.connect(tmp_path, **OPTIONS) as db:
+            db.create_table("t", SCHEMA, primary_key="id")
+            folded(db, range(50), 0)
+    return request.param
 
 
-def test_a_run_with_codes_of_other_rows_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_intact_run_that_is_wrong_is_named_and_written_again(tmp_path: Path, wrong: str) -> None:
+    bad = base(tmp_path).runs[0].path
+    (found,) = admin.verify_store(tmp_path, deep=True).findings
+    assert found.path == bad
+    assert wrong in found.message
+    assert admin.repair(tmp_path, deep=True).is_whole
+    assert base(tmp_path).runs[0].path == bad, "a dry run changes nothing"
+    done = admin.repair(tmp_path, dry_run=False, deep=True)
+    assert done.is_whole
+    assert "the key run is written again" in str(done)
+    assert bad not in {run.path for run in base(tmp_path).runs}
+    assert admin.verify_store(tmp_path, deep=True).is_sound
+    assert content(tmp_path) == {f"k{n}": 0 for n in range(50)}
+
+
+def test_a_wrong_run_that_only_older_records_name_is_named_and_left_out(
+    tmp_path: Path, wrong: str
 ) -> None:
-    entries = key_cover.sorted_entries
-
-    def shifted(codes: np.ndarray, places: np.ndarray):
-        codes, places = entries(codes, places)
-        return codes, np.roll(places, 1)
-
-    monkeypatch.setattr(key_cover, "sorted_entries", shifted)
+    bad = base(tmp_path).runs[0].path
     with st.connect(tmp_path, **OPTIONS) as db:
-        db.create_table("t", SCHEMA, primary_key="id")
-        folded(db, range(50), 0)
-        (found,) = db.verify(deep=True).findings
-    assert "lacks 50 rows of its parts, 50 are wrong" in found.message
+        db.tag("then")
+        folded(db, range(60, 70), 1)  # the small part is written anew, with another run
+    assert bad not in {run.path for run in base(tmp_path).runs}
+    (found,) = admin.verify_store(tmp_path, deep=True).findings
+    assert (found.path, wrong in found.message) == (bad, True)
+    assert admin.repair(tmp_path, dry_run=False, deep=True).is_whole
+    assert admin.verify_store(tmp_path, deep=True).is_sound
+    with st.connect(tmp_path, **OPTIONS) as db:
+        then = db.snapshot(tag="then")["t"]
+        assert [then.get(f"k{n}") for n in (3, 49, 50)] == [
+            {"id": "k3", "v": 0}, {"id": "k49", "v": 0}, None]  # fmt: skip
