@@ -1,26 +1,33 @@
 """Soundness: checks that the files of a pin are unchanged; checks each file once.
 
 quick   every manifest and inventory by its checksum, every other file by its size
-deep    every file by its checksum
+deep    every file by its checksum; key runs are compared with the keys of their parts
+
+A run says the same of a part in all bases that name it, and none of them shows a row again that
+was hidden in an earlier one. So each run is compared once, in the oldest base that names it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import xxhash
 
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import SiltstoneError
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Pin
+from siltstone.formats.keys import KeyCodec
+from siltstone.formats.manifest import Pin, Record
 from siltstone.storage.files.copying import hash_of, require_same
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.inventories import check
 from siltstone.storage.tables.kept_names import place
+from siltstone.storage.tables.key_places import PinnedKeys
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 Damage = dict[str, str]
@@ -40,6 +47,7 @@ class Integrity:
         self, site: Site, *, deep: bool, on_file: Callable[[], object] = lambda: None
     ) -> None:
         self._files, self._root, self._tables = site.files, site.root, site.tables.reader
+        self._keys, self._compared = site.tables.keys, set[str]()
         self._is_deep, self._on_file = deep, on_file
         self.pins: dict[Pin, Damage] = {}
         self.files: dict[str, str | None] = {}
@@ -49,6 +57,35 @@ class Integrity:
         if pin not in self.pins:
             self.pins[pin] = self._damage(pin)
         return self.pins[pin]
+
+    def wrong_runs(self, record: Record) -> Damage:
+        """Return which intact key runs of a record say what is not so; from now on it is damage.
+
+        Nothing unless deep. Call it for older records first.
+
+        Raises:
+            CorruptionError, UnavailableError: A file cannot be read; it was whole before.
+        """
+        found: Damage = {}
+        for pin, codec in _bases(record) if self._is_deep else ():
+            if not self._compared.issuperset(run.path for run in pin.runs) and not self.damage(pin):
+                found |= self._wrong_runs(self._keys.open(pin), codec)
+        self.files |= found
+        for pin, damage in self.pins.items():
+            damage |= {run.path: found[run.path] for run in pin.runs if run.path in found}
+        return found
+
+    def _wrong_runs(self, keys: PinnedKeys, codec: KeyCodec) -> Damage:
+        found: Damage = {}
+        for serving in keys.newest_first:
+            path = serving.run.run.path
+            if path not in self._compared:
+                self._compared.add(path)
+                lacking, wrong = keys.wrong_entries(serving, codec)
+                if lacking or wrong:
+                    reason = f"lacks {lacking} rows of its parts, {wrong} are wrong"
+                    found[path] = f"the key run {reason}"
+        return found
 
     def spare(self, pin: Pin) -> Damage:
         """Return which of the damaged files are whole at their public name, another file.
@@ -110,6 +147,21 @@ class Integrity:
         if found == file.size:
             return None
         return f"the file has {found} bytes, but {file.size} were written; restore it"
+
+
+def _bases(record: Record) -> Iterator[tuple[Pin, KeyCodec]]:
+    """Yield the bases of a record, bulk loads first: others are made of them."""
+    for table in record.catalog.tables:
+        if catalogs.schema_of(table).key:
+            for step in table.incarnations:
+                for version in step.versions:
+                    schema = catalogs.schema_of(table, version.seq)
+                    yield version.pin, table_schema_of(schema).codec
+    for storage in record.keyed:
+        if storage.base is not None:
+            table = catalogs.owner_of(record.catalog, storage.incarnation)
+            schema = catalogs.schema_by_id(table, storage.base_schema)
+            yield storage.base, table_schema_of(schema).codec
 
 
 def _is_of(file: InventoryFile, data: bytes) -> bool:

@@ -163,6 +163,9 @@ class Planner:
         floor = self._floor()
         self._kept = [number for number in self._numbers if floor.keeps(number)]
         if self._kept and self._records:
+            for record in self._records.values():
+                with contextlib.suppress(*UNREADABLE):  # it was damaged meanwhile
+                    self._integrity.wrong_runs(record)
             self._plan_spares()
             self._plan_newest()
             self._plan_old_bases()

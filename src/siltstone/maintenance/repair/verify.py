@@ -4,7 +4,7 @@
             chain, MARK; external versions
     deep    also every byte of every file, every row: keys of base are unique, seqs of history
             ascend within their range, base is the fold of history if history reaches back that far,
-            indexes find what scans find, for some values
+            indexes find what scans find, for some values, and key runs all rows of their parts
 
 An error is damage. A warning is a state that the next owner corrects, or a loss without loss of
 rows. Drift is an external version, which the store does not read. `maintenance.repair.repair` says
@@ -182,6 +182,7 @@ class Verifier:
                 record = self._record(number, newest, tally)
                 if record is not None:
                     self._pins(pins_of(record), tally)
+                    self._runs(record, tally)
                     leases.close()
                     newest = record
                 leases.enter_context(lease)
@@ -262,6 +263,14 @@ class Verifier:
                     if path not in tally.named:
                         tally.named.add(path)
                         tally.error(path, wrong)
+
+    def _runs(self, record: Record, tally: _Tally) -> None:
+        """Compare the key runs of a record's bases with the keys in their parts."""
+        try:
+            for path, wrong in tally.integrity.wrong_runs(record).items():
+                tally.error(path, wrong)
+        except UNREADABLE as error:
+            tally.error(getattr(error, "path", self._manifests.path(record.number)), error)
 
     def _log(self, record: Record, tally: _Tally) -> None:
         tally.say("wal")
@@ -403,25 +412,10 @@ class Verifier:
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys appear twice")
         for wrong in wrong_indexes(opened):
             tally.error(folder, wrong)
-        self._runs(storage.base, opened, table_schema, tally)
         # The incarnation may be one from before a truncate.
         loads = {step.id: step.versions for step in table.incarnations}
         if not storage.history_from and not loads[storage.incarnation]:
             self._fold(table, storage, table_schema, tally)
-
-    def _runs(
-        self, pin: Pin, opened: PinnedTable, table_schema: TableSchema, tally: _Tally
-    ) -> None:
-        """Compare the key runs of a base with the keys in its parts."""
-        keys, codec = self._tables.keys.open(pin), table_schema.codec
-        if keys.secret is None:
-            return
-        scan = opened.scan(list(codec.names), with_hidden=True)
-        codes = np.concatenate(
-            [np.zeros(0, np.int64), *(codec.stable_codes(batch, keys.secret) for batch in scan)]
-        )
-        for path, lacking, wrong in keys.wrong_entries(codes):
-            tally.error(path, f"the key run lacks {lacking} rows of its parts, {wrong} are wrong")
 
     def _fold(
         self,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries
-from siltstone.formats.keys import Codes
+from siltstone.formats.keys import Codes, KeyCodec
 from siltstone.storage.tables.key_runs import OpenRun
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Span
@@ -89,24 +89,41 @@ class PinnedKeys:
                 kept[kept] = self._table.live.has(positions)
             yield (codes, places) if kept.all() else (codes[kept], places[kept])
 
-    def wrong_entries(self, codes: Codes) -> Iterator[tuple[str, int, int]]:
-        """Yield the paths of wrong runs, how many living rows they lack, and the wrong entries.
+    def wrong_entries(self, serving: Serving, codec: KeyCodec) -> tuple[int, int]:
+        """Return how many living rows of its parts a run lacks, and how many entries are wrong.
 
-        `codes` are the stable codes of all rows, by position.
+        Wrong are those of other rows, of a row that has one already, and out of order. It reads the
+        keys of the parts.
         """
-        live = self._table.live
-        for each in self.newest_first:
-            spans = {part: self._table.spans[self._numbers.index(part)] for part in each.starts}
-            wanted = [span[0] + np.flatnonzero(live.bools(*span)) for span in spans.values()]
-            right, wrong = [_NONE], 0
-            for found, places in each.run.entries():
-                kept, positions = _positions(each, places)
-                is_right = codes[np.minimum(positions, len(codes) - 1)] == found[kept]
-                wrong += int((~is_right).sum())
-                right.append(positions[is_right])
-            lacking = len(np.setdiff1d(np.concatenate([_NONE, *wanted]), np.concatenate(right)))
-            if lacking or wrong:
-                yield each.run.run.path, lacking, wrong
+        codes, is_of_it, wanted = self._codes(serving, codec)
+        has, wrong, last = np.zeros(len(codes), bool), 0, None
+        for found, places in serving.run.entries():
+            wrong += int((found[1:] < found[:-1]).sum()) + (last is not None and found[0] < last)
+            last = found[-1]
+            kept, positions = _positions(serving, places)
+            at = np.minimum(positions, len(codes) - 1)
+            is_right = (at == positions) & is_of_it[at] & (codes[at] == found[kept]) & ~has[at]
+            right = np.unique(at[is_right])
+            wrong += len(positions) - len(right)
+            has[right] = True
+        return int((wanted & ~has).sum()), wrong
+
+    def _codes(self, serving: Serving, codec: KeyCodec) -> tuple[Codes, np.ndarray, np.ndarray]:
+        """Return by position: the code, if a run covers the part; whether; and whether it lives."""
+        rows = self._table.spans[-1][1] if self._table.spans else 0
+        codes, is_of_it = np.zeros(rows, np.int64), np.zeros(rows, bool)
+        lives, secret = np.zeros(rows, bool), serving.run.foot.secret
+        for span in self._spans_of(serving):
+            is_of_it[slice(*span)], lives[slice(*span)] = True, self._table.live.bools(*span)
+            at = span[0]
+            for batch in self._table.scan(list(codec.names), within=span, with_hidden=True):
+                codes[at : at + batch.num_rows] = codec.stable_codes(batch, secret)
+                at += batch.num_rows
+        return codes, is_of_it, lives
+
+    def _spans_of(self, serving: Serving) -> list[Span]:
+        spans = dict(zip(self._numbers, self._table.spans, strict=True))
+        return [spans[part] for part in serving.starts]
 
 
 def _positions(serving: Serving, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
