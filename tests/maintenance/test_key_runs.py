@@ -12,8 +12,10 @@ import siltstone as st
 from siltstone import admin
 from siltstone.engine.levels.base import Base
 from siltstone.formats.key_run import PAGE_BYTES, PAGE_ROWS
-from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import KeyRun, Pin
+from siltstone.maintenance.merge import merge
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables import key_cover
 
@@ -203,3 +205,51 @@ def test_a_wrong_run_that_only_older_records_name_is_named_and_left_out(
         then = db.snapshot(tag="then")["t"]
         assert [then.get(f"k{n}") for n in (3, 49, 50)] == [
             {"id": "k3", "v": 0}, {"id": "k49", "v": 0}, None]  # fmt: skip
+
+
+def damage(path: Path, at: str) -> None:
+    """Damage a run; "format": it seems to be of a newer siltstone."""
+    data = bytearray(path.read_bytes())
+    for place in {"page": [100], "foot": [-50], "format": [-18]}.get(at, []):
+        data[place] ^= 1
+    path.unlink()
+    path.write_bytes(data[:-1] if at == "cut" else data)
+
+
+@pytest.mark.parametrize("at", ["page", "foot", "cut", "format"])
+def test_a_merge_that_finds_a_run_damaged_says_so_and_writes_it_again(
+    root: Path, at: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = base(root).runs[0]
+    damage(root / run.path, at)
+    with st.connect(root, **OPTIONS) as db:
+        folded(db, range(600), 3)
+    healed(root, run, caplog)
+    assert content(root) == WANTED | {f"k{n}": 3 for n in range(600)}
+
+
+@pytest.mark.parametrize("at", ["foot", "cut", "format"])
+def test_an_optimize_that_finds_a_run_damaged_says_so_and_writes_it_again(
+    root: Path, at: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
+    with st.connect(root, **OPTIONS) as db:
+        for numbers in (range(800, 850), range(850, 900)):
+            folded(db, numbers, 3)
+    run = base(root).runs[0]
+    damage(root / run.path, at)
+    with st.connect(root, **OPTIONS) as db:
+        assert db.optimize(target_rows=400).files_before == 2
+    healed(root, run, caplog)
+    assert content(root) == WANTED | {f"k{n}": 3 for n in range(800, 900)}
+
+
+def healed(root: Path, damaged: KeyRun, caplog: pytest.LogCaptureFixture) -> None:
+    """Check that a damaged run was named, and that others cover all parts instead."""
+    assert Path(damaged.path).name in caplog.text
+    assert damaged.path not in {run.path for run in base(root).runs}
+    with st.connect(root, **OPTIONS) as db:
+        db.vacuum(dry_run=False, grace_s=0)
+        assert db.verify(deep=True).is_sound
+    tables = lance_tables(root, RealFiles())
+    assert not tables.keys.open(base(root)).uncovered
