@@ -239,7 +239,7 @@ def test_an_optimize_that_finds_a_run_damaged_says_so_and_writes_it_again(
     run = base(root).runs[0]
     damage(root / run.path, at)
     with st.connect(root, **OPTIONS) as db:
-        assert db.optimize(target_rows=400).files_before == 2
+        assert db.optimize(target_rows=400).files_before
     healed(root, run, caplog)
     assert content(root) == WANTED | {f"k{n}": 3 for n in range(800, 900)}
 

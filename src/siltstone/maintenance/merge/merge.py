@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader, Overlay
 from siltstone.engine.read.reader import Readers
-from siltstone.errors import BusyError, RequestError, SiltstoneError
+from siltstone.errors import BusyError, CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
@@ -155,7 +155,7 @@ class Merger:
         about = tuple(catalogs.name_of(each) for each, _ in wanted)
         with self._jobs.begin("merge", about, above_us=record.gc_horizon_us) as job:
             for each, storage in wanted:
-                found = self._plan(record, each, storage, execute)
+                found = self._planned(record, each, storage, execute)
                 planned.append(found)
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(each))
@@ -169,6 +169,21 @@ class Merger:
         self._promote_late(published)
         self._catch_up(table)
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
+
+    def _planned(
+        self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None
+    ) -> _Planned:
+        """Plan a table; without the key runs that are found damaged: the next base has new ones."""
+        base = storage.base
+        while True:
+            try:
+                return replace(self._plan(record, table, storage, execute), base=base)
+            except CorruptionError as error:
+                pin = storage.base
+                spared = None if pin is None else self._tables.keys.spared(pin, error)
+                if spared is None:
+                    raise
+                storage = msgspec.structs.replace(storage, base=spared)
 
     def _plan(
         self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None

@@ -150,13 +150,17 @@ class Integrity:
 
 
 def _bases(record: Record) -> Iterator[tuple[Pin, KeyCodec]]:
-    """Yield the bases of a record, bulk loads first: others are made of them."""
+    """Yield the bases of a record, bulk loads first: others are made of them.
+
+    A load may be older than all schemas that are kept: then nothing is read from it by key.
+    """
     for table in record.catalog.tables:
         if catalogs.schema_of(table).key:
             for step in table.incarnations:
                 for version in step.versions:
-                    schema = catalogs.schema_of(table, version.seq)
-                    yield version.pin, table_schema_of(schema).codec
+                    if table.schemas[0].seq <= version.seq:
+                        schema = catalogs.schema_of(table, version.seq)
+                        yield version.pin, table_schema_of(schema).codec
     for storage in record.keyed:
         if storage.base is not None:
             table = catalogs.owner_of(record.catalog, storage.incarnation)

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from siltstone.errors import CorruptionError
+from siltstone.errors import CorruptionError, UnsupportedFormatError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import OFFSET_BITS, Entries, merged, sorted_entries
@@ -80,7 +80,7 @@ class TableKeys:
         """Return the key runs of a base.
 
         A run whose file is missing is left out, with a warning: an older siltstone, which knows no
-        runs, took it for garbage.
+        runs, took it for garbage. So is one that a newer siltstone wrote.
 
         Raises:
             CorruptionError: The foot of a run is damaged.
@@ -94,17 +94,33 @@ class TableKeys:
     def cover(self, pin: Pin, codec: KeyCodec) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
 
-        A base that cannot be read stays as it is: a vacuum may have deleted files that no record
-        names yet, which the publisher finds out; damage is named when the rows are read.
+        A run that is found damaged is written again, with a warning. A base that cannot be read
+        stays as it is: a vacuum may have deleted files that no record names yet, which the
+        publisher finds out; damage is named when the rows are read.
 
         Raises:
             UnavailableError: The file system refuses; unused files are left.
         """
-        try:
-            return self._covered(pin, codec)
-        except CorruptionError as error:
-            _log.warning("%s gets no key runs for now: %s", pin.path, error)
-            return pin
+        spared: Pin | None = pin
+        while spared is not None:
+            try:
+                return self._covered(spared, codec)
+            except CorruptionError as error:
+                spared = self.spared(spared, error)
+                if spared is None:
+                    _log.warning("%s gets no key runs for now: %s", pin.path, error)
+        return pin
+
+    def spared(self, pin: Pin, error: CorruptionError) -> Pin | None:
+        """Return a base without the key run that is damaged; None: another file is.
+
+        For maintenance, which covers the base again; whoever reads for a user names the damage.
+        """
+        kept = tuple(run for run in pin.runs if self._root / run.path != error.path)
+        if kept == pin.runs:
+            return None
+        _log.warning("%s; it is written again from the keys of base", error)
+        return msgspec.structs.replace(pin, key_runs=kept or msgspec.UNSET)
 
     def _covered(self, pin: Pin, codec: KeyCodec) -> Pin:
         table, keys = self._reader.open(pin), self.open(pin)
@@ -147,7 +163,11 @@ class TableKeys:
             if not self._files.exists(self._root / run.path):
                 _log.warning("%s is missing: its rows are found by the keys themselves", run.path)
                 return None
-            found = OpenRun(self._files, self._root, run, self._cache)
+            try:
+                found = OpenRun(self._files, self._root, run, self._cache)
+            except UnsupportedFormatError as error:
+                _log.warning("%s: its rows are found by the keys themselves", error)
+                return None
             with self._lock:
                 found = self._open.setdefault(run, found)
         return found
