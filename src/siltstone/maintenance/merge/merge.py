@@ -7,7 +7,8 @@ It changes no result: base at `merged_seq` and history above it hold the same ro
 merge hides the rows of a table's base that were replaced or deleted, and appends the newest live
 rows, in one Lance commit; it rewrites small parts, and those with many hidden rows. A crash leaves
 unused files. A merge that loses
-the race for a table looks again: if the winner's base already has the rows, it is done.
+the race for a table looks again: if the winner's base already has the rows, it is done. A table
+that is damaged holds up no other.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ class Merger:
 
         Raises:
             RequestError: A budget is below 1.
-            UnavailableError, CorruptionError: A file cannot be read or written; nothing was
-                changed.
+            UnavailableError: The file system refuses; nothing was changed.
+            CorruptionError: A table is damaged. It was not merged, the others were.
         """
         require_budgets(attempts, publish_attempts)
         reason = ""
@@ -152,13 +153,20 @@ class Merger:
             return Merged(record.flushed_seq, (), 0)
         planned: list[_Planned] = []
         names: list[str] = []
+        unreadable: list[CorruptionError] = []
         about = tuple(catalogs.name_of(each) for each, _ in wanted)
         with self._jobs.begin("merge", about, above_us=record.gc_horizon_us) as job:
             for each, storage in wanted:
-                found = self._planned(record, each, storage, execute)
+                try:
+                    found = self._planned(record, each, storage, execute)
+                except CorruptionError as error:
+                    unreadable.append(error)
+                    continue
                 planned.append(found)
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(each))
+            if not planned:
+                raise unreadable[0]
             cross(Failpoint.MERGE_AFTER_FRAGMENTS)
             written = job.as_written()
             published = self._manifests.publish(
@@ -168,6 +176,8 @@ class Merger:
             job.finish()
         self._promote_late(published)
         self._catch_up(table)
+        if unreadable:
+            raise unreadable[0]
         return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
 
     def _planned(

@@ -113,6 +113,7 @@ class Scheduler:
         self._waiting = self._held_back = 0
         self._hurried_seq = committer.state.visible
         self._free: tuple[Sequence[object], int] = (), 0
+        self._weighed: object = None  # the record whose history was too little for a merge
         self._failures = 0  # of flushes and merges, ever
         self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
         self._clock, self._idle_since, self._rested_at = clock, clock(), -1
@@ -300,16 +301,23 @@ class Scheduler:
         The commit is durable and visible, so it does not fail if this work fails; `room` checks
         again.
         """
-        if self._is_background or self._committer.active_bytes < self._memtable_bytes_max:
+        if self._is_background:
+            return
+        is_full = self._committer.active_bytes >= self._memtable_bytes_max
+        if not is_full and self._committer.state.view.record is self._weighed:
             return
         try:
-            self._work.checkpoint()
+            if is_full:
+                self._work.checkpoint()
+            self._weighed = self._committer.state.view.record  # what is in history changes with it
             if self._work.history_bytes() > self._folding.slow:
                 self._work.merge_here()
+            self.failure = None
         except Exception as error:  # noqa: BLE001 - MemoryError, too
             self.failure = self.last_failure = error
             _log.warning(
-                "a checkpoint after a commit failed and will be retried: %s", in_words(error)
+                "a checkpoint or merge after a commit failed and will be retried: %s",
+                in_words(error),
             )
 
     def _loop(self) -> None:
