@@ -43,7 +43,9 @@ PAGE = ROOT / "docs" / "power-loss.md"
 DEFECTS_OF_DURABILITY = {
     "acknowledge-early",
     "folder-of-a-compaction-unsynced",
+    "folder-of-key-runs-unsynced",
     "folders-of-other-clients-unsynced",
+    "key-runs-unsynced",
     "publish-before-fragments-are-synced",
     "skip-directory-sync",
     "skip-fdatasync",
@@ -141,6 +143,7 @@ FORGETS: dict[str, Forgets] = {
     "the log": lambda path: path.suffix == ".wal",
     "the names of segments": lambda path: path.name == "wal",
     "the data files of tables": lambda path: path.suffix == ".lance",
+    "key runs": lambda path: path.suffix == ".run",
     "the folders of tables": lambda path: "tables" in path.parts and not path.suffix,
     "the names of records": lambda path: path.name == "manifest",
 }
