@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from siltstone.errors import CorruptionError
+from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats import schema
 from siltstone.formats.key_run import PAGE_BYTES, PAGE_ROWS
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import Pin
-from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.files import File, RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.key_cover import RUNS_MAX
 from siltstone.storage.tables.tables import Tables
@@ -237,11 +239,56 @@ def test_numbers_of_parts_are_never_used_again(tmp_path: Path) -> None:
     assert found(tables, pin, "int64", 2) == []
 
 
+class FullDisk(RealFiles):
+    """The real files, on a disk that is full after so many bytes of what is at `full`."""
+
+    def __init__(self, full: str, left: int) -> None:
+        self.full, self.left = full, left
+
+    def open(
+        self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
+    ) -> File:
+        file = super().open(path, create=create, new=new, write=write)
+        return _OfFullDisk(file, self) if self.full in str(path) and new else file
+
+
+class _OfFullDisk:
+    def __init__(self, file: File, disk: FullDisk) -> None:
+        self._file, self._disk = file, disk
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        self._file.pwrite(memoryview(data)[: self._disk.left], offset)
+        self._disk.left -= len(data)
+        if self._disk.left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("left", [0, 100, PAGE_BYTES, 2 * PAGE_BYTES + 50])
+@pytest.mark.parametrize("full", ["/_keys/", "/inventory/"])
+def test_a_cover_that_finds_no_space_leaves_no_part_of_a_file_and_says_which_disk_is_full(
+    tmp_path: Path, full: str, left: int
+) -> None:
+    disk = FullDisk("nothing", 0 if full == "/inventory/" else left)
+    tables = lance_tables(tmp_path, disk)
+    pin = tables.writer.create(FOLDER, fields_of("int64"))
+    pin = tables.writer.append(pin, [rows("int64", range(2 * PAGE_ROWS))])
+    disk.full = full
+    with pytest.raises(UnavailableError, match=f"(?i){tmp_path}.*no space left"):
+        tables.keys.cover(pin, codec_of("int64"))
+    if full == "/_keys/":
+        assert [*(tmp_path / FOLDER).glob("_siltstone/_keys/*")] == []
+    again = lance_tables(tmp_path, RealFiles())
+    assert found(again, again.keys.cover(pin, codec_of("int64")), "int64", 3) == [3]
+
+
 READER = """
 import sys, msgspec
 from pathlib import Path
 from siltstone.formats.manifest import Pin
-from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.files import File, RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from tests.storage.test_key_cover import found
 root, text = sys.argv[1:]
