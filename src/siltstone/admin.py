@@ -65,7 +65,8 @@ def merge_store(
 
     Raises:
         RequestError, TableNotFoundError: No store, or no such table.
-        UnavailableError, CorruptionError: Nothing was changed.
+        UnavailableError: Nothing was changed.
+        CorruptionError: A table is damaged. It was not merged; of all tables the others were.
     """
     parts = _admin(path, options)
     done = parts.work.merger.merge(

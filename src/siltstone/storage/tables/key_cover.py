@@ -114,7 +114,7 @@ class TableKeys:
     def spared(self, pin: Pin, error: CorruptionError) -> Pin | None:
         """Return a base without the key run that is damaged; None: another file is.
 
-        For maintenance, which covers the base again; whoever reads for a user names the damage.
+        For maintenance, which covers the base again; a reader names the damage instead.
         """
         kept = tuple(run for run in pin.runs if self._root / run.path != error.path)
         if kept == pin.runs:
@@ -138,7 +138,7 @@ class TableKeys:
         cross(Failpoint.KEYS_AFTER_WRITE)
         kept = [run.path for run in runs]
         gone = {run.path for run in pin.runs}.difference(kept)
-        with refusals(f"the inventory of {pin.path} cannot be written"):
+        with refusals(f"the inventory of {self._root / pin.path} cannot be written"):
             living = chain(kept, self._living(pin, gone))
             name = self._inventories.add(pin.inventory, added, living)
         return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs) or msgspec.UNSET)
@@ -148,7 +148,7 @@ class TableKeys:
         runs = tuple(run for run in pin.runs if run.path not in paths)
         if runs == pin.runs:
             return pin
-        with refusals(f"the inventory of {pin.path} cannot be written"):
+        with refusals(f"the inventory of {self._root / pin.path} cannot be written"):
             name = self._inventories.add(pin.inventory, (), self._living(pin, paths))
         return msgspec.structs.replace(pin, inventory=name, key_runs=runs or msgspec.UNSET)
 

@@ -10,22 +10,23 @@ keys reads the pages that it touches, in order, and keeps none.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
 from siltstone.formats import key_run
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import PAGE_BYTES, PAGE_ROWS, TRAILER_BYTES, Entries, Foot, Page
 from siltstone.formats.keys import Codes, pairs
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, KeyRun
-from siltstone.storage.files.files import File, Files
+from siltstone.storage.files.files import File, Files, discard
 
 KEYS = "_keys"  # no transaction is called so: their names begin with a letter or a digit
 _BLOCK_PAGES = 256
@@ -238,12 +239,11 @@ def write_run(
     """Write a run and sync its bytes, not its name; `blocks` are ascending, from one to the next.
 
     Raises:
-        OSError: The file system refuses; a part of the file may be there.
+        OSError: The file system refuses.
     """
     salt, whole = secrets.randbits(64), xxhash.xxh3_64()
     firsts, size, entries = list[np.ndarray](), 0, 0
-    file = files.open(root / path, new=True)
-    try:
+    with _new(files, root / path) as file:
         for codes, places in _in_whole_pages(blocks):
             first = size // PAGE_BYTES
             data = key_run.encode_pages(codes, places, salt=salt, first=first)
@@ -257,11 +257,22 @@ def write_run(
         file.pwrite(tail, size)
         whole.update(tail)
         file.sync()
-    finally:
-        file.close()
     size += len(tail)
     run = KeyRun(path, size, checksum, entries)
     return run, InventoryFile(path, size, whole.hexdigest())
+
+
+@contextlib.contextmanager
+def _new(files: Files, path: Path) -> Generator[File]:
+    """Open a new file; on an error remove it, if possible: another run is written instead."""
+    file = files.open(path, new=True)
+    try:
+        yield file
+    except (OSError, SiltstoneError):
+        discard(files, path)
+        raise
+    finally:
+        file.close()
 
 
 def _in_whole_pages(blocks: Iterable[Entries]) -> Iterator[Entries]:
