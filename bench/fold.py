@@ -163,7 +163,7 @@ def filters(root: Path, count: int) -> None:
             print(f"{name}: {spent[0]:.2f} ms of processor time, {spent[1]:.2f} ms")
 
 
-def cold(root: Path, count: int) -> None:
+def cold(root: Path, count: int, memory: int) -> None:
     """Fold a tenth of base five times; then open the store in new processes, and read keys."""
     random = np.random.default_rng(5)
     with st.connect(root, background=False) as db:
@@ -183,16 +183,17 @@ def cold(root: Path, count: int) -> None:
         print(f"key runs: {share:.2f} bytes per byte of user data, with those that were merged")
     spawned = multiprocessing.get_context("spawn")
     for threads in (1, 8):
-        process = spawned.Process(target=opened, args=[root, count, threads])
+        process = spawned.Process(target=opened, args=[root, count, threads, memory])
         process.start()
         process.join()
 
 
-def opened(root: Path, count: int, threads: int) -> None:
+def opened(root: Path, count: int, threads: int, memory: int) -> None:
     """Open the store in this process; read random keys, then keys that are not there."""
     import_module("siltstone.store")
+    options = {"memory_bytes_max": memory} if memory else {}
     began = time.perf_counter()
-    with st.connect(root, background=False) as db:
+    with st.connect(root, background=False, **options) as db:
         table = db["t"]
         ready = time.perf_counter()
         table.get(count // 2)
@@ -213,7 +214,7 @@ def opened(root: Path, count: int, threads: int) -> None:
                     done[number] += 1
 
             readers = [threading.Thread(target=read, args=[number]) for number in range(threads)]
-            began = time.perf_counter()
+            began, work = time.perf_counter(), time.process_time()
             for reader in readers:
                 reader.start()
             time.sleep(5)
@@ -221,7 +222,8 @@ def opened(root: Path, count: int, threads: int) -> None:
             for reader in readers:
                 reader.join()
             rate = sum(done) / (time.perf_counter() - began)
-            print(f"{threads} threads: {rate:,.0f} gets/s{what}")
+            spent = 1e6 * (time.process_time() - work) / sum(done)
+            print(f"{threads} threads: {rate:,.0f} gets/s{what}, {spent:.0f} us of processor time")
 
 
 def scanned(table: st.Table, folder: Path, columns: list[str]) -> tuple[float, float]:
@@ -282,6 +284,7 @@ def main() -> None:
     parser.add_argument("--gets", action="store_true")
     parser.add_argument("--scans", action="store_true")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--memory", type=float, default=0, help="bytes, of the store read cold")
     parser.add_argument("--filters", action="store_true")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="fold-"))
@@ -289,7 +292,7 @@ def main() -> None:
         if given.scans:
             scans(folder / "db", int(given.rows))
         elif given.cold:
-            cold(folder / "db", int(given.rows))
+            cold(folder / "db", int(given.rows), int(given.memory))
         elif given.filters:
             filters(folder / "db", int(given.rows))
         elif given.gets:

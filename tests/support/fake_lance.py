@@ -159,6 +159,9 @@ class FakeReader:
         for file in self.files(pin):
             check(self._data.files, self._data.root, file)
 
+    def release(self) -> None:
+        pass
+
 
 class FakeWriter:
     """See `tables.TableWriter`."""

@@ -170,6 +170,7 @@ class Parts:
 
     def close(self) -> None:
         """End all parts; a second call ends what the first one did not."""
+        self.site.tables.reader.release()
         if self.fresh is not None:
             self.fresh.close()
         if self.follower is not None:

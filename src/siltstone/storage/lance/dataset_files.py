@@ -24,6 +24,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.files.files import Files
 from siltstone.storage.files.syncs import Syncing, Syncs
 from siltstone.storage.lance.external import version_import
+from siltstone.storage.lance.point_reads import PartSessions
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import Inventories
 
@@ -42,6 +43,7 @@ class DatasetFiles:
         self.root, self.files, self.token = root.absolute(), files, token
         self.inventories = Inventories(self.root, files, token)
         self.syncs = Syncs(self.root, files)
+        self.sessions = PartSessions()
         self._lock = threading.Lock()
         self._named: set[str] = set()
 

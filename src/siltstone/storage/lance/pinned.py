@@ -18,6 +18,7 @@ No lock: nothing changes after construction but memos, and those only from absen
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,6 +39,7 @@ from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.lance.point_reads import PointReads
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import POSITION, WORN_RATIO, PartId, Segment, Span
 from siltstone.units import require
@@ -118,6 +120,7 @@ class LancePinned:
                 f"the manifest has {found[0]} rows and hides {found[1]}, the pin has {self.rows}"
                 f" and hides {pin.hidden}",
             )
+        self._points = PointReads(data.sessions, self.fragments)
         self._verified: set[int] = set()
         self._deletions: dict[int, np.ndarray] = {}
         self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
@@ -264,6 +267,8 @@ class LancePinned:
             return pa.table({"_": pa.nulls(len(wanted))}).select([])
         if not len(wanted):
             return pa.schema([self.schema.field(name) for name in names]).empty_table()
+        if len(wanted) == 1 and self._blobs.isdisjoint(names):
+            return self._taken_one(int(wanted[0]), names)
         self._check(self._holding(wanted))
         # Lance is asked in ascending order, each row once: it reads every page once.
         unique, back = np.unique(self._lance_offsets(wanted), return_inverse=True)
@@ -271,6 +276,16 @@ class LancePinned:
             table = self._taken(unique, names)
         ascending = len(unique) == len(wanted) and bool((back[1:] > back[:-1]).all())
         return table if ascending else table.take(pa.array(back, pa.int64()))
+
+    def _taken_one(self, position: int, names: list[str]) -> pa.Table:
+        index = bisect_right(self._first_positions, position) - 1
+        part = self.parts[index]
+        self._check((index,))
+        with translated(self._where, is_reading=True):
+            if part.rows == part.stored:
+                return self._points.take(index, position - part.start, names)
+            # Another client deleted rows: only the dataset counts the live ones alone.
+            return self.dataset.take([position - part.start + part.lance_start], columns=names)
 
     def _taken(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
         """Return rows where Lance counts them; of blobs it takes their places alone."""
@@ -362,6 +377,11 @@ class LancePinned:
     @cached_property
     def _starts(self) -> np.ndarray:
         return np.array([part.start for part in self.parts], dtype=np.int64)
+
+    @cached_property
+    def _first_positions(self) -> list[int]:
+        """The same for one search at a time, which keeps the interpreter lock."""
+        return [part.start for part in self.parts]
 
     @cached_property
     def _shift(self) -> tuple[np.ndarray, np.ndarray]:

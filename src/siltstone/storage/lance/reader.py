@@ -95,6 +95,10 @@ class LanceReader:
         for file in self.files(pin):
             check_file(self._files, self._root, file)
 
+    def release(self) -> None:
+        """See `tables.TableReader.release`."""
+        self._data.sessions.clear()
+
     def fresh(self, pin: Pin) -> LancePinned:
         """Open the version anew: its manifest is verified again, no other reader has the handle."""
         where = self._root / pin.folder

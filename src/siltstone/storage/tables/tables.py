@@ -157,6 +157,10 @@ class TableReader(Protocol):
         """Read every file that the pin needs; CorruptionError names the first that is damaged."""
         ...
 
+    def release(self) -> None:
+        """Close the files that reads of single rows keep open; the next such read opens its own."""
+        ...
+
 
 class TableWriter(Protocol):
     """New datasets, rows and columns."""
