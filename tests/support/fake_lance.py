@@ -28,7 +28,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_tables, version_import
-from siltstone.storage.tables import promotion, staging
+from siltstone.storage.tables import kept_names, promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check, describe
 from siltstone.storage.tables.key_cover import TableKeys
 from siltstone.storage.tables.tables import Tables
@@ -303,7 +303,7 @@ class FakeRewriter:
         ):
             name = f"{folder}/data/{self._data.token()}.arrow"
             with translated(self._data.root / folder, is_reading=False):
-                self._data.files.link(self._data.root / path, self._data.root / name)
+                kept_names.give(self._data.files, self._data.root / path, self._data.root / name)
                 cross(Failpoint.NAME_AFTER_ADOPTION)
                 self._data.files.sync_dir(self._data.root / folder / "data")
             files.append(replace(known[path], path=name))
