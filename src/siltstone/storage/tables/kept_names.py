@@ -9,7 +9,8 @@ files that are just being written. It never lists `_siltstone`. So readers of th
 version at `_siltstone/_kept`, and only vacuum removes both names. Histories and staged bulk commits
 have no public version that a program could open: they have one name.
 
-Linux refuses to link a file that another user wrote; then the kept name is a copy.
+Linux refuses to link a file that another user wrote, and some file systems do between directories;
+then the name is of a copy.
 
 A kept name is created when its file is staged or imported, and is durable before a pin names the
 file. A crash anywhere leaves files with one name: `unite` creates missing names on either side when
@@ -19,6 +20,7 @@ the store is opened, when versions are promoted, and when other programs request
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -33,6 +35,8 @@ DIRECTORIES = ("data", "_deletions", INDEX_DIRECTORY, "_transactions")
 TICK_S = 0.1
 """Of a directory that changed so long ago every later change shows in its time."""
 _ATTEMPTS = 8
+_UNLINKABLE = {errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK, errno.EOPNOTSUPP}
+"""Of a file of another user; of a directory with a quota of its own; of one with too many names."""
 
 
 def home_of(folder: str) -> str | None:
@@ -190,8 +194,8 @@ def _below(files: Files, directory: Path) -> Iterator[str]:
 def give(files: Files, old: Path, new: Path) -> None:
     """Give a file one more name, unless something has it.
 
-    Vacuum may take the directory away, once it is empty, between two calls. Linux refuses to link a
-    file of another user that one may not write: that one is copied.
+    Vacuum may take the directory away, once it is empty, between two calls. A file that cannot be
+    linked to where the name is to be is copied.
     """
     put = files.link
     for attempt in range(_ATTEMPTS):
@@ -203,8 +207,8 @@ def give(files: Files, old: Path, new: Path) -> None:
             if attempt == _ATTEMPTS - 1 or files.is_dir(new.parent):
                 raise
             files.mkdir(new.parent)
-        except PermissionError:
-            if put != files.link or files.is_dir(old):
+        except OSError as error:
+            if error.errno not in _UNLINKABLE or put != files.link or files.is_dir(old):
                 raise
             put = partial(copy_new, files)
     return None
