@@ -20,6 +20,7 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.read.view import storage_folder
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.plain_writes import PlainWrites
+from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
@@ -89,7 +90,9 @@ class VersionStatements:
         tx.require_open()
         table = tx.named(name)
         if catalogs.schema_of(table).key:
-            return table_versions.of_keyed(table, tx.read_seq + 1, tx.view, tx.core.readers)[0]
+            return table_versions.of_keyed(
+                table, tx.read_seq + 1, view_of(tx.rows), tx.core.readers
+            )[0]
         writes = tx.rows.plain_writes.get(table.id)
         steps = () if writes is None else writes.versions.steps
         return table_versions.of_plain(table, tx.read_seq + 1, steps)

@@ -15,6 +15,7 @@ from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
+from siltstone.engine.write.transaction_rows import view_of
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError
 from siltstone.lance_namespace.version_statements import VersionStatements
@@ -84,6 +85,6 @@ class LocalTransaction(DefiningTransaction, Transaction):
             return catalogs.name_of(table), 0
         if since > self.read_seq:
             raise RequestError(f"seq {since} is in the future: the store is at seq {self.read_seq}")
-        state = State(self.view, self.read_seq)
+        state = State(view_of(self.rows), self.read_seq)
         touched = self.core.touched(state, since)
         return catalogs.name_of(table), changed_since(state, table, since, own, touched)

@@ -10,6 +10,7 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.read.kept import keepers, kept_from, readable
 from siltstone.engine.read.view import State
 from siltstone.engine.write.transaction import EngineTransaction
+from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import FencedError, SnapshotExpiredError
 from siltstone.formats import group
 
@@ -104,7 +105,7 @@ class DefiningTransaction(EngineTransaction):
     def set_tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """As `tag`, under a name as the catalog has it: that of a tag of one table, too."""
         self.require_open()
-        self.unmoved.append((name, catalogs.tag_of(self.view.catalog, name)))
+        self.unmoved.append((name, catalogs.tag_of(view_of(self.rows).catalog, name)))
         if seq is None:
             self.change(group.Tagged(name, None))
             return
@@ -114,7 +115,7 @@ class DefiningTransaction(EngineTransaction):
 
     def _keep(self, seq: int, *, is_followed: bool) -> None:
         """Keep a seq from vacuum until the commit that tags it."""
-        state = State(self.view, self.read_seq)
+        state = State(view_of(self.rows), self.read_seq)
         readable(state, seq)
         is_in_time = seq >= state.view.record.oldest_seq
         lease = self.core.readers.keep(seq) if is_in_time else None

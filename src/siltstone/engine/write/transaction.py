@@ -25,7 +25,7 @@ from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
-from siltstone.engine.write.transaction_rows import StagingHold, TransactionRows
+from siltstone.engine.write.transaction_rows import StagingHold, TransactionRows, view_of
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError, not_one_of
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
@@ -78,7 +78,7 @@ class EngineTransaction:
         self.phase = Phase.OPEN
         self._number, state = core.transactions.begin(core.writer().current)
         assert isinstance(state, State)
-        self.view, self.read_seq = state.view, state.visible
+        self.read_seq = state.visible
         self.catalog: Catalog = state.view.catalog
         if claim is None and self._token is not None:
             claim = catalogs.app_of(self.catalog, self._token.app).claim
@@ -89,7 +89,7 @@ class EngineTransaction:
         self.unmoved: list[tuple[str, Tag | None]] = []
         self._found: dict[int, TableDefinition] = {}
         self.hold = StagingHold(core)
-        self.rows = TransactionRows(core, self.view, self.read_seq, self._reads, self.hold)
+        self.rows = TransactionRows(core, state.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
         core.under_way[self._number] = ref(self)
         if core.refusal is not None:  # its handle closed meanwhile, and may not have seen it
@@ -242,12 +242,12 @@ class EngineTransaction:
 
     def _commit(self) -> Receipt:
         dirty = [writes for writes in self.rows.plain_writes.values() if writes.versions.steps]
-        past = self.hold.past
+        past, view = self.hold.past, view_of(self.rows)
         if past is None and not dirty:  # rows alone: most transactions
-            return submit(self.core, self._write_set, (), self.view)
+            return submit(self.core, self._write_set, (), view)
         kept = _NOTHING if past is None else self.core.until_known(past.pop_all())
         with kept, self.core.staging.held(w.table for w in dirty):
-            return submit(self.core, self._write_set, dirty, self.view)
+            return submit(self.core, self._write_set, dirty, view)
 
     def _write_set(self) -> WriteSet | Receipt:
         """Return what to commit; a receipt if there is nothing to write."""
@@ -286,3 +286,4 @@ class EngineTransaction:
     def _end(self) -> None:
         self.core.transactions.end(self._number)
         self.hold.close()
+        self.rows.end()

@@ -23,7 +23,7 @@ from siltstone.engine.write.bulk import BulkWrites
 from siltstone.engine.write.keyed_writes import KeyedWrites
 from siltstone.engine.write.plain_writes import ColumnChange, PlainWrites
 from siltstone.engine.write.stage_task import Staged, StageTask
-from siltstone.errors import RequestError
+from siltstone.errors import ClosedError, RequestError
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
@@ -90,7 +90,9 @@ class TransactionRows:
     def __init__(
         self, core: Core, view: View, read_seq: int, reads: ReadSet | None, hold: StagingHold
     ) -> None:
-        self._core, self._view, self._read_seq = core, view, read_seq
+        self._core, self._read_seq = core, read_seq
+        self.view: View | None = view
+        """What the transaction reads; None: it ended, and keeps no record from vacuum."""
         self._reads, self._hold = reads, hold
         self.is_strict: bool = reads is not None
         """Whether the transaction is serializable, so that what it reads is noted."""
@@ -102,6 +104,12 @@ class TransactionRows:
     def __len__(self) -> int:
         """Return how many tables have private rows."""
         return len(self._keyed) + len(self.plain_writes)
+
+    def end(self) -> None:
+        """Release what the transaction reads; its caller may keep it for as long as it likes."""
+        self.view = None
+        self._readers.clear()
+        self._bulk.clear()
 
     def keyed(self, table: TableDefinition) -> KeyedWrites:
         """Return the private writes of a keyed table.
@@ -156,7 +164,7 @@ class TransactionRows:
         writes = self._keyed.get(table.id)
         own = None if writes is None else writes.memtable
         reader = self._core.readers.open(
-            self._view, table, self._read_seq, defined_at=self._read_seq + 1
+            view_of(self), table, self._read_seq, defined_at=self._read_seq + 1
         )
         return reader.remembering(own) if isinstance(reader, KeyedReader) else reader
 
@@ -233,7 +241,7 @@ class TransactionRows:
         own = self._keyed.get(table.id)
         if own is not None and own.memtable.rows:
             raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
-        bulk = self._bulk.get(table.id) or BulkWrites(core, self._view)
+        bulk = self._bulk.get(table.id) or BulkWrites(core, view_of(self))
         reader = None if is_new or bulk.parts else self.reader(table)
         assert reader is None or isinstance(reader, KeyedReader)
         rows = bulk.add(table, stage, staged, reader)
@@ -262,3 +270,14 @@ class TransactionRows:
     def names_files(self) -> bool:
         """Say whether the commit names files that were staged."""
         return bool(self._bulk) or any(plain.versions.steps for plain in self.plain_writes.values())
+
+
+def view_of(rows: TransactionRows) -> View:
+    """Return what the transaction of some rows reads.
+
+    Raises:
+        ClosedError: It has ended.
+    """
+    if rows.view is None:
+        raise ClosedError("the transaction ended meanwhile; begin a new one")
+    return rows.view
