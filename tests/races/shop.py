@@ -1,7 +1,7 @@
 """Shop: the small store that races are run on, and what its tables hold after each operation.
 
-wide    keyed: a base of three parts, five small parts of history, rows in the log; `ddl`
-        renames a column and adds one, `attach` rows over others
+wide    keyed: a base of three parts, five small parts of history, two loads that a merge adopts,
+        rows in the log; `ddl` renames a column and adds one, `attach` rows over others
 short   keyed: the same in small; `ddl` truncates it
 gone    keyed; `ddl` drops it
 plain   no key: three versions; `ddl` adds a column, `attach` rows
@@ -16,6 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import siltstone as st
+from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
+from siltstone.options import Options
 
 OPTIONS = {"background": False, "segment_bytes": 65_536, "retention": "0s"}
 TAG = "kept"
@@ -28,7 +31,8 @@ Answers = dict[str, Rows]
 
 def make(root: Path) -> None:
     """Make the store; every seq has its own rows, so no two look alike."""
-    with st.connect(root, **OPTIONS) as db:
+    options = Options(background=False, segment_bytes=65_536, retention_s=0)
+    with LocalStore.open(root, options, env=Env(load_rows_min=2)) as db:
         db.create_table("wide", WIDE, "id")
         db.create_table("short", {"id": "int64", "n": "int64"}, "id")
         db.create_table("gone", {"id": "int64"}, "id")
@@ -39,6 +43,8 @@ def make(root: Path) -> None:
             _write(db, turn)
             if turn == 1:
                 db.tag(TAG)
+            if turn in {1, 3}:
+                _load_over(db, turn)
             db.checkpoint()
         _write(db, 5)  # in the log alone
 
@@ -55,6 +61,22 @@ def _load(db: st.Store, name: str, parts: int) -> None:
         pieces.append(stage.run([pa.record_batch(chosen)]))
     with db.transaction() as tx:
         tx.attach(stage, pieces)
+
+
+def _load_over(db: st.Store, turn: int) -> None:
+    """Commit a load over rows of base and others, in two files; later rows replace some of it."""
+    stage = db.stage("wide")
+    first = 50 + 100 * turn
+    halves = [range(first, first + 40), range(first + 40, first + 90)]
+    texts = [[f"load {turn}"] * len(ids) for ids in halves]
+    pieces = [
+        stage.run([pa.record_batch({"id": list(ids), "name": some, "note": some})])
+        for ids, some in zip(halves, texts, strict=True)
+    ]
+    with db.transaction() as tx:
+        tx.attach(stage, pieces)
+    db["wide"].delete([first + 1, first + 41])
+    db["wide"].update(first + 2, name="updated since")
 
 
 def _write(db: st.Store, turn: int) -> None:
