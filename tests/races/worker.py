@@ -14,11 +14,16 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import siltstone as st
 from siltstone import admin, failpoints
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.merge import merge
+from siltstone.open.environment import Env
+from siltstone.options import Options
 from siltstone.storage.lance.lance_tables import warm_up
+from tests.maintenance.stores import EAGER
 from tests.races import shop
 
 merge.COMPACT_BELOW_ROWS = 0  # merges hide rows, of parts as small as these
@@ -33,6 +38,13 @@ class Worker:
 
     def open(self, root: str, *, read_only: bool = False, **options: object) -> int:
         self.db = st.connect(root, read_only=read_only, **{**shop.OPTIONS, **options})
+        self.before = self.db.snapshot()
+        return self.before.seq
+
+    def open_thinning(self, root: str) -> int:
+        """Open it with a past of a day, of which a vacuum thins all that it may."""
+        options = Options(background=False, segment_bytes=65_536, retention_s=86_400)
+        self.db = LocalStore.open(Path(root), options, env=Env(bounds=EAGER))
         self.before = self.db.snapshot()
         return self.before.seq
 
