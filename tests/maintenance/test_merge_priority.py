@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.engine.commit.write_set import WriteSet
-from siltstone.errors import BusyError
+from siltstone.errors import BusyError, UnavailableError
 from siltstone.maintenance.merge import merge_child
 from siltstone.maintenance.merge.merge_child import NICENESS, MergeChild
 from siltstone.maintenance.schedule.scheduler import Scheduler, Work
@@ -41,6 +41,22 @@ def niceness(child: MergeChild) -> int:
         assert child.is_running
         os.sched_yield()
     return os.getpriority(os.PRIO_PROCESS, pid)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [("kill -9 $$", "killed by signal 9"), ("exit 3", "exit code 3"),
+                       ("echo said >&2; exit 3", "said")]
+)  # fmt: skip
+def test_a_child_that_ended_says_how(tmp_path: Path, line: str, told: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{line}\n")
+    python.chmod(0o755)
+    child = MergeChild(tmp_path, python=str(python))
+    child.start()
+    assert child._process is not None
+    child._process.wait()
+    with pytest.raises(UnavailableError, match=f"the merge child failed: {told}"):
+        child.start()
 
 
 def test_a_merge_that_nobody_waits_for_is_nice(child: MergeChild) -> None:
