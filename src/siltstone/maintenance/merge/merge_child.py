@@ -107,23 +107,24 @@ class MergeChild:
         """Say how the last child failed, if it did.
 
         Raises:
-            UnavailableError: It failed; its last line says why.
+            UnavailableError: It failed; its last line says why, or how it ended.
         """
         process, self._process = self._process, None
         if process is None:
             return
-        message = self._last_line()
-        if process.wait() != 0:
-            raise UnavailableError(f"the {self._kind} child failed: {message}")
+        message, status = self._last_line(), process.wait()
+        if status != 0:
+            ended = f"killed by signal {-status}" if status < 0 else f"exit code {status}"
+            raise UnavailableError(f"the {self._kind} child failed: {message or ended}")
 
     def _last_line(self) -> str:
         errors, self._errors = self._errors, None
         if errors is None:
-            return "?"
+            return ""
         with errors:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - _MESSAGE_BYTES_MAX))
             lines = errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "?"
+        return lines[-1] if lines else ""
 
     def stop(self) -> None:
         """End a running child: a merge that is not published is inert."""
