@@ -14,6 +14,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from siltstone.api.snapshot import Snapshot
@@ -152,8 +153,9 @@ class Scenario:
             life.do(step)
         return life
 
+    @cached_property
     def recorded(self) -> tuple[dict[int, Answer], int]:
-        """Return what a reader sees at each seq, and how many file operations it takes."""
+        """What a reader sees at each seq, to read alone; and how many file operations it takes."""
         life = Life(SimFiles(), self.options)
         for step in self.steps:
             life.do(step)
@@ -200,7 +202,7 @@ class Camera:
 
 def photographed(scenario: Scenario) -> tuple[list[Shot], dict[int, Answer]]:
     """Return the machine at each moment of a life, and what a reader sees at each seq."""
-    states, _ = scenario.recorded()
+    states, _ = scenario.recorded
     life = Life(SimFiles(), scenario.options)
     camera = Camera(life)
     life.files.faults = [camera]  # pyright: ignore[reportAttributeAccessIssue]

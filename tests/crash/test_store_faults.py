@@ -54,7 +54,7 @@ def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(
     name, kind, when, is_sticky
 ):
     scenario = SCENARIOS[name]
-    states, operations = scenario.recorded()
+    states, operations = scenario.recorded
     rng = random.Random(f"{name} {kind} {when} {is_sticky}")
     total = 0
     for tried, at in enumerate(steps_of(operations, rng)):
@@ -79,7 +79,7 @@ def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(
 @scenarios
 def test_a_short_write_is_finished_and_nobody_hears_of_it(name):
     scenario = SCENARIOS[name]
-    states, operations = scenario.recorded()
+    states, operations = scenario.recorded
     rng = random.Random(name)
     for at in steps_of(operations, rng) if IS_LONG else steps_of(operations, rng)[:STEPS]:
         life = scenario.run(Life(SimFiles([Fault(at, Kind.SHORT)]), scenario.options))
