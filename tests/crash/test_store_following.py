@@ -1,6 +1,6 @@
 """A process that only reads sees a prefix of the commits in whatever a crash left, without a write.
 
-One of twelve moments, one disk each; `SILTSTONE_CRASH=all` tries all.
+One of twenty moments, one disk each; `SILTSTONE_CRASH=all` tries all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ scenarios = pytest.mark.parametrize("name", SCENARIOS)
 def test_what_a_reader_sees_after_a_crash_the_next_owner_sees_too(name):
     shots, states = photographed(SCENARIOS[name])
     rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.08):
+    for shot in sampled(shots, rng, 0.05):
         for label, files in images_of(shot, rng):
             seen = follow(files, shot, states, label)
             db = open_store(files)
@@ -38,6 +38,6 @@ def db_seq(files) -> int:
 def test_a_reader_beside_a_killed_owner_sees_all_that_was_acknowledged(name):
     shots, states = photographed(SCENARIOS[name])
     rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.08):
+    for shot in sampled(shots, rng, 0.05):
         seen = follow(shot.files, shot, states, shot.label)
         assert (seen or 0) >= shot.acknowledged, shot.label

@@ -115,14 +115,14 @@ def require_whole(files: SimFiles, expected: dict[int, Answer], label: str) -> N
 def test_a_vacuum_cut_off_at_any_step_keeps_every_seq(photographed: Photographs) -> None:
     shots, expected = photographed
     rng = random.Random(1)
-    for shot in sampled(shots, rng, 0.1):
+    for shot in sampled(shots, rng, 0.04):
         for label, files in images_of(shot, rng):
             require_whole(files, expected, label)
 
 
 def test_a_vacuum_killed_at_any_step_keeps_every_seq(photographed: Photographs) -> None:
     shots, expected = photographed
-    for shot in sampled(shots, random.Random(2), 0.15):
+    for shot in sampled(shots, random.Random(2), 0.04):
         require_whole(shot.files.killed(), expected, shot.label)
 
 
@@ -130,6 +130,6 @@ def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_every_seq(
     photographed: Photographs,
 ) -> None:
     shots, expected = photographed
-    for shot in sampled(shots, random.Random(3), 0.15):
+    for shot in sampled(shots, random.Random(3), 0.08):
         found = answers(shot.files.killed(), read_only=True)
         assert {seq: found[seq] for seq in found if seq} == {s: expected[s] for s in found if s}

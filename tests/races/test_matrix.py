@@ -9,7 +9,6 @@ each operation is at each stage once as the first and meets each stage once as t
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -23,10 +22,9 @@ import pytest
 import siltstone as st
 from siltstone.failpoints import Failpoint
 from tests.races import shop
-from tests.races.ledger import STAGES, held_at, stage_of
+from tests.races.ledger import IS_ALL, STAGES, held_at, stage_of
 from tests.races.processes import WAIT_S, CallFailedError, Meeting, Process, workers
 
-IS_ALL = os.environ.get("SILTSTONE_RACES") == "all"
 OPERATIONS = ("flush", "merge", "optimize", "vacuum", "attach", "ddl", "index")
 OWNERS = {"flush", "attach", "ddl"}
 FRAMES = {"attach": shop.after_attach, "ddl": shop.after_ddl}
