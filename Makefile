@@ -33,9 +33,10 @@ quick-tests:
 ROOM := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 SCRATCH := $(if $(ON_DISK),,$(ROOM))
 
-test:  ## all tests, a file at a time in each of a few processes (four at most)
+# A file at a time, as tests/conftest.py groups them; Spark's tests share one session, and begin.
+test:  ## all tests, in a few processes (four at most)
 	@$(if $(SCRATCH),at=$$(mktemp -d $(SCRATCH)/tests-XXXXXX) && trap 'rm -rf "$$at"' EXIT && export TMPDIR="$$at" &&) \
-		bin/uv run --locked --all-extras pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+		bin/uv run --locked --all-extras pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 check:  ## what CI runs
 	@.ci/run

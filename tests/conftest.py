@@ -55,6 +55,23 @@ def pytest_configure() -> None:
     hide_pandas()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each file to one process by `--dist loadgroup`, and to one all that use Spark's session.
+
+    A session starts a JVM and a dozen processes of Python, and gets faster by use. These tests
+    begin: they take longer than any file.
+    """
+    for item in items:
+        group = "spark" if _has_session(item) else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: not _has_session(item))
+
+
+def _has_session(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
 @pytest.fixture(autouse=True)
 def _small_parts_are_folded(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

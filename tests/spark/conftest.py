@@ -1,4 +1,7 @@
-"""One Spark session for all tests of a process: starting one takes as long as most of them do."""
+"""One Spark session for all tests of a process: starting one takes as long as most of them do.
+
+In `make test` all tests that use it are in one process.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     with pytest.MonkeyPatch.context() as patch:  # whoever installs Spark has pandas
-        patch.setenv("PYTHONPATH", os.pathsep.join(paths_with_pandas()))
+        patch.setenv("PYTHONPATH", os.pathsep.join([*paths_with_pandas(), str(HERE / "warm")]))
         found = session({**SETTINGS, **warehouse}, master="local[2]")
     found.sparkContext.setLogLevel("FATAL")
     yield found
