@@ -57,6 +57,13 @@ class LocalSnapshotTable(Readable, SnapshotTable):
         return self._snapshot.reader(self._definition)
 
 
+class _StatementTable(LocalSnapshotTable):
+    """A table of one SQL statement: without ORDER BY its rows have no order."""
+
+    __slots__ = ()
+    _in_any_order = True
+
+
 class LocalSnapshot(Snapshot):
     """See the module."""
 
@@ -187,7 +194,8 @@ class LocalSnapshot(Snapshot):
 
         def table(name: str) -> LocalSnapshotTable | None:
             try:
-                return self[name]
+                definition = catalogs.find(self._open().view.catalog, name, self.seq)
+                return _StatementTable(self, definition)
             except TableNotFoundError:
                 return None
 

@@ -46,6 +46,7 @@ class LocalTable(Readable, Table):
     """See the module. It carries the table's id: a rename does not disturb it."""
 
     __slots__ = ("_core", "_id", "_indexes", "_plan", "_point", "_seen")
+    _in_any_order = True
 
     def __init__(self, core: Core, table_id: int, indexes: Callable[[], TableIndexes]) -> None:
         self._core, self._id, self._indexes = core, table_id, indexes

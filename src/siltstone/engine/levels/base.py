@@ -103,6 +103,11 @@ class Base:
         return self._open_keys()
 
     @property
+    def has_hidden(self) -> bool:
+        """Whether some of its positions are of hidden rows."""
+        return self._hidden > 0
+
+    @property
     def live(self) -> Bits:
         """The positions of its rows, without the hidden ones."""
         return self.table.live if self._hidden else all_of(self.rows)

@@ -243,6 +243,12 @@ def join_chunks(chunks: Sequence[Chunk]) -> Chunk:
     )
 
 
+def between(chunk: Chunk, after: int, seq: int) -> Chunk:
+    """Return the rows with after < seq <= `seq`."""
+    low, high = chunk.seqs.searchsorted((after, seq), "right").tolist()
+    return chunk.cut(low, high)
+
+
 def codes_of(chunks: Sequence[Chunk]) -> Codes:
     """Return the codes of the rows of some chunks."""
     return np.concatenate([chunk.codes for chunk in chunks]) if chunks else NOTHING

@@ -27,6 +27,7 @@ from siltstone.engine.levels.chunk import (
     IndexedSlice,
     Slice,
     batch_of,
+    between,
     find_version,
     run_of,
 )
@@ -264,6 +265,17 @@ class HistoryRun:
 
 Source: TypeAlias = Memtable | HistoryRun
 """A level above base: row versions of one table over some seqs."""
+
+
+def changes(source: Source, after: int, seq: int) -> list[Chunk]:
+    """Return the row versions of a level with after < seq <= `seq`, in seq order.
+
+    It reads all columns of a run of history: ask before the rows are history.
+    """
+    if isinstance(source, Memtable):
+        return source.changes(after, seq)
+    found = (between(chunk, after, seq) for chunk in source.chunks_upto(seq))
+    return [chunk for chunk in found if len(chunk.codes)]
 
 
 def are_few(count: int, of: int) -> bool:

@@ -34,6 +34,7 @@ from siltstone.engine.levels.chunk import (
     IndexedSlice,
     Run,
     Slice,
+    between,
     find_version,
     join_chunks,
     keys_at,
@@ -89,17 +90,17 @@ class Tail:
             position = self.older[position]
         return position
 
-    def chunk(self, count: int) -> Chunk:
-        """Return the first `count` rows as a chunk."""
-        rows = self.rows[:count]
+    def chunk(self, count: int, first: int = 0) -> Chunk:
+        """Return the rows [first, count) as a chunk."""
+        rows = self.rows[first:count]
         key_of = self.table_schema.codec.key_of
         return Chunk(
-            start=self.start,
+            start=self.start + first,
             batch=self.table_schema.rows.to_batch(rows),
             table_schema=self.table_schema,
             codes=self.table_schema.codec.codes_of([key_of(row) for row in rows]),
-            seqs=np.fromiter(self.seqs[:count], np.int64, count),
-            ops=np.fromiter(self.ops[:count], np.int8, count),
+            seqs=np.fromiter(self.seqs[first:count], np.int64, len(rows)),
+            ops=np.fromiter(self.ops[first:count], np.int8, len(rows)),
         )
 
 
@@ -303,6 +304,16 @@ class Memtable:
         """Yield the rows of `parts` with a bit in `kept`, in seq order."""
         yield from rows_kept(parts[0].chunks, kept, table_schema, columns)
 
+    def changes(self, after: int, seq: int) -> list[Chunk]:
+        """Return the row versions with after < seq <= `seq`, in seq order."""
+        contents = self.contents
+        tail = contents.tail
+        found = [between(chunk, after, seq) for chunk in _behind(contents.chunks, after)]
+        first, count = bisect_right(tail.seqs, after), bisect_right(tail.seqs, seq)
+        if first < count:
+            found.append(tail.chunk(count, first))
+        return [chunk for chunk in found if len(chunk.codes)]
+
     def chunks_upto(self, seq: int) -> tuple[Chunk, ...]:
         """Return every row version with a seq <= `seq` as chunks in seq order.
 
@@ -312,6 +323,11 @@ class Memtable:
         count = bisect_right(contents.tail.seqs, seq)
         chunks = tuple(chunk for chunk in contents.chunks if int(chunk.seqs[0]) <= seq)
         return (*chunks, contents.tail.chunk(count)) if count else chunks
+
+
+def _behind(chunks: Sequence[Chunk], seq: int) -> Sequence[Chunk]:
+    """Return the chunks that have rows above `seq`."""
+    return chunks[bisect_right(chunks, seq, key=lambda chunk: int(chunk.seqs[-1])) :]
 
 
 def append_batch(

@@ -27,8 +27,10 @@ from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
 from siltstone.engine.levels.chunk import NOTHING, Chunk, Slice, batch_of
 from siltstone.engine.levels.history_run import Source
+from siltstone.engine.levels.images import Images
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
+from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
@@ -80,7 +82,8 @@ class KeyedReader:
 
     It reads `sources` (oldest first) up to `seq` over `base`; `own` is read whole, on top. `lease`
     keeps the files of all that is read for as long as this, or a scan of it, lives. `kept` has what
-    readers before found out, and takes what this one does if `bytes_left`.
+    readers before found out, and takes what this one does if `bytes_left`. `images`, if there are
+    some, are of the table at several seqs: `sources` have all row versions above `merged_seq`.
     """
 
     table_schema: TableSchema
@@ -91,6 +94,8 @@ class KeyedReader:
     lease: object = None
     kept: VisibilityCache = field(default_factory=VisibilityCache)
     bytes_left: Callable[[], int] = lambda: 0
+    images: Images | None = None
+    merged_seq: int = 0
     rows: dict[Key, Row | None] | None = field(default=None, init=False)
     _overlay: Overlay | None = field(default=None, init=False)
 
@@ -108,6 +113,8 @@ class KeyedReader:
             self.lease,
             self.kept,
             self.bytes_left,
+            self.images,
+            self.merged_seq,
         )
         if self.table_schema.rows.is_packable:  # nested values are shared by copies of a row
             reader.rows = {} if self.rows is None else self.rows
@@ -184,13 +191,29 @@ class KeyedReader:
         return overlay.visible.true_count + overlay.rows
 
     def scan(
-        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        wanted: Filter | None = None,
+        *,
+        in_any_order: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows that `wanted` keeps, with `columns` of the schema."""
+        """Yield the live rows that `wanted` keeps, with `columns` of the schema.
+
+        Two scans of a reader have the same order, unless one of them may be `in_any_order`.
+        """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
         keys = None if wanted is None else self._named(wanted)
-        batches = self._scan_levels(read, wanted) if keys is None else self._rows_of(keys, read)
+        image = None
+        if in_any_order and keys is None and not (wanted and self._by_index(read, wanted)):
+            image = image_for(self, read)
+        if keys is not None:
+            batches = self._rows_of(keys, read)
+        elif image is not None:
+            numbers = [self.table_schema.ids[name] for name in read]
+            batches = image.batches(numbers, self.table_schema.fields(read))
+        else:
+            batches = self._scan_levels(read, wanted)
         for batch in deadline.checked(batches):
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows:
@@ -246,6 +269,11 @@ class KeyedReader:
         """Return the names that columns have in base, by their names here; without those added."""
         known = zip(read, self.table_schema.stored(read, base.table_schema), strict=True)
         return {name: found for name, found in known if found is not None}
+
+    def _by_index(self, read: list[str], wanted: Filter) -> bool:
+        """Say whether an index of base finds the few rows of a filter: faster than any scan."""
+        base = self.base
+        return base is not None and prefilter_of(base.table, wanted, self._stored(base, read))[1]
 
     def _scan_base(
         self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None

@@ -26,6 +26,8 @@ class Readable:
     """A table that can be read. Any thread."""
 
     __slots__ = ()
+    _in_any_order = False
+    """Whether each scan may have an order of its own: true where each reads another seq."""
 
     def _reader(self) -> Reader:
         """Return what answers one call: asked once in it, so that it sees one seq."""
@@ -97,13 +99,20 @@ class Readable:
         if limit is not None and (type(limit) is not int or limit < 0):
             raise RequestError(f"limit must be an integer from 0; got {limit!r}")
         fields = reader.table_schema.fields(shown)
-        batches = self._matching(reader, filter, shown)
+        batches = self._matching(
+            reader, filter, shown, in_any_order=limit is None and self._in_any_order
+        )
         if limit is not None:
             batches = _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
 
     def _matching(
-        self, reader: Reader, wanted: str | pc.Expression | None, shown: list[str] | None
+        self,
+        reader: Reader,
+        wanted: str | pc.Expression | None,
+        shown: list[str] | None,
+        *,
+        in_any_order: bool,
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(reader, KeyedReader):
             key = key_named(wanted, reader.table_schema.codec)
@@ -113,6 +122,8 @@ class Readable:
                 return iter((found if shown is None else found.select(shown)).to_batches())
         parsed = filter_of(wanted, reader.table_schema.arrow)
         self._note(reader, (), parsed)
+        if isinstance(reader, KeyedReader):
+            return reader.scan(shown, parsed, in_any_order=in_any_order)
         return reader.scan(shown, parsed)
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002

@@ -26,6 +26,7 @@ from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
+from siltstone.engine.levels.images import Images
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
@@ -102,6 +103,7 @@ class Readers:
         self._noting = threading.Lock()
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
         self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
+        self._images: weakref.WeakSet[Images] = weakref.WeakSet()
 
     def open(
         self, view: View, table: TableDefinition, seq: int, *, defined_at: int | None = None
@@ -135,6 +137,7 @@ class Readers:
         if seq >= levels.storage.merged_seq:
             with self._noting:
                 self._kept.add(levels.kept)
+                self._images.add(levels.images)
             reader = KeyedReader(
                 table_schema,
                 levels.sources,
@@ -143,6 +146,8 @@ class Readers:
                 lease=view.lease,
                 kept=levels.kept,
                 bytes_left=self._bytes_left,
+                images=levels.images,
+                merged_seq=levels.storage.merged_seq,
             )
         else:
             old, lease = self._serving(view, levels.storage, seq)
@@ -263,10 +268,14 @@ class Readers:
         Rows that two bases share count once: counted twice, those of the next base would not fit.
         """
         with self._noting:
-            bases, kept = [*self._bases], [*self._kept]
+            bases, kept, images = [*self._bases], [*self._kept], [*self._images]
         parts = [part for base in bases for part in base.resident_parts]
         twice = sum(part.nbytes for part in parts) - sum({p: p.nbytes for p in parts}.values())
-        return self._keys.cached_bytes() + sum(each.nbytes for each in (*bases, *kept)) - twice
+        return (
+            self._keys.cached_bytes()
+            + sum(each.nbytes for each in (*bases, *kept, *images))
+            - twice
+        )
 
     def _bytes_left(self) -> int:
         return self._index_bytes_max - self._taken()

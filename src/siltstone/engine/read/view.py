@@ -21,6 +21,7 @@ from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.history_run import HistoryRun, Source
+from siltstone.engine.levels.images import Images
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.errors import ClosedError
@@ -35,6 +36,7 @@ class Levels:
 
     The last `pending` of `sealed` belong to the active generation: an attach pushed them there.
     `kept` stays with the base from view to view: the results of readers, for the next reader.
+    `images` stay with the incarnation: what lies where does not matter to them.
     """
 
     storage: KeyedStorage
@@ -44,6 +46,7 @@ class Levels:
     base: Base | None
     pending: int = 0
     kept: VisibilityCache = field(default_factory=VisibilityCache)
+    images: Images = field(default_factory=Images)
 
     @property
     def unsealed(self) -> tuple[Source, ...]:

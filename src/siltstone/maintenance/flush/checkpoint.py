@@ -46,7 +46,13 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
-from siltstone.maintenance.flush.refresh import folded_bases, refreshed, renewals, renewed
+from siltstone.maintenance.flush.refresh import (
+    carry_images,
+    folded_bases,
+    refreshed,
+    renewals,
+    renewed,
+)
 from siltstone.maintenance.retention import carried
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
@@ -368,7 +374,9 @@ class Checkpointer:
         if lease is None:  # vacuumed already: what is newer holds all that it held
             record, lease = self._manifests.lease_newest()
 
-        bases = folded_bases(self._committer.state.view, record, self._readers)
+        state = self._committer.state
+        bases = folded_bases(state.view, record, self._readers)
+        carry_images(state, self._readers)
 
         def change(view: View) -> View:
             return refreshed(

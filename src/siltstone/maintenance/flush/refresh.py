@@ -16,8 +16,10 @@ from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.history_run import HistoryRun, Source
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.visibility import VisibilityCache
+from siltstone.engine.read import image_scan
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.read.view import Generation, Levels, View
+from siltstone.engine.read.view import Generation, Levels, State, View
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import KeyedStorage, Record
 from siltstone.maintenance.retention import carried
@@ -87,6 +89,29 @@ def folded_bases(view: View, record: Record, readers: Readers) -> dict[str, Base
                 continue
             found[storage.base.path] = base
     return found
+
+
+def carry_images(state: State, readers: Readers) -> None:
+    """Carry all images on to the newest seq: from the next view on, rows may be missing for it.
+
+    A fold puts rows into base, where they no longer have seqs; a flush may put them into files.
+    """
+    view = state.view
+    for number, levels in view.levels.items():
+        if not levels.images.begin_view():
+            continue
+        table = catalogs.owner_of(view.catalog, number)
+        is_shown = catalogs.incarnation_of(table, state.visible).id == number
+        if not (is_shown and catalogs.is_alive(table, state.visible)):
+            levels.images.drop()
+            continue
+        try:
+            reader = readers.open(view, table, state.visible)
+            if isinstance(reader, KeyedReader):
+                image_scan.carry_images(reader, levels.images)
+        except SiltstoneError as error:  # whoever reads the table will say so
+            _log.warning("no image of %s is carried on: %s", levels.storage.folder, error)
+            levels.images.drop()
 
 
 def _with_ready(levels: Levels, bases: Mapping[str, Base]) -> Levels:
@@ -170,7 +195,7 @@ def _levels(
         kept = _runs(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
     found = old.kept if base is old.base else VisibilityCache()
-    return Levels(storage, kept, rest, old.active, base, old.pending, found)
+    return Levels(storage, kept, rest, old.active, base, old.pending, found, old.images)
 
 
 def _spilled(

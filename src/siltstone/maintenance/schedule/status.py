@@ -77,6 +77,7 @@ class Memory:
     history_indexes: int
     base_indexes: int
     overlays: int
+    images: int
     recent_writes: int
     bytes_max: int
 
@@ -209,6 +210,7 @@ def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
         history_indexes=sum(run.nbytes for run in runs),
         base_indexes=sum(found.base.nbytes for found in levels if found.base is not None),
         overlays=sum(found.kept.nbytes for found in levels),
+        images=sum(found.images.nbytes for found in levels),
         recent_writes=recent_bytes,
         bytes_max=bytes_max,
     )
