@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -149,7 +151,7 @@ def test_what_is_no_http_is_refused_as_json(door: Door) -> None:
     wire = door.wire()
     wire.sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
     told = wire.told()
-    assert (told.status, told.error) == (400, "Invalid HTTP request received.")
+    assert (told.status, told.error) == (400, "this is no HTTP request: Invalid method encountered")
     assert wire.is_ended
 
 
@@ -165,7 +167,8 @@ def test_a_request_with_two_ways_to_end_is_refused_and_what_follows_it_is_not_re
     wire.send("POST", asked, len(body), b"0\r\n\r\n" + hidden, head)
     told = wire.told()
     assert (told.status, told.headers["connection"]) == (400, "close")
-    assert told.error == "a request has a content-length or a transfer-encoding, not both"
+    both = "Transfer-Encoding can't be present with Content-Length"
+    assert told.error == f"this is no HTTP request: {both}"
     assert wire.is_ended
     assert door.asked().status == 200
 
@@ -182,6 +185,52 @@ def test_a_head_that_never_ends_is_refused(door: Door) -> None:
     wire.sock.sendall(b"GET /v1/hello HTTP/1.1\r\nX-Long: " + b"x" * 100_000)
     assert wire.told().status == 400
     assert wire.is_ended
+
+
+@pytest.mark.parametrize(
+    "endless", [b"X-Trailer: x\r\n", b"2;note=" + b"x" * 9_000 + b"\r\n{}\r\n"]
+)
+def test_what_is_no_body_and_never_ends_is_refused(door: Door, endless: bytes) -> None:
+    """Trailers, and what may stand beside the length of a chunk: no body, but memory, too."""
+    wire = door.wire()
+    head = (
+        f"POST {door.reading[0]} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    start = b"2\r\n{}\r\n0\r\n" if endless.startswith(b"X") else b""
+    wire.sock.sendall(head.encode() + start)
+    with suppress(ConnectionError):
+        wire.sock.sendall(endless * (400_000 // len(endless)))
+    assert wire.told().status == 400
+    assert wire.is_ended
+
+
+def test_a_body_in_chunks_of_one_byte_is_read(door: Door) -> None:
+    asked, body = door.reading
+    body += b" " * 60_000
+    wire = door.wire()
+    head = f"POST {asked} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    wire.sock.sendall(head.encode() + chunks + b"0\r\n\r\n")
+    told = wire.told()
+    if door.kind == "rest":
+        assert told.status == 200
+    else:  # which take no chunks, and do not take them for a long head
+        assert (told.status, "not chunks" in told.error) == (400, True)
+
+
+def test_many_requests_in_one_write_are_all_answered(door: Door) -> None:
+    wire = door.wire()
+    asked, body = door.reading
+    head = f"POST {asked} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    many = 300
+    request = head.encode() + b"X-Pad: " + b"x" * 1_000 + b"\r\n\r\n" + body
+    sender = threading.Thread(target=wire.sock.sendall, args=[request * many])
+    sender.start()
+    answers = b""
+    while answers.count(b"HTTP/1.1 200") < many:
+        answers += wire.sock.recv(1 << 20)
+    assert answers.count(b"HTTP/1.1 ") == many
+    sender.join()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.server.http.connections import HttpConnection
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of, stream_of
@@ -138,6 +139,14 @@ class LoopClock:
         self._loop = self._thread._loop
         self._ahead, real = 0.0, self._loop.time
         monkeypatch.setattr(self._loop, "time", lambda: real() + self._ahead)
+        self._came = list[bytes]()
+        parse = HttpConnection.data_received
+
+        def received(connection: HttpConnection, data: bytes) -> None:
+            parse(connection, data)
+            self._came.append(data)
+
+        monkeypatch.setattr(HttpConnection, "data_received", received)
 
     def move(self, seconds: float) -> None:
         """Move on, and have everything done that is due then."""
@@ -147,9 +156,11 @@ class LoopClock:
                 asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop).result()
 
     def has_come(self, tail: bytes) -> bool:
-        """Whether the server has got the begin of a head that ends with `tail`."""
-        connections = list(self._thread.server_state.connections)
-        return any(found.conn.trailing_data[0].endswith(tail) for found in connections)
+        """Whether the server has got the begin of a head that ends with `tail`, once more."""
+        found = [data for data in self._came if data.endswith(tail)]
+        if found:
+            self._came.remove(found[0])
+        return bool(found)
 
 
 def is_open(sock: socket.socket) -> bool:

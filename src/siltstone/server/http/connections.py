@@ -5,6 +5,9 @@ accepted ─▶ waits for a head ─▶ answers ─▶ idle ─▶ waits for the
 
 What a joined process opens lives with its connection, as its session. A Unix socket's connection
 has one from the beginning, and belongs to a process of the right user, or is refused.
+
+The parser has no bound of its own: what is not body (heads, the framing of chunks, trailers) is
+counted here, but for the rest of a piece in which another message ended.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
+import httptools
 import msgspec
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from siltstone.errors import RequestError
 from siltstone.joined.targets import keep_alive
@@ -27,9 +31,12 @@ from siltstone.server.sessions import Session, Sessions
 
 _CREDENTIALS = struct.Struct("3i")
 _LOOKS_PER_HEAD = 10
+_PIECE_BYTES = 16 << 10
+_FRAMING_PER_BODY = 8
+"""So much is not body for each byte of a body, at most: a chunk of one byte has six."""
 
 
-class HttpConnection(H11Protocol):
+class HttpConnection(HttpToolsProtocol):
     """See the module."""
 
     _timer: asyncio.TimerHandle | None = None
@@ -37,6 +44,10 @@ class HttpConnection(H11Protocol):
     """When the last answer was sent, on the loop's clock."""
     _head_since = -1.0
     """When the watch first saw a piece of the head that it waits for."""
+    _is_in_head = False
+    """A head has begun and is not whole."""
+    _framing = _body = _piece = 0
+    """How many bytes of the message are not body, and how many are; those of the piece at hand."""
 
     def __init__(
         self,
@@ -88,6 +99,41 @@ class HttpConnection(H11Protocol):
             self._session = self._sessions.open()
         return self._session
 
+    def data_received(self, data: bytes) -> None:
+        for at in range(0, len(data), _PIECE_BYTES):
+            if not self.transport.is_closing():
+                self._parse(data[at : at + _PIECE_BYTES])
+
+    def _parse(self, data: bytes) -> None:
+        self._framing += len(data)
+        self._piece = len(data)
+        parser: Any = self.parser
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return  # we speak nothing else: the request is answered as it is
+        except httptools.HttpParserError as error:
+            self.send_400_response(f"this is no HTTP request: {error}")
+            return
+        if self._framing > self._policy.header_bytes_max + _FRAMING_PER_BODY * self._body:
+            self.send_400_response("the head of the request is too long")
+
+    def on_message_begin(self) -> None:
+        self._is_in_head, self._framing, self._body = True, self._piece, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._framing, self._body = self._framing - len(body), self._body + len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._piece = 0  # it says nothing of how long the next message is
+        super().on_message_complete()
+
     def on_response_complete(self) -> None:
         self._waits_since = self.loop.time()
         super().on_response_complete()
@@ -113,7 +159,7 @@ class HttpConnection(H11Protocol):
             return self._waits_since + head_s - now
         if not cycle.response_complete:
             return head_s
-        if not self.conn.trailing_data[0]:
+        if not self._is_in_head:
             return self._waits_since + self._policy.idle_timeout_s - now
         if self._head_since < self._waits_since:
             self._head_since = now

@@ -45,8 +45,6 @@ class HttpRequest:
         self.length = int(self.headers.get("content-length", "0"))
         """What the head says of the body; the parser refused a head that does not say it well."""
         self.is_chunked = "transfer-encoding" in self.headers
-        self.has_two_lengths = self.is_chunked and "content-length" in self.headers
-        """Whether a proxy before us may have seen it end elsewhere, and another request behind."""
         self.may_go_on = not (self.length or self.is_chunked)
         """Whether another request may follow on the connection: the body was read to its end."""
 

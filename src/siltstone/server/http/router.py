@@ -13,7 +13,6 @@ from urllib.parse import unquote
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from siltstone.errors import RequestError
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Route
@@ -56,8 +55,6 @@ class Router:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Return what answers a request."""
         request = HttpRequest(scope, receive)
-        if request.has_two_lengths:
-            return self._ambiguous(request)(scope, receive, send)
         given = _words(scope)
         methods: set[str] = set()
         for mask in self._masks.get(len(given), ()):
@@ -71,13 +68,6 @@ class Router:
                 return pipeline.answer(route, request, send)
             methods |= place.keys()
         return self._unknown(request, methods)(scope, receive, send)
-
-    def _ambiguous(self, request: HttpRequest) -> Response:
-        """Refuse a request whose end is in doubt; nothing that follows it is read (RFC 9112)."""
-        text = "a request has a content-length or a transfer-encoding, not both"
-        response = self._default.wire.refusal(RequestError(text), request, None)
-        response.headers["connection"] = "close"
-        return response
 
     def _unknown(self, request: HttpRequest, methods: set[str]) -> Response:
         response = self._default.wire.unknown(request, 405 if methods else 404)

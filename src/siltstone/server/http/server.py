@@ -89,7 +89,6 @@ class HttpServer:
             date_header=False,
             timeout_keep_alive=_FOREVER_S,
             timeout_graceful_shutdown=2,
-            h11_max_incomplete_event_size=policy.header_bytes_max,
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )
