@@ -27,11 +27,12 @@ SCHEMA = {"id": "int64", "v": "int64"}
 ACCOUNTS, START = 12, 100
 
 
-def merger_of(root: Path, tables: Tables) -> Merger:
+def merger_of(root: Path, tables: Tables, rows_max: int | None = None) -> Merger:
     """Return a merger as another process would have one."""
     manifests = ManifestStore(fake_env().files, root)
     readers = Readers(tables.reader, tables.keys, PastRecords(manifests), index_bytes_max=0)
-    return Merger(Site(root, fake_env().files, manifests, tables, jobs_of(root)), readers)
+    site = Site(root, fake_env().files, manifests, tables, jobs_of(root))
+    return Merger(site, readers, rows_max=rows_max)
 
 
 def rows(table) -> dict[int, int]:

@@ -98,7 +98,7 @@ class Readers:
     ) -> None:
         """Half of `index_bytes_max` may be pages of key runs."""
         self._tables, self._keys, self._records = tables, keys, records
-        self._index_bytes_max = index_bytes_max
+        self.index_bytes_max = index_bytes_max
         keys.bound(index_bytes_max // 2)
         self._noting = threading.Lock()
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
@@ -224,7 +224,7 @@ class Readers:
             table_schema,
             rows=pin.rows + pin.hidden,
             hidden=pin.hidden,
-            index_bytes_max=self._index_bytes_max,
+            index_bytes_max=self.index_bytes_max,
             taken=self._taken,
         )
         with self._noting:
@@ -278,7 +278,7 @@ class Readers:
         )
 
     def _bytes_left(self) -> int:
-        return self._index_bytes_max - self._taken()
+        return self.index_bytes_max - self._taken()
 
     def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
         """Return the storage, as of an older record, whose base is not above `seq`, and a lease.

@@ -5,10 +5,11 @@
 
 It changes no result: base at `merged_seq` and history above it hold the same rows as before. The
 merge hides the rows of a table's base that were replaced or deleted, and appends the newest live
-rows, in one Lance commit; it rewrites small parts, and those with many hidden rows. A crash leaves
-unused files. A merge that loses
-the race for a table looks again: if the winner's base already has the rows, it is done. A table
-that is damaged holds up no other.
+rows, in one Lance commit; it rewrites small parts, and those with many hidden rows. A large history
+is folded in slices (`slices`), the steps above for each; a merge ends when all is folded that was
+flushed when it began. A crash leaves unused files, and the slices before it. A merge that loses the
+race for a table looks again: if the winner's base already has the rows, it is done. A table that is
+damaged holds up no other.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
+from siltstone.maintenance.merge.slices import slice_end, slice_rows
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
@@ -101,11 +103,18 @@ class Merger:
 
     Args:
         catch_up: Brings the lagging indexes of a table (None: of all) up to date.
+        rows_max: How many rows of history a slice has; None: by the memory of `readers`.
     """
 
     def __init__(
-        self, site: Site, readers: Readers, catch_up: Callable[[int | None], None] = lambda _: None
+        self,
+        site: Site,
+        readers: Readers,
+        catch_up: Callable[[int | None], None] = lambda _: None,
+        *,
+        rows_max: int | None = None,
     ) -> None:
+        self._rows_max = slice_rows(readers.index_bytes_max) if rows_max is None else rows_max
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._readers, self._catch_up = readers, catch_up
         self._promote_late = Promoter(site).promote_late
@@ -122,7 +131,8 @@ class Merger:
 
         Args:
             table: The id of one table; it has nothing to merge before a record knows it.
-            attempts: The maximum number of plans, if other writers change the inputs.
+            attempts: The maximum number of plans of each slice, if other writers change the
+                inputs.
             publish_attempts: The maximum number of records that each plan tries.
             execute: Runs tasks that write the rows, and returns their results in the same order.
                 Default: one writer in this process.
@@ -133,40 +143,57 @@ class Merger:
             CorruptionError: A table is damaged. It was not merged, the others were.
         """
         require_budgets(attempts, publish_attempts)
-        reason = ""
-        for _ in range(attempts):
+        reason, failed, total, target = "", 0, Merged(0, (), 0), None
+        damaged: dict[int, CorruptionError] = {}
+        while failed < attempts:
             try:
                 record, lease = self._manifests.lease_newest()
                 with lease:
-                    return self._merge(record, table, execute, publish_attempts)
+                    target = record.flushed_seq if target is None else target
+                    done = self._merge(record, table, execute, publish_attempts, damaged)
             except (_LostError, GcHorizonError, BusyError) as error:
-                reason = str(error)
-        return Deferred(reason, attempts)
+                reason, failed = str(error), failed + 1
+                continue
+            failed, total = 0, _sum(total, done)
+            if done.seq >= target:
+                break
+        for error in damaged.values():
+            raise error
+        return Deferred(reason, attempts) if failed else total
 
     def _merge(
-        self, record: Record, table: int | None, execute: Execute | None, publish_attempts: int
-    ) -> Merged | Deferred:
+        self,
+        record: Record,
+        table: int | None,
+        execute: Execute | None,
+        publish_attempts: int,
+        damaged: dict[int, CorruptionError],
+    ) -> Merged:
+        """Fold a slice of each table that is not `damaged`; return how far all of these are."""
         cross(Failpoint.MERGE_BEFORE_PLAN)
-        wanted = [(t, s) for t, s in candidates(record, table) if _is_behind(record, t, s)]
+        wanted = [
+            (t, s)
+            for t, s in candidates(record, table)
+            if _is_behind(record, t, s) and s.incarnation not in damaged
+        ]
         if not wanted:
             self._promote_late(record)
             return Merged(record.flushed_seq, (), 0)
         planned: list[_Planned] = []
         names: list[str] = []
-        unreadable: list[CorruptionError] = []
         about = tuple(catalogs.name_of(each) for each, _ in wanted)
         with self._jobs.begin("merge", about, above_us=record.gc_horizon_us) as job:
             for each, storage in wanted:
                 try:
                     found = self._planned(record, each, storage, execute)
                 except CorruptionError as error:
-                    unreadable.append(error)
+                    damaged[storage.incarnation] = error
                     continue
                 planned.append(found)
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(each))
             if not planned:
-                raise unreadable[0]
+                raise damaged[wanted[0][1].incarnation]
             cross(Failpoint.MERGE_AFTER_FRAGMENTS)
             written = job.as_written()
             published = self._manifests.publish(
@@ -176,9 +203,8 @@ class Merger:
             job.finish()
         self._promote_late(published)
         self._catch_up(table)
-        if unreadable:
-            raise unreadable[0]
-        return Merged(record.flushed_seq, tuple(names), sum(item.rows for item in planned))
+        seq = min(item.storage.merged_seq for item in planned)
+        return Merged(seq, tuple(names), sum(item.rows for item in planned))
 
     def _planned(
         self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None
@@ -198,9 +224,13 @@ class Merger:
     def _plan(
         self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None
     ) -> _Planned:
-        upto = record.flushed_seq
+        low, history = storage.merged_seq, self._readers.history
+        runs = history(table, storage, low, record.flushed_seq, None)
+        upto = slice_end(runs, record.flushed_seq, self._rows_max)
         table_schema = table_schema_of(catalogs.schema_of(table))
-        runs = self._readers.history(table, storage, storage.merged_seq, upto, None)
+        if upto < record.flushed_seq:
+            runs = history(table, storage, low, upto, None)
+            table_schema = _schema_at(table, storage, upto)
         base = self._readers.base(table, storage)
         reader = KeyedReader(table_schema, runs, base, upto)
         overlay = reader.overlay()
@@ -315,6 +345,22 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
     cross(Failpoint.MERGE_BEFORE_PUBLISH)
     level = max(record.format, format_of_storage(keyed))
     return msgspec.structs.replace(record, keyed=tuple(keyed), format=level)
+
+
+def _schema_at(table: TableDefinition, storage: KeyedStorage, upto: int) -> TableSchema:
+    """Return the schema of a base that ends before the newest commits.
+
+    It keeps the columns that only these drop: readers of seqs before them need their values.
+    """
+    found = catalogs.schema_of(table, upto)
+    if storage.base_schema > found.id:
+        found = catalogs.schema_by_id(table, storage.base_schema)
+    return table_schema_of(found)
+
+
+def _sum(one: Merged, other: Merged) -> Merged:
+    names = dict.fromkeys((*one.tables, *other.tables))
+    return Merged(other.seq, tuple(names), one.rows + other.rows)
 
 
 def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
