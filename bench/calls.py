@@ -1,6 +1,7 @@
 """Calls: how many functions of siltstone one REST request runs, `python -m bench.calls`.
 
-`python -m bench.calls --local` counts those of an upsert, a get and a transfer in this process.
+`python -m bench.calls --local` counts those of an upsert, a get and a transfer in this process, the
+main thread: also up to the write that is synced, and the calls of functions of C.
 
 A store with a table with a key is served in this process; a client sends `apply` with one upsert
 until nothing is done for the first time any more, and then some that are counted, in every thread
@@ -11,6 +12,7 @@ own.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import threading
@@ -24,10 +26,13 @@ import siltstone as st
 from bench.http_client import Connection
 
 PACKAGE = f"{Path(st.__file__).parent}/"
+_MADE = frozenset({"<row encoder>"})  # what is made for a schema is ours, too
 WARM_UPS = 20
 COUNTED = 5
 
 Calls = Counter[tuple[str, str]]
+C = "C"
+"""The file of the calls of functions that are written in C."""
 
 
 class CallCounter:
@@ -35,14 +40,28 @@ class CallCounter:
 
     def __init__(self) -> None:
         self.found: Calls | None = None
+        self.before_sync = 0
         self._lock = threading.Lock()
 
-    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         """Hear of an event, as `threading.setprofile` calls it."""
         found, code = self.found, frame.f_code
-        if found is not None and event == "call" and code.co_filename.startswith(PACKAGE):
+        if found is None:
+            return
+        name = code.co_filename
+        if event == "call" and (name.startswith(PACKAGE) or name in _MADE):
             with self._lock:
-                found[code.co_filename.removeprefix(PACKAGE), code.co_qualname] += 1
+                found[name.removeprefix(PACKAGE), code.co_qualname] += 1
+        elif event == "c_call" and argument is not sys.setprofile:
+            if argument is os.pwritev:
+                self.before_sync = ours(found)
+            with self._lock:
+                found[C, getattr(argument, "__qualname__", str(argument))] += 1
+
+
+def ours(calls: Calls) -> int:
+    """Return how many calls are of functions of siltstone, and not of C."""
+    return sum(count for (file, _), count in calls.items() if file != C)
 
 
 @contextmanager
@@ -73,11 +92,14 @@ def calls_of_apply(folder: Path) -> Calls:
                 client.post("/v1/transaction/apply", {"ops": [upsert]})
                 found.append(counter.found)
                 counter.found = None
-    return min(found[WARM_UPS:], key=Counter.total)
+    return min(found[WARM_UPS:], key=ours)
 
 
-def calls_in_process(folder: Path) -> dict[str, Calls]:
-    """Return the calls of some work in this process, in the thread that asks."""
+def calls_in_process(folder: Path) -> dict[str, tuple[Calls, int]]:
+    """Return the calls of some work in this process, and those of ours up to the synced write.
+
+    They are those of the thread that asks.
+    """
     counter = CallCounter()
     with st.connect(folder / "shop", background=False) as db:
         table = db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
@@ -99,33 +121,37 @@ def calls_in_process(folder: Path) -> dict[str, Calls]:
         return {name: _counted(counter, each) for name, each in work.items()}
 
 
-def _counted(counter: CallCounter, work: Callable[[], object]) -> Calls:
+def _counted(counter: CallCounter, work: Callable[[], object]) -> tuple[Calls, int]:
     """Return the fewest calls of some tries."""
-    found: list[Calls] = []
+    found: list[tuple[Calls, int]] = []
     for _ in range(WARM_UPS):
-        counter.found = Counter()
+        counter.found, counter.before_sync = Counter(), 0
         sys.setprofile(counter)
         try:
             work()
         finally:
             sys.setprofile(None)
-        found.append(counter.found)
-    return min(found, key=Counter.total)
+        found.append((counter.found, counter.before_sync))
+    return min(found, key=lambda each: ours(each[0]))
 
 
 def main() -> None:
     """Print the calls, by module, and how many they are."""
     if "--local" in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as folder:
-            for name, calls in calls_in_process(Path(folder)).items():
-                modules = len({file for file, _ in calls})
-                print(f"{name}: {calls.total()} calls in {modules} modules")
+            for name, (calls, before_sync) in calls_in_process(Path(folder)).items():
+                modules = len({file for file, _ in calls} - {C})
+                inside = calls.total() - ours(calls)
+                print(
+                    f"{name}: {ours(calls)} calls in {modules} modules, {before_sync} of them up to"
+                    f" the sync; and {inside} of C"
+                )
         return
     with tempfile.TemporaryDirectory() as folder:
         found = calls_of_apply(Path(folder))
     for (file, function), count in sorted(found.items()):
         print(f"{count:4} {file}  {function}")
-    print(f"{found.total()} calls in {len({file for file, _ in found})} modules")
+    print(f"{ours(found)} calls in {len({file for file, _ in found} - {C})} modules")
 
 
 if __name__ == "__main__":

@@ -32,10 +32,10 @@ import siltstone as st
 from bench import data, history, limits
 from bench.report import number
 from siltstone.cli.bench.machine import facts
-from siltstone.engine.commit import committer
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.write import submission
+from siltstone.formats import group
 from siltstone.local import tables as local_tables
 from siltstone.storage.files.files import Buffer, RealFile
 from siltstone.storage.wal import wal
@@ -57,7 +57,7 @@ _STAGES: tuple[tuple[Any, str, str], ...] = (
     (Committer, "commit", "queue, lead, hand over"),
     (Committer, "_admit", "admit"),
     (Committer, "_write", "queue, lead, hand over"),
-    (committer, "_payload", "encode"),
+    (group, "encode", "encode"),
     (Wal, "append", "frame and its place in the log"),
     (wal, "encode_frame", "frame and its place in the log"),
     (RealFile, "pwritev_synced", "write and sync"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -109,13 +110,14 @@ EMPTY = SimpleNamespace(sources={})
 WRITE_SET = WriteSet(1, None, (), nbytes=1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Waiting:
     """A committer with so much that waits to be flushed: what `room` asks it for."""
 
     generations: int
     active_bytes: int = 0
     poisoned: bool = False
+    free: tuple[Sequence[object], int] = (), 0
 
     @property
     def state(self) -> SimpleNamespace:

@@ -202,7 +202,9 @@ class _Opening:
             is_background=options.background,
         )
         committer.on_growth = scheduler.grown
-        core.room, core.after_commit = scheduler.room, scheduler.after_commit
+        core.room = scheduler.room
+        if not options.background:
+            core.after_commit = scheduler.after_commit
         self._reserve.fit(wal.size)
         self._ownership.announce(epoch=state.view.record.epoch)
         scheduler.start()

@@ -12,11 +12,13 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import namespaces
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
-from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, WriteSet
+from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, RowPart, WriteSet
 from siltstone.errors import (
     ConflictError,
     FencedError,
@@ -67,6 +69,15 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
         _check_conflicts(write_set, recent, catalog)
         return catalog
     return _admit_anew(write_set, seq, catalog, recent)
+
+
+def refuse(write_set: WriteSet, lost: tuple[int, tuple[object, int]], catalog: Catalog) -> NoReturn:
+    """Refuse a write set for what `RecentWrites.take` says that it lost to."""
+    place, found = lost
+    part = write_set.parts[place]
+    assert isinstance(part, RowPart)
+    table = catalogs.living(catalog, part.table)
+    _refuse_key(table, part.table_schema, found, write_set.read_seq or 0)
 
 
 def _check_conflicts(write_set: WriteSet, recent: RecentWrites, catalog: Catalog) -> None:
@@ -304,7 +315,7 @@ def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> TableDefi
 
 def _refuse_key(
     table: TableDefinition, table_schema: TableSchema, found: tuple[object, int], read_seq: int
-) -> None:
+) -> NoReturn:
     """Refuse a write or read of a key that another commit wrote; name it as its user reads it.
 
     "*": the whole table, or a hash is all we have.

@@ -60,11 +60,14 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, armed, cross
 from siltstone.formats import group
 from siltstone.formats.frame import Buffer
+from siltstone.formats.manifest import Catalog
 from siltstone.units import Seq, require
 
 GROUP_BYTES_MAX = 32 << 20
 FRAME_BYTES_MAX = 256 << 20
 _SURELY_FITS = FRAME_BYTES_MAX // 256  # a row's size is guessed, and may be 100 times too low
+
+_NEVER = 1 << 62
 
 _WAITING, _LEAD, _DONE = 0, 1, 2
 
@@ -118,8 +121,11 @@ class Committer:
         self._last_seq, self._last_time = state.visible, last_time_us
         self._clock = clock
         self._recent, self._transactions = recent, transactions
-        self.on_growth: Callable[[int], object] = lambda _: None
-        """Called after each group with the bytes of the active memtables; set before the first."""
+        self.on_growth: Callable[[int], int] = lambda _: _NEVER
+        """Called with the bytes of the active memtables, from those on that it returned last."""
+        self.free: tuple[Sequence[object], int] = (), 0
+        """Nobody asks for room while these generations are sealed, and fewer bytes active."""
+        self._told_bytes = 0
         self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
         self._queue: list[_Waiter] = []
         self._is_led = False
@@ -271,21 +277,27 @@ class Committer:
             waiter.error = error
 
     def _write(self, taken: list[_Waiter]) -> None:
-        if self._is_in_doubt:
-            for waiter in taken:
-                waiter.error = PoisonedError("an earlier commit is in doubt; reopen the store")
-            return
         admitted = self._admit(taken)
         if not admitted:
             return
         first, last = self._last_seq + 1, self._last_seq + len(admitted)
         time_us = max(self._clock(), self._last_time + 1)
-        payload = _payload(self._epoch, time_us, admitted)
-        is_sync, size = False, 0  # no comprehensions: most groups have one member
+        is_sync = changes_view = False
+        size, blobs = 0, list[pa.Buffer]()
+        members: list[group.Member] = []  # no comprehensions: most groups have one member
         for waiter in admitted:
-            assert waiter.write_set is not None
-            is_sync |= waiter.write_set.is_sync
-            size += waiter.write_set.nbytes
+            write_set = waiter.write_set
+            assert write_set is not None
+            few = write_set.few
+            if few is None:
+                entries = _entries(write_set, blobs)
+                changes_view |= _changes_view(write_set)
+            else:
+                entries = few.entries
+            members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
+            is_sync |= write_set.is_sync
+            size += write_set.nbytes
+        payload = group.encode(self._epoch, time_us, members, blobs)
         try:
             if size > _SURELY_FITS:
                 _refuse_too_large(payload)
@@ -299,11 +311,14 @@ class Committer:
         except (OSError, PoisonedError) as error:
             self._poison(_hanging_on(taken, admitted), error)
             return
-        self._apply(admitted, first, time_us)
+        self._apply(admitted, first, time_us, changes_view=changes_view)
         self._last_seq, self._last_time = last, time_us + len(admitted) - 1
-        self.on_growth(self.active_bytes)
+        if self.active_bytes >= self._told_bytes:
+            self._told_bytes = self.on_growth(self.active_bytes)
 
     def _admit(self, taken: list[_Waiter]) -> list[_Waiter]:
+        if self._is_in_doubt:
+            return _refused_in_doubt(taken)
         if self._recent.is_due:
             self._recent.forget(self._transactions.oldest(self.current))
         catalog = self.state.view.catalog
@@ -312,18 +327,32 @@ class Committer:
             write_set = waiter.write_set
             assert write_set is not None
             seq = self._last_seq + 1 + len(admitted)
+            few, read_seq = write_set.few, write_set.read_seq
             try:
-                if write_set.planned is not catalog or write_set.read_seq is not None:
-                    after = admission.admit(write_set, seq, catalog, self._recent)
-                    self._refuse_late_load(write_set)
-                    catalog = after
+                if (
+                    few is not None
+                    and write_set.planned is catalog  # rows alone, made by these very definitions
+                    and write_set.reads is None
+                    and (read_seq is None or read_seq >= self._recent.floor)
+                ):
+                    lost = self._recent.take(seq, few.written, read_seq)
+                    if lost is not None:
+                        admission.refuse(write_set, lost, catalog)
+                else:
+                    catalog = self._admit_anew(write_set, seq, catalog)
             except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
                 waiter.error = error
                 continue
-            for part in write_set.parts:
-                self._recent.remember(part.incarnation, seq, part.keys())
             admitted.append(waiter)
         return admitted
+
+    def _admit_anew(self, write_set: WriteSet, seq: int, catalog: Catalog) -> Catalog:
+        """Admit whatever it is; return the catalog after it."""
+        after = admission.admit(write_set, seq, catalog, self._recent)
+        self._refuse_late_load(write_set)
+        for part in write_set.parts:
+            self._recent.remember(part.incarnation, seq, part.keys())
+        return after
 
     def _refuse(
         self, taken: Sequence[_Waiter], admitted: Sequence[_Waiter], error: Exception
@@ -354,10 +383,12 @@ class Committer:
                     )
                     raise ConflictError(name, "*", 0, written or self._last_seq)
 
-    def _apply(self, admitted: list[_Waiter], first: int, time_us: int) -> None:
+    def _apply(
+        self, admitted: list[_Waiter], first: int, time_us: int, *, changes_view: bool
+    ) -> None:
         """Put the rows into the memtables, then show the whole group in one assignment."""
         view = self.state.view
-        if not _change_view(admitted):
+        if not changes_view:
             self._apply_rows(view, admitted, first, time_us)
             with self._state_lock:
                 self.state = State(self.state.view, first + len(admitted) - 1)
@@ -443,8 +474,14 @@ class Committer:
             sources={n: lv.unsealed for n, lv in view.levels.items() if lv.unsealed},
         )
         self.swap_view(lambda now: _sealed(now, generation))
-        self.active_bytes = 0
+        self.active_bytes = self._told_bytes = 0
         return generation
+
+
+def _refused_in_doubt(taken: Sequence[_Waiter]) -> list[_Waiter]:
+    for waiter in taken:
+        waiter.error = PoisonedError("an earlier commit is in doubt; reopen the store")
+    return []
 
 
 def _fail(waiter: _Waiter, interrupt: BaseException | None) -> NoReturn:
@@ -510,17 +547,11 @@ def _seal_levels(old: Levels) -> Levels:
     return replace(old, sealed=sealed, active=fresh, pending=0)
 
 
-def _change_view(admitted: Sequence[_Waiter]) -> bool:
-    """Say whether one of them does more than to put rows into the memtables that there are."""
-    for waiter in admitted:
-        write_set = waiter.write_set
-        assert write_set is not None
-        if write_set.changes or write_set.token is not None:
-            return True
-        for part in write_set.parts:
-            if type(part) is not RowPart and type(part) is not BatchPart:
-                return True
-    return False
+def _changes_view(write_set: WriteSet) -> bool:
+    """Say whether it does more than to put rows into the memtables that there are."""
+    if write_set.changes or write_set.token is not None:
+        return True
+    return any(not isinstance(part, RowPart | BatchPart) for part in write_set.parts)
 
 
 def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
@@ -538,27 +569,15 @@ def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
     return view
 
 
-def _payload(epoch: int, time_us: int, admitted: Sequence[_Waiter]) -> list[Buffer]:
-    """Return the frame's payload: one member per write set, in seq order."""
-    blobs: list[pa.Buffer] = []
-    members: list[group.Member] = []
-    for waiter in admitted:
-        write_set = waiter.write_set
-        assert write_set is not None
-        entries: list[group.Entry] = list(write_set.changes)
-        for part in write_set.parts:
-            if isinstance(part, RowPart):
-                entries.append(
-                    group.RowsEntry(
-                        part.incarnation, part.table_schema.id, part.upserts, part.deletes
-                    )
-                )
-            elif isinstance(part, BatchPart):
-                entries.append(
-                    group.Batch(part.incarnation, part.table_schema.id, part.op, len(blobs))
-                )
-                blobs.append(part.blob)
-            else:
-                entries.append(part.entry)
-        members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
-    return group.encode(epoch, time_us, members, blobs)
+def _entries(write_set: WriteSet, blobs: list[pa.Buffer]) -> list[group.Entry]:
+    """Return what the frame has of a write set; its batches are added to `blobs`."""
+    entries: list[group.Entry] = list(write_set.changes)
+    for part in write_set.parts:
+        if isinstance(part, RowPart):
+            entries.append(part.entry)
+        elif isinstance(part, BatchPart):
+            entries.append(group.Batch(part.incarnation, part.table_schema.id, part.op, len(blobs)))
+            blobs.append(part.blob)
+        else:
+            entries.append(part.entry)
+    return entries

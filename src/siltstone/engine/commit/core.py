@@ -149,9 +149,12 @@ class Core:
 
     def submit(self, write_set: WriteSet) -> Receipt:
         """Wait for room, then commit; before a thing of a higher format raise the store to it."""
-        committer = self.writer()
-        begun_s = self.clock_s()
-        self.room(write_set)
+        committer = self.committer
+        if committer is None or self.refusal is not None:
+            committer = self.writer()
+        begun_s, (sealed, below) = self.clock_s(), committer.free
+        if committer.active_bytes >= below or committer.state.view.sealed is not sealed:
+            self.room(write_set)
         if write_set.changes:
             self.require_format(format_of_changes(write_set.changes))
         staged_us = write_set.staged_us

@@ -32,14 +32,11 @@ main = threading.main_thread().ident
 """The thread that runs the handlers of signals; in a forked child another one."""
 
 
-def _handlers() -> list[tuple[int, Handler]]:
-    """Return the signals that have a handler in Python; a memo, for they rarely change."""
+def _handlers_among(found: list[object]) -> list[tuple[int, Handler]]:
+    """Return the signals that have a handler in Python, and remember them: they rarely change."""
     global _seen  # noqa: PLW0603 - one assignment, by the main thread alone
-    found = list(map(getsignal, _ALL))
-    known, handlers = _seen
-    if found != known:
-        handlers = [(n, h) for n, h in zip(_ALL, found, strict=True) if callable(h)]
-        _seen = (found, handlers)
+    handlers = [(n, h) for n, h in zip(_ALL, found, strict=True) if callable(h)]
+    _seen = (found, handlers)
     return handlers
 
 
@@ -56,19 +53,20 @@ class DeferredSignals:
 
     __slots__ = ("_heard", "_replaced")
 
-    def __init__(self) -> None:
+    def __enter__(self) -> Self:
         self._replaced: list[tuple[int, Handler]] = []
         self._heard: dict[int, FrameType | None] = {}
-
-    def __enter__(self) -> Self:
         if get_ident() == main:
             replaced, note = self._replaced, self._note
+            found, (known, handlers) = list(map(getsignal, _ALL)), _seen
+            if found != known:
+                handlers = _handlers_among(found)
             try:
-                for each in _handlers():
+                for each in handlers:
                     replaced.append(each)  # first: what is replaced must be put back
                     signal(each[0], note)
             except BaseException:  # one that was not replaced yet
-                self._end()
+                self.__exit__()
                 raise
         return self
 
@@ -76,10 +74,6 @@ class DeferredSignals:
         self._heard[number] = frame
 
     def __exit__(self, *_: object) -> None:
-        if self._replaced:
-            self._end()
-
-    def _end(self) -> None:
         """Put each handler back and call it if its signal came; one that raises stops no other.
 
         The lowest signal is the last, so of several errors KeyboardInterrupt is the one raised.
@@ -93,4 +87,4 @@ class DeferredSignals:
                     handler(number, self._heard.pop(number))
         finally:
             if self._replaced:
-                self._end()
+                self.__exit__()

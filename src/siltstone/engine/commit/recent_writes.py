@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -45,6 +45,10 @@ class Keys(msgspec.Struct, frozen=True, eq=False):
             if type(key) is not int:
                 size += _length(key)
         return size + (0 if self.codes is None else self.codes.nbytes)
+
+
+Written = tuple[int, Keys, Callable[[Key], int] | None]
+"""What a commit writes in one table: its incarnation, the keys, and what codes one of them."""
 
 
 def _length(key: Key) -> int:
@@ -82,26 +86,41 @@ class RecentWrites:
         self.is_due = False
         """Whether it is time to `forget`: so much was written since the last time."""
 
+    def take(
+        self, seq: int, written: Sequence[Written], read_seq: int | None = None
+    ) -> tuple[int, tuple[Key, int]] | None:
+        """Record that the commit `seq` wrote `written`, unless it conflicts since `read_seq`.
+
+        Returns which of `written` conflicts, a key and the seq that wrote it; then nothing is
+        recorded. `read_seq` is not below `floor`.
+        """
+        with self._lock:
+            if read_seq is not None:
+                lost = _lost(self._writes, written, read_seq)
+                if lost is not None:
+                    return lost
+            for incarnation, keys, _ in written:
+                writes, values = self._writes.get(incarnation), keys.values
+                if writes is None:
+                    writes = self._writes[incarnation] = _Writes()
+                newest = writes.newest
+                for key in values:
+                    newest.pop(key, None)  # to the end, where the last seqs stand
+                    newest[key] = seq
+                size = _KEY_BYTES * len(values)
+                if not values or type(values[0]) is not int:  # keys of a table are of one type
+                    size = keys.nbytes
+                    _record_many(writes, seq, keys)
+                writes.last = seq
+                self._order.append((seq, incarnation, size, values))
+                self.nbytes += size
+            self._since += len(written)
+            self.is_due = self._since >= _FORGET_EVERY or self.nbytes > self._bytes_max
+        return None
+
     def remember(self, incarnation: int, seq: int, keys: Keys) -> None:
         """Record that the commit `seq` wrote `keys`."""
-        with self._lock:
-            writes = self._writes.get(incarnation)
-            if writes is None:
-                writes = self._writes[incarnation] = _Writes()
-            newest = writes.newest
-            for key in keys.values:
-                newest.pop(key, None)  # to the end, where the last seqs stand
-                newest[key] = seq
-            if keys.codes is not None and len(keys.codes):
-                writes.batches.append((seq, keys.codes))
-            if keys.is_all:
-                writes.whole = seq
-            writes.last = seq
-            size = keys.nbytes
-            self._order.append((seq, incarnation, size, keys.values))
-            self.nbytes += size
-            self._since += 1
-            self.is_due = self._since >= _FORGET_EVERY or self.nbytes > self._bytes_max
+        self.take(seq, ((incarnation, keys, None),))
 
     def take_back(self, first: int) -> None:
         """Forget the commits from seq `first` on, which were not written."""
@@ -178,6 +197,25 @@ class RecentWrites:
                 return [], False
             keys = [key for key, _ in _newest_since(writes, read_seq)]
             return keys[:limit], len(keys) <= limit
+
+
+def _lost(
+    known: Mapping[int, _Writes], written: Sequence[Written], read_seq: int
+) -> tuple[int, tuple[Key, int]] | None:
+    for place, (incarnation, keys, code_of) in enumerate(written):
+        writes = known.get(incarnation)
+        if writes is not None and writes.last > read_seq:
+            found = _conflict(writes, read_seq, keys, code_of)
+            if found is not None:
+                return place, found
+    return None
+
+
+def _record_many(writes: _Writes, seq: int, keys: Keys) -> None:
+    if keys.codes is not None and len(keys.codes):
+        writes.batches.append((seq, keys.codes))
+    if keys.is_all:
+        writes.whole = seq
 
 
 def _newest_since(writes: _Writes, read_seq: int) -> Iterator[tuple[Key, int]]:

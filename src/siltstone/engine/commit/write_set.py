@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.commit.recent_writes import Keys
+from siltstone.engine.commit.recent_writes import Keys, Written
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import run_of
@@ -41,6 +41,11 @@ class RowPart(msgspec.Struct, frozen=True, eq=False):
     def keys(self) -> Keys:
         """Return the keys written."""
         return Keys([*self.row_keys, *self.deletes])
+
+    @property
+    def entry(self) -> group.RowsEntry:
+        """What the log has of it."""
+        return group.RowsEntry(self.incarnation, self.table_schema.id, self.upserts, self.deletes)
 
     @property
     def rows(self) -> int:
@@ -131,6 +136,26 @@ class ReadSet:
     checked: int = 0
 
 
+class FewRows(msgspec.Struct, frozen=True, eq=False):
+    """Some parts that are rows, as recent writes and the log take them, in the same order."""
+
+    written: Sequence[Written]
+    entries: list[group.Entry]
+
+
+def few_rows(parts: Sequence[Part]) -> FewRows | None:
+    """Return parts as the leader takes them; None if some are not a few rows."""
+    written: list[Written] = []
+    entries: list[group.Entry] = []
+    for part in parts:
+        if type(part) is not RowPart:
+            return None
+        keys = [*part.row_keys, *part.deletes] if part.deletes else part.row_keys
+        written.append((part.incarnation, Keys(keys), part.table_schema.codec.code))
+        entries.append(part.entry)
+    return FewRows(written, entries)
+
+
 class WriteSet(msgspec.Struct, frozen=True, eq=False):
     """One transaction, ready to be admitted.
 
@@ -138,7 +163,8 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     `unmoved` are tags that have to be unchanged, each with its name (None: there was none): those
     that it sets or removes, and those that keep what it tags. `staged_us` is the time at which the
     first file that it names was begun, None if it names no file. `planned` is the catalog by whose
-    tables and schemas its rows were made, if it has rows alone: to that one it fits.
+    tables and schemas its rows were made, if it has rows alone: to that one it fits. `few` is what
+    its own thread prepared of a few rows for the leader, which belongs to `parts`.
     """
 
     number: int
@@ -154,6 +180,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     unmoved: Sequence[tuple[str, Tag | None]] = ()
     staged_us: int | None = None
     planned: Catalog | None = None
+    few: FewRows | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True):

@@ -142,8 +142,14 @@ class Memtable:
             self._freeze()
             self._push_tail(table_schema)
             tail = self.contents.tail
-        for key, row in zip(keys, upserts, strict=True):
-            tail.append(key, row, UPSERT, seq)
+        older, rows, index, place = tail.older, tail.rows, tail.index, len(tail.rows)
+        for key, row in zip(keys, upserts, strict=True):  # as `Tail.append`, without a call each
+            older.append(index.get(key, -1))
+            tail.seqs.append(seq)
+            tail.ops.append(UPSERT)
+            rows.append(row)
+            index[key] = place
+            place += 1
         for key in deletes:
             tail.append(key, table_schema.delete_row(key), DELETE, seq)
         self.nbytes += _TAIL_ROW_BYTES * added

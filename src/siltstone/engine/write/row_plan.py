@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.commit.write_set import BLIND, ROW_BYTES, SIZED, RowPart, WriteSet
+from siltstone.engine.commit.recent_writes import Keys
+from siltstone.engine.commit.write_set import (
+    BLIND,
+    ROW_BYTES,
+    SIZED,
+    FewRows,
+    RowPart,
+    WriteSet,
+)
+from siltstone.formats.group import RowsEntry
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.formats.rows import Row
@@ -27,6 +36,7 @@ class RowPlan:
     table_schema: TableSchema
     encode: Callable[[Mapping[str, object]], Row]
     key_of: Callable[[Row], Key]
+    code: Callable[[Key], int]
 
     def upsert(self, given: Mapping[str, object], number: int) -> WriteSet:
         """Return the write set of one row that replaces another, or is new.
@@ -39,10 +49,15 @@ class RowPlan:
         for value in row:
             if type(value) in SIZED:
                 nbytes += len(value)  # type: ignore[arg-type]
-        part = RowPart(
-            self.table, self.incarnation, self.table_schema, [row], [self.key_of(row)], []
+        incarnation, upserts, keys = self.incarnation, [row], [self.key_of(row)]
+        part = RowPart(self.table, incarnation, self.table_schema, upserts, keys, [])
+        few = FewRows(
+            ((incarnation, Keys(keys), self.code),),
+            [RowsEntry(incarnation, self.table_schema.id, upserts, [])],
         )
-        return WriteSet(number, BLIND, (part,), rows=1, nbytes=nbytes, planned=self.catalog)
+        return WriteSet(
+            number, BLIND, (part,), rows=1, nbytes=nbytes, planned=self.catalog, few=few
+        )
 
 
 def row_plan(
@@ -54,5 +69,5 @@ def row_plan(
     incarnation = catalogs.incarnation_of(definition).id
     return RowPlan(
         catalog, definition.id, incarnation, table_schema,
-        table_schema.rows.from_user, table_schema.keys.key_of,
+        table_schema.rows.from_user, table_schema.keys.key_of, table_schema.keys.code,
     )  # fmt: skip

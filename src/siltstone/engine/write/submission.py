@@ -141,7 +141,7 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
         ]
     except ConflictError:
         raise ConflictError(name, "*", read_seq, moved.seq) from None
-    return msgspec.structs.replace(made, parts=parts)
+    return msgspec.structs.replace(made, parts=parts, few=None)
 
 
 def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:
@@ -152,7 +152,7 @@ def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:
     parts = [_in_newest_incarnation(core, part) for part in made.parts]
     if made.read_seq is not BLIND or all(a is b for a, b in zip(parts, made.parts, strict=True)):
         raise lost
-    return msgspec.structs.replace(made, parts=parts)
+    return msgspec.structs.replace(made, parts=parts, few=None)
 
 
 def _in_newest_incarnation(core: Core, part: Part) -> Part:

@@ -21,7 +21,7 @@ from siltstone.context_exits import commit_on_exit
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet
+from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
@@ -274,6 +274,7 @@ class EngineTransaction:
             staged_us=self.hold.oldest_us() if names_files else None,
             unmoved=self.unmoved,
             planned=self.catalog if has_rows_alone else None,
+            few=few_rows(parts) if has_rows_alone else None,
         )
 
     def rollback(self) -> None:

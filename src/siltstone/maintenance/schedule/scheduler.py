@@ -105,21 +105,19 @@ class Scheduler:
         self._is_woken = self._is_stopping = False
         self._thread: threading.Thread | None = None
         self._is_background = is_background
-        self._heard_bytes = 0
         self._pause_s = 0.0
         flushing = Zone(memtable_bytes_max, 2 * memtable_bytes_max)
         self._folding = Zone(memory_bytes_max // 8, memory_bytes_max // 2)
         self.pace = Pace(flushing=flushing, folding=self._folding, clock=clock)
         self._waiting = self._held_back = 0
         self._hurried_seq = committer.state.visible
-        self._free: tuple[Sequence[object], int] = (), 0
         self._weighed: object = None  # the record whose history was too little for a merge
         self._failures = 0  # of flushes and merges, ever
         self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
         self._clock, self._idle_since, self._rested_at = clock, clock(), -1
         self._last_seq = -1
         self._aside: dict[str, threading.Thread] = {}
-        self.failure: Exception | None = None
+        self._failure: Exception | None = None
         self.last_failure: Exception | None = None
 
     def start(self) -> None:
@@ -144,21 +142,35 @@ class Scheduler:
         while self._aside:
             self._aside.popitem()[1].join()
 
-    def grown(self, active_bytes: int) -> None:
-        """Set the size of the active memtables; called by the leader, never waits for work."""
+    @property
+    def failure(self) -> Exception | None:
+        """Why the last turn of the background failed; None: it did not."""
+        return self._failure
+
+    @failure.setter
+    def failure(self, error: Exception | None) -> None:
+        self._failure = error
+        if error is not None:  # last: a writer that looks for room meanwhile sees the failure then
+            self._committer.free = (), 0
+
+    def grown(self, active_bytes: int) -> int:
+        """Hear the size of the active memtables; return at which one it wants to hear it again.
+
+        Called by the leader, never waits for work. Above their bound it hears of each group.
+        """
         step = max(1 << 20, self._memtable_bytes_max // 8)
-        if active_bytes < self._heard_bytes:
-            self._heard_bytes = 0
-        if active_bytes >= self._memtable_bytes_max or active_bytes - self._heard_bytes >= step:
-            self._heard_bytes = active_bytes
+        if active_bytes >= min(step, self._memtable_bytes_max):  # else they are new
             with self._wake:
                 self._is_woken = True
                 self._wake.notify_all()
+            return min(active_bytes + step, self._memtable_bytes_max)
+        return min(step, self._memtable_bytes_max)
 
     def room(self, write_set: WriteSet) -> None:
         """Wait until a writer may continue.
 
-        Without a background no writer is slowed: it flushes and merges itself.
+        Without a background no writer is slowed: it flushes and merges itself. Nearly all writers
+        see in `Committer.free` that they need not ask.
 
         Raises:
             BusyError: The wait took longer than `room_timeout_s`, or the work keeps failing;
@@ -166,15 +178,10 @@ class Scheduler:
             FencedError, PoisonedError: The background found that, and ended.
             UnavailableError: Without a background: there is no room, and the checkpoint failed.
         """
-        committer, (sealed, below) = self._committer, self._free
-        if (  # nearly always: one call, and nothing that is not there already
-            committer.active_bytes < below
-            and committer.state.view.sealed is sealed
-            and self.failure is None
-        ):
-            return
         self._refuse_ended()
-        self._free = self._look()
+        self._committer.free = self._look()
+        if self.failure is not None:  # also if it came just now: from here on all have to ask
+            self._committer.free = (), 0
         if not self._is_background:
             if not self._has_room():
                 self._work.checkpoint()
@@ -202,7 +209,7 @@ class Scheduler:
 
     def _hear_history(self) -> None:
         self.pace.hears(self._work.history_bytes())
-        self._free = (), 0
+        self._committer.free = (), 0
 
     def _is_slow(self) -> bool:
         committer = self._committer

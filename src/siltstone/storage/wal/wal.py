@@ -114,7 +114,8 @@ class Wal:
             self._refuse_unusable()
         if first_seq != self._end.seq + 1 or last_seq < first_seq:
             raise InvariantError(f"seqs {first_seq} to {last_seq} after seq {self._end.seq}")
-        length = payload_bytes(payload)
+        is_one = len(payload) == 1 and type(payload[0]) is bytes  # most commits: no call
+        length = len(payload[0]) if is_one else payload_bytes(payload)
         size = FRAME_HEADER_BYTES + length + -length % 8
         if self._end.offset + size > self._size:
             self._start_segment(HEADER_BYTES + size)

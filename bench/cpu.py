@@ -1,0 +1,147 @@
+"""CPU: what a commit, a read and a transfer cost of processor time, `python -m bench.cpu`.
+
+    python -m bench.cpu [--rounds N] [SOURCE ...]
+
+Each SOURCE is the `src` of a checkout; without one it is that of this checkout. Each is measured in
+a process of its own, in turns, so that all have the same neighbours; the page shows the median of
+the rounds, the lowest and the highest. Where it says "without its sync" a frame is written as
+always, and then nobody waits for the disk. Times are of one thread (`time.thread_time`), but for
+eight threads of the process, with all syncs, in microseconds for each transfer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+_ROWS = 100_000
+_UPSERTS, _GETS, _TRANSFERS = 6_000, 20_000, 2_000
+_FROZEN = 40_000
+_THREADS, _THREADS_S = 8, 3.0
+_HERE = Path(__file__).parents[1]
+
+
+def main() -> None:
+    """Measure each source in turns, and print what was found."""
+    parser = argparse.ArgumentParser("python -m bench.cpu", description=__doc__)
+    parser.add_argument("sources", nargs="*", type=Path, default=[_HERE / "src"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        with tempfile.TemporaryDirectory(prefix="siltstone-cpu-") as folder:
+            sys.stdout.write(json.dumps(measured(Path(folder))))
+        return
+    found: dict[Path, list[dict[str, float]]] = {source: [] for source in given.sources}
+    for _, (source, rounds) in itertools.product(range(given.rounds), found.items()):
+        rounds.append(_by_child(source))
+    for source, rounds in found.items():
+        print(source)
+        for name in rounds[0]:
+            values = [each[name] for each in rounds]
+            print(f"  {name:45} {median(values):7.1f}   {min(values):.1f} to {max(values):.1f}")
+
+
+def _by_child(source: Path) -> dict[str, float]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source.resolve()), str(_HERE)])}
+    command = [sys.executable, "-m", "bench.cpu", "--child"]
+    done = subprocess.run(command, env=environment, cwd=_HERE, check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """Return what each kind of work costs; see the module."""
+    from bench import data
+    from bench.peers.siltstone import Siltstone
+
+    store: Any = Siltstone(folder / "store", background=False)
+    store.load(data.base(_ROWS))
+    store.settle()
+    accounts: Any = vars(store)["_accounts"]
+    found: dict[str, float] = {}
+    with _nobody_waits():
+        rows = [data.as_dict(row) for row in itertools.islice(data.rows(_ROWS, 1), _UPSERTS)]
+        found["upsert of one row, without its sync"] = _each(accounts.upsert, rows)
+        moves = [*itertools.islice(data.moves(_ROWS, 1), _TRANSFERS)]
+        found["transfer, without its sync"] = _each(store.transfer, moves)
+        newest = [row["id"] for row in rows[-2_000:]] * 10
+        for row in rows[-2_000:]:
+            accounts.upsert(row)
+        found["get of the newest rows"] = _each(store.get, newest)
+        frozen = [row.id for row in itertools.islice(data.rows(_ROWS, 2), _FROZEN)]
+        for key in [*frozen, *range(5_000)]:
+            accounts.upsert({"id": key, "balance": 1, "name": "frozen", "updated": None})
+        found["get of rows frozen from the tail"] = _each(store.get, frozen[:_GETS])
+        found["get of rows of base"] = _each(store.get, [*range(_ROWS // 2, _ROWS // 2 + 2_000)])
+    used, switches = _in_threads(lambda seed: iter(data.moves(_ROWS, seed)), store.transfer)
+    found["transfer of eight threads, with its sync"] = used
+    found["  context switches that it waited for"] = switches
+    store.close()
+    return found
+
+
+def _each(work: Callable[[Any], object], given: list[Any]) -> float:
+    """Return the microseconds of processor time of one call: the median of ten parts."""
+    size = max(1, len(given) // 10)
+    took: list[float] = []
+    for start in range(0, len(given) - size + 1, size):
+        part = given[start : start + size]
+        begun = time.thread_time()
+        for each in part:
+            work(each)
+        took.append((time.thread_time() - begun) / size * 1e6)
+    return median(took)
+
+
+def _in_threads(
+    given: Callable[[int], Iterator[Any]], work: Callable[[Any], object]
+) -> tuple[float, float]:
+    """Return the microseconds of processor time and the context switches of one call."""
+    counts = [0] * _THREADS
+    end = time.monotonic() + _THREADS_S
+
+    def client(place: int) -> None:
+        stream = given(10 + place)
+        while time.monotonic() < end:
+            work(next(stream))
+            counts[place] += 1
+
+    threads = [threading.Thread(target=client, args=[place]) for place in range(_THREADS)]
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    done = sum(counts)
+    return used / done * 1e6, (after.ru_nvcsw - before.ru_nvcsw) / done
+
+
+@contextmanager
+def _nobody_waits() -> Generator[None]:
+    """Let each sync return at once."""
+    sync, write = os.fdatasync, os.pwritev
+    os.fdatasync = lambda _: None
+    os.pwritev = lambda fd, buffers, offset, *_: write(fd, buffers, offset)
+    try:
+        yield
+    finally:
+        os.fdatasync, os.pwritev = sync, write
+
+
+if __name__ == "__main__":
+    main()
