@@ -8,7 +8,7 @@ from bench.calls import calls_in_process, calls_of_apply, ours
 
 CALLS_MAX = 150
 # Of ours; with those of C; of ours up to the write that is synced.
-IN_PROCESS_MAX = {"upsert": (26, 100, 15), "get": (7, 12, 0), "transfer": (190, 360, 160)}
+IN_PROCESS_MAX = {"upsert": (26, 100, 15), "get": (5, 9, 0), "transfer": (125, 292, 109)}
 
 
 def test_apply_of_one_upsert_runs_at_most_so_many_functions(tmp_path: Path) -> None:

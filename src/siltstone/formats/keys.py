@@ -37,13 +37,18 @@ _HALF = 1 << 63
 class KeyCodec:
     """Extracts and codes the keys of one schema, from rows and batches. Immutable."""
 
-    __slots__ = ("_convert", "exact", "key_of", "names", "user_types")
+    __slots__ = ("exact", "from_user", "key_of", "names", "user_types")
 
     def __init__(self, schema: Schema) -> None:
         self.names: tuple[str, ...] = key_names(schema)
         self.user_types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
         self.exact: bool = len(self.names) == 1 and _is_exact(self.user_types[0])
-        self._convert = row_values.converter(self.user_types[0]) if len(self.names) == 1 else None
+        self.from_user: Callable[[object], Key] = _from_user(self.names, self.user_types)
+        """Return the key for a user's value, tuple, or dict of the key columns.
+
+        Raises:
+            SchemaMismatchError: It has a wrong type, a wrong number of values, or a null.
+        """
         positions = {column.name: index for index, column in enumerate(schema.columns)}
         self.key_of: Callable[[Sequence[object]], Key] = itemgetter(
             *(positions[name] for name in self.names)
@@ -112,24 +117,40 @@ class KeyCodec:
         columns = [list(keys)] if len(self.names) == 1 else [list(c) for c in zip(*keys)]  # type: ignore[call-overload]  # noqa: B905
         return row_values.batch_of(columns, self.names, self.user_types)
 
-    def from_user(self, value: object) -> Key:
-        """Return the key for a user's value, tuple, or dict of the key columns.
-
-        Raises:
-            SchemaMismatchError: It has a wrong type, a wrong number of values, or a null.
-        """
-        if self._convert is not None and type(value) in _PLAIN_KEYS:
-            try:
-                return self._convert(value)
-            except row_values.UnfitError:
-                pass  # the general way says what does not fit
-        return row_values.key_from_user(value, self.names, self.user_types)
-
     def to_user(self, key: Key) -> object:
         """Return the key as Python values for users (datetime, Decimal, ...)."""
         if len(self.names) == 1:
             return row_values.to_user(key, self.user_types[0])
         return tuple(row_values.to_user(v, t) for v, t in zip(key, self.user_types, strict=True))  # type: ignore[call-overload]
+
+
+def _from_user(names: tuple[str, ...], types: tuple[pa.DataType, ...]) -> Callable[[object], Key]:
+    """Return what makes keys of users' values: one call for the keys that most tables have."""
+
+    def general(value: object) -> Key:
+        return row_values.key_from_user(value, names, types)
+
+    if len(names) > 1:
+        return general
+    convert, kind = row_values.converter(types[0]), types[0]
+
+    def plain(value: object) -> Key:
+        if type(value) in _PLAIN_KEYS:
+            try:
+                return convert(value)
+            except row_values.UnfitError:
+                pass  # the general way says what does not fit
+        return general(value)
+
+    if not pa.types.is_integer(kind):
+        return plain
+    low = -(1 << kind.bit_width - 1) if pa.types.is_signed_integer(kind) else 0
+    high = low + (1 << kind.bit_width)
+
+    def whole(value: object) -> Key:
+        return value if type(value) is int and low <= value < high else plain(value)
+
+    return whole
 
 
 def _part_bytes(value: object) -> bytes:

@@ -44,6 +44,8 @@ class RowCodec:
         self._is_plain = all(self._plain)
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
         self.has_nanosecond_times: bool = any(_has_nanosecond_times(kind) for kind in self._kinds)
+        self.is_patchable: bool = self.is_packable and not self.has_nanosecond_times
+        """Whether a user's dict of a row, changed, is the changed row: nothing of it is lost."""
 
         self.from_user: Callable[[Mapping[str, object]], Row] = encoder(
             self.names, self._kinds, tuple(c.nullable for c in schema.columns), self.encode

@@ -417,17 +417,44 @@ def to_user(value: object, kind: pa.DataType) -> object:
 def value_getter(column: pa.Array) -> Callable[[int], object]:
     """Return the fastest function from an offset to the Python value: numpy's, if it is exact.
 
-    `column[i].as_py()` costs 0.6 us for a number and 2.5 us for a timestamp, `ndarray.item` 0.06.
+    `column[i].as_py()` costs 0.6 us for a number, 1.0 us for a text and 2.5 us for a timestamp,
+    `ndarray.item` 0.06. Nothing is copied: they read the column's own bytes.
     """
-    kind = column.type
-    if column.null_count or not len(column):
+    get = _stored_getter(column)
+    if get is None:
         return lambda offset: column[offset].as_py()
+    if not column.null_count:
+        return get
+    bits, start = memoryview(cast("pa.Buffer", column.buffers()[0])), column.offset
+
+    def or_null(offset: int) -> object:
+        place = start + offset
+        return get(offset) if bits[place >> 3] >> (place & 7) & 1 else None
+
+    return or_null
+
+
+def _stored_getter(column: pa.Array) -> Callable[[int], object] | None:
+    """Return what reads a value that is no null; None: only Arrow can."""
+    kind, buffers = column.type, column.buffers()
+    if not len(column) or len(buffers) < 2 or buffers[1] is None:
+        return None
     if pa.types.is_integer(kind) or pa.types.is_float64(kind):
-        return column.to_numpy().item
+        return _items(column, kind.to_pandas_dtype())
     if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit == "us":
-        micros = column.view(pa.int64()).to_numpy().item
-        return lambda offset: _EPOCH + dt.timedelta(microseconds=micros(offset))
-    return lambda offset: column[offset].as_py()
+        micros = _items(column, np.int64)
+        return lambda offset: _EPOCH + dt.timedelta(0, 0, micros(offset))
+    if pa.types.is_string(kind) and buffers[2] is not None:
+        ends, texts = _items(column, np.int32, 1), memoryview(buffers[2])
+        return lambda offset: str(texts[ends(offset) : ends(offset + 1)], "utf-8")
+    return None
+
+
+def _items(column: pa.Array, dtype: Any, more: int = 0) -> Callable[[int], Any]:
+    """Return what reads one value of a column's second buffer, and `more` behind its last row."""
+    held: Any = column.buffers()[1]
+    values = np.frombuffer(held, dtype, len(column) + column.offset + more)
+    return values[column.offset :].item
 
 
 def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataType]) -> object:

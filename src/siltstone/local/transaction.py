@@ -12,6 +12,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.new_table import schema_and_rows
 from siltstone.engine.read.past import changed_since
+from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
@@ -30,6 +31,19 @@ class LocalTransactionTable(EngineTransactionTable, TransactionTable):
     def id(self) -> int:
         return self._id
 
+    def get(self, key: object) -> Row | None:
+        tx = self._tx
+        reader = tx.rows.readers.get(self._id)
+        if type(reader) is not KeyedReader or not tx.is_open or tx.core.refusal is not None:
+            return super().get(key)
+        wanted = reader.table_schema.codec.from_user(key)
+        if tx.rows.is_strict:
+            self._note(reader, (wanted,), None)
+        try:
+            return reader.found(wanted)
+        except OverflowError as error:
+            raise beyond_python(wanted, error) from error
+
 
 class LocalTransaction(DefiningTransaction, Transaction):
     """A transaction of this process."""
@@ -47,7 +61,7 @@ class LocalTransaction(DefiningTransaction, Transaction):
         return merge(self, name, rows, how)
 
     def __getitem__(self, name: str) -> LocalTransactionTable:
-        self._require_open()
+        self.require_open()
         return LocalTransactionTable(self, self.named(name).id)
 
     def table(self, table_id: int) -> LocalTransactionTable:

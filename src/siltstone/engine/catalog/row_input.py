@@ -19,6 +19,7 @@ from siltstone.formats.conform import conform
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
 
+_DICTS = {dict}
 ROWS_MAX = 512
 """Up to this many rows travel as tuples; more become one Arrow batch."""
 
@@ -118,9 +119,11 @@ def row_input(
     if type(given) is dict and table_schema.rows.is_packable:  # one row: the shortest way
         row = table_schema.rows.from_user(given)
         return RowInput([row], [table_schema.codec.key_of(row)])
-    stream = stream_of(given)
+    is_dicts = type(given) is list and set(map(type, given)) == _DICTS  # so it is no Arrow data
+    stream = None if is_dicts else stream_of(given)
     if stream is None:
-        rows = [table_schema.rows.from_user(row) for row in dicts_of(given)]
+        dicts = cast("list[dict[str, object]]", given) if is_dicts else dicts_of(given)
+        rows = [*map(table_schema.rows.from_user, dicts)]
         if len(rows) <= ROWS_MAX and table_schema.rows.is_packable:
             return _few(rows, table_schema, table, may_repeat=may_repeat)
         return many(table_schema.rows.to_batch(rows), table_schema, table, may_repeat=may_repeat)

@@ -21,25 +21,23 @@ from siltstone.formats.schema import history_name
 class TableSchema:
     """A schema, its codecs and its Arrow form. Immutable; get it from `table_schema_of`."""
 
-    __slots__ = ("_key_places", "arrow", "id", "ids", "keys", "names", "rows", "schema")
+    __slots__ = ("_key_places", "arrow", "codec", "id", "ids", "keys", "names", "rows", "schema")
+
+    codec: KeyCodec
+    """The key codec of a keyed table; a plain table has none (`keys` is None)."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.id = schema.id
         self.rows = RowCodec(schema)
         self.keys = KeyCodec(schema) if schema.key else None
+        if self.keys is not None:
+            self.codec = self.keys
         self.arrow = self.rows.arrow
         self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
         self.ids: dict[str, int] = {column.name: column.id for column in schema.columns}
         places = {column.id: place for place, column in enumerate(schema.columns)}
         self._key_places = tuple(places[column_id] for column_id in schema.key)
-
-    @property
-    def codec(self) -> KeyCodec:
-        """The key codec of a keyed table."""
-        if self.keys is None:
-            raise ValueError("a plain table has no keys")
-        return self.keys
 
     def delete_row(self, key: Key) -> Row:
         """Return the row of a delete: the key, and nulls."""

@@ -285,8 +285,8 @@ def find_version(
         codes = run.sought
         index = bisect_right(codes, code) - 1
         while index >= 0 and codes[index] == code:
-            chunk, offset = locate(chunks, int(run.ordinals[index]))
-            if chunk.seqs[offset] <= seq and (
+            chunk, offset = locate(chunks, run.ordinals.item(index))
+            if chunk.seqs.item(offset) <= seq and (
                 chunk.table_schema.codec.exact or chunk.key_at(offset) == key
             ):
                 return chunk, offset

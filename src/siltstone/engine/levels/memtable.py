@@ -277,9 +277,9 @@ class Memtable:
         if version is None:
             return None
         chunk, offset = version
-        is_delete = chunk.ops[offset] == DELETE
+        is_delete = chunk.ops.item(offset) == DELETE
         row = None if is_delete else chunk.row_at(offset)
-        return Found(row, chunk.table_schema, int(chunk.seqs[offset]))
+        return Found(row, chunk.table_schema, chunk.seqs.item(offset))
 
     def parts(self, seq: int) -> tuple[Slice, ...]:
         """Return the rows with a seq <= `seq`, as one part."""

@@ -42,6 +42,7 @@ _FEW_KEYS, _ROWS_PER_KEY = 16, 2_048
 _WHOLE_ROW_COLUMNS_MAX = 64
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
+_UNREAD: Row = {}
 
 
 class Lives(NamedTuple):
@@ -99,6 +100,19 @@ class KeyedReader:
     rows: dict[Key, Row | None] | None = field(default=None, init=False)
     _overlay: Overlay | None = field(default=None, init=False)
 
+    def at(self, seq: int) -> KeyedReader:
+        """Return a reader of the same levels at another seq; each of them has all up to it."""
+        return KeyedReader(
+            self.table_schema,
+            self.sources,
+            self.base,
+            seq,
+            None,
+            self.lease,
+            self.kept,
+            self.bytes_left,
+        )
+
     def remembering(self, own: Source | None = None) -> KeyedReader:
         """Return the same reader for one transaction: with `own` on top, and a cache of rows read.
 
@@ -127,7 +141,7 @@ class KeyedReader:
             RequestError: Python has no value for one in the row.
         """
         try:
-            return self._found(key)
+            return self.found(key)
         except OverflowError as error:
             raise beyond_python(key, error) from error
 
@@ -150,7 +164,12 @@ class KeyedReader:
             return None
         return self.table_schema.align_row(row, base.table_schema)
 
-    def _found(self, key: Key) -> Row | None:
+    def found(self, key: Key) -> Row | None:
+        """Return the row of `key`, own writes included, for the caller alone; None if it has none.
+
+        Raises:
+            OverflowError: See `beyond_python`.
+        """
         if self.own is not None:
             found = self.own.find(key, EVERYTHING)
             if found is not None:
@@ -158,15 +177,24 @@ class KeyedReader:
         rows = self.rows
         if rows is None:
             return self.row_at(key, self.seq)
-        if key not in rows and len(rows) < _REMEMBERED_MAX:
-            rows[key] = self.row_at(key, self.seq)
-        row = rows[key] if key in rows else self.row_at(key, self.seq)
+        row = rows.get(key, _UNREAD)
+        if row is _UNREAD:
+            row = self.row_at(key, self.seq)
+            if len(rows) < _REMEMBERED_MAX:
+                rows[key] = row
         return None if row is None else dict(row)
 
     def _shown(self, found: Found) -> Row | None:
         if found.row is None:
             return None
         return self.table_schema.align_row(found.row, found.table_schema)
+
+    def first_of(self, keys: Sequence[Key]) -> Key | None:
+        """Return the first of some keys that has a row; None if none has."""
+        for key in keys:
+            if self.get(key) is not None:
+                return key
+        return None
 
     def overlay(self) -> Overlay:
         """Return the overlay over base; cached, unless own writes may still change it."""
@@ -333,7 +361,7 @@ class KeyedReader:
         if self.table_schema.rows.has_nanosecond_times:
             return self._many_of(keys)
         try:
-            rows = [row for row in map(self._found, keys) if row is not None]
+            rows = [row for row in map(self.found, keys) if row is not None]
         except OverflowError:
             return self._many_of(keys)
         return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)

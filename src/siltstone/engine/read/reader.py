@@ -125,11 +125,14 @@ class Readers:
         key = (incarnation.id, table_schema.id)
         memo = view.memo.get(key)
         # Open transactions share a view, and each may have a schema of its own under the same id.
-        if isinstance(memo, KeyedReader) and (
-            memo.seq == seq and memo.table_schema is table_schema
-        ):
+        if not isinstance(memo, KeyedReader) or memo.table_schema is not table_schema:
+            memo = None
+        elif memo.seq == seq:
             return memo
         levels = view.levels.get(incarnation.id)
+        if memo and levels is not None and levels.storage.merged_seq <= min(seq, memo.seq):
+            reader = view.memo[key] = memo.at(seq)  # of the view's own levels, as that one was
+            return reader
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
             return KeyedReader(table_schema, (), None, seq)
         if levels is None:

@@ -74,9 +74,10 @@ class EngineTransaction:
             raise RequestError(not_one_of("durability", durability, DURABILITIES))
         self.core, self._is_sync = core, durability == "sync"
         self._token = None if token is None else definitions.token_of(token)
-        definitions.check_claim(claim, self._token)
+        if claim is not None:
+            definitions.check_claim(claim, self._token)
         self.phase = Phase.OPEN
-        self._number, state = core.transactions.begin(core.writer().current)
+        self._number, state = core.transactions.begin(core.state)
         assert isinstance(state, State)
         self.read_seq = state.visible
         self.catalog: Catalog = state.view.catalog
@@ -121,7 +122,8 @@ class EngineTransaction:
 
     def require_open(self) -> None:
         """Raise ClosedError if the transaction or its store has ended."""
-        self.core.check()
+        if self.core.refusal is not None:
+            self.core.check()
         if self.phase is not Phase.OPEN:
             raise ClosedError(f"the transaction is {self.phase.value}; begin a new one")
 
@@ -233,18 +235,15 @@ class EngineTransaction:
         finally:
             self._end()
         self.phase = Phase.COMMITTED
-        self._follow_up()
-        return self.receipt
-
-    def _follow_up(self) -> None:
         for call in self.after_commit:
             call()
+        return self.receipt
 
     def _commit(self) -> Receipt:
-        dirty = [writes for writes in self.rows.plain_writes.values() if writes.versions.steps]
-        past, view = self.hold.past, view_of(self.rows)
-        if past is None and not dirty:  # rows alone: most transactions
+        past, plain, view = self.hold.past, self.rows.plain_writes, view_of(self.rows)
+        if past is None and not plain:  # rows alone: most transactions
             return submit(self.core, self._write_set, (), view)
+        dirty = [writes for writes in plain.values() if writes.versions.steps]
         kept = _NOTHING if past is None else self.core.until_known(past.pop_all())
         with kept, self.core.staging.held(w.table for w in dirty):
             return submit(self.core, self._write_set, dirty, view)

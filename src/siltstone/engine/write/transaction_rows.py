@@ -99,7 +99,8 @@ class TransactionRows:
         self._keyed: dict[int, KeyedWrites] = {}
         self.plain_writes: dict[int, PlainWrites] = {}
         self._bulk: dict[int, BulkWrites] = {}
-        self._readers: dict[int, Reader] = {}
+        self.readers: dict[int, Reader] = {}
+        """Of the tables that were read, by id, as they are now; of none with staged rows."""
 
     def __len__(self) -> int:
         """Return how many tables have private rows."""
@@ -108,7 +109,7 @@ class TransactionRows:
     def end(self) -> None:
         """Release what the transaction reads; its caller may keep it for as long as it likes."""
         self.view = None
-        self._readers.clear()
+        self.readers.clear()
         self._bulk.clear()
 
     def keyed(self, table: TableDefinition) -> KeyedWrites:
@@ -128,9 +129,9 @@ class TransactionRows:
                 )
             incarnation = catalogs.incarnation_of(table)
             writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, table_schema)
-            reader = self._readers.get(table.id)
+            reader = self.readers.get(table.id)
             if isinstance(reader, KeyedReader):
-                self._readers[table.id] = reader.remembering(writes.memtable)
+                self.readers[table.id] = reader.remembering(writes.memtable)
         return writes
 
     def plain(self, table: TableDefinition) -> PlainWrites:
@@ -155,9 +156,9 @@ class TransactionRows:
         plain = self.plain_writes.get(table.id)
         if plain is not None:
             return self._core.readers.plain(plain.table_schema, plain.versions.pin)
-        found = self._readers.get(table.id)
+        found = self.readers.get(table.id)
         if found is None:
-            found = self._readers[table.id] = self._open(table)
+            found = self.readers[table.id] = self._open(table)
         return found
 
     def _open(self, table: TableDefinition) -> Reader:
@@ -202,7 +203,7 @@ class TransactionRows:
 
     def forget_readers(self) -> None:
         """Open tables anew: their definitions changed."""
-        self._readers.clear()
+        self.readers.clear()
 
     def forget(self, table_id: int) -> None:
         """Drop what was written of a table."""
@@ -222,7 +223,7 @@ class TransactionRows:
             self._keyed = {each.table: each for each, _, _ in keyed}
             self.plain_writes = {each.table: each for each, _ in plain}
             self._bulk = bulk
-            self._readers.clear()
+            self.readers.clear()
             for writes, table_schema, _ in keyed:
                 writes.table_schema = table_schema
             for writes, before in plain:
@@ -247,6 +248,7 @@ class TransactionRows:
         rows = bulk.add(table, stage, staged, reader)
         if rows:
             self._bulk[table.id] = bulk
+            self.readers.pop(table.id, None)
         return rows
 
     def _refuse_bulk(self, table: TableDefinition) -> None:
@@ -258,7 +260,13 @@ class TransactionRows:
 
     def parts(self, catalog: Catalog) -> list[Part]:
         """Return what to commit of all tables, by the columns that they have in `catalog`."""
-        parts: list[Part] = [part for bulk in self._bulk.values() for part in bulk.parts]
+        parts: list[Part]
+        if not self._bulk and not self.plain_writes and catalog is view_of(self).catalog:
+            parts = []
+            for writes in self._keyed.values():
+                parts += writes.parts(writes.table_schema)
+            return parts
+        parts = [part for bulk in self._bulk.values() for part in bulk.parts]
         for writes in self._keyed.values():
             table = catalogs.by_id(catalog, writes.table)
             if table is not None:
@@ -269,6 +277,8 @@ class TransactionRows:
 
     def names_files(self) -> bool:
         """Say whether the commit names files that were staged."""
+        if not self._bulk and not self.plain_writes:
+            return False
         return bool(self._bulk) or any(plain.versions.steps for plain in self.plain_writes.values())
 
 

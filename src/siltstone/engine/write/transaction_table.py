@@ -23,7 +23,7 @@ from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.write.keyed_writes import chunk_of_batch
 from siltstone.engine.write.plain_writes import ColumnChange
-from siltstone.errors import DuplicateKeyError, RequestError
+from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats import group
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import TableDefinition
@@ -100,7 +100,7 @@ class EngineTransactionTable(Readable):
         if keys:
             self._tx.rows.note(table, reader, keys, None)
         if given.batch is None:
-            found = next((key for key in given.keys if reader.get(key) is not None), None)
+            found = reader.first_of(given.keys)
         else:
             found = reader.first_existing(
                 chunk_of_batch(given.batch, writes.table_schema, given.codes)
@@ -116,6 +116,23 @@ class EngineTransactionTable(Readable):
         Raises:
             SchemaMismatchError: A column or value that does not fit, whether the key lives or not.
         """
+        rows = self._tx.rows
+        writes = rows.keyed(self._table())
+        reader, table_schema = rows.readers.get(self._id), writes.table_schema
+        codec = table_schema.rows
+        if type(reader) is not KeyedReader or not codec.is_patchable or rows.is_strict:
+            return self._update(key, values)
+        try:
+            row = reader.found(table_schema.codec.from_user(key))
+            if row is None or not values.keys().isdisjoint(table_schema.codec.names):
+                return self._update(key, values)
+            row.update(values)
+            writes.upsert_row(codec.from_user(row))
+        except (SchemaMismatchError, OverflowError):  # the general way says what is wrong first
+            return self._update(key, values)
+        return 1
+
+    def _update(self, key: object, values: dict[str, object]) -> int:
         writes = self._tx.rows.keyed(self._table())
         table_schema = writes.table_schema
         if not values.keys().isdisjoint(table_schema.codec.names):
