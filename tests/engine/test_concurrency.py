@@ -165,8 +165,10 @@ def test_the_bank_is_whole_in_every_snapshot_now_and_past(tmp_path: Path) -> Non
         stop, looks = threading.Event(), []
 
         def work(writer: int) -> None:
-            for n in range(40):
-                transfer(db, writer * 40 + n)
+            for n in range(3000):
+                if n >= 40 and len(looks) > 10:  # both sides have had their say
+                    break
+                transfer(db, writer + 3 * n)
 
         def read(stride: int) -> None:
             while not stop.is_set():

@@ -111,6 +111,8 @@ class KeyedReader:
             self.lease,
             self.kept,
             self.bytes_left,
+            self.images,
+            self.merged_seq,
         )
 
     def remembering(self, own: Source | None = None) -> KeyedReader:
