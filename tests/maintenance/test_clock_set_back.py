@@ -20,7 +20,7 @@ from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush import bulk_load as loading
 from tests.maintenance.stores import Clock, env_of, open_store, rows
-from tests.support.fake_lance import FakeRewriter
+from tests.support.fake_writers import FakeRewriter
 
 ROWS = pa.table({"id": [2, 3]})
 
