@@ -41,6 +41,7 @@ def test_it_is_healthy_and_ready_and_tells_its_status(served: Served) -> None:
 
 def test_its_metrics_are_lines_of_name_and_number(served: Served) -> None:
     rest = served[2]
+    rest.get("/healthz")
     answer = rest.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
     lines = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]

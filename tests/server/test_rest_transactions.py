@@ -166,7 +166,7 @@ def test_a_commit_after_which_something_fails_is_no_failed_one(
     db, _, rest = served
     key = begin(rest)
     assert rest.post("/v1/table/keyed/insert", ROWS, x_siltstone_txn=key).status == 200
-    monkeypatch.setattr(EngineTransaction, "_follow_up", failing)
+    monkeypatch.setattr(EngineTransaction, "_end", failing)
     assert rest.post(f"/v1/transaction/{key}/commit").code == (500, 18)
     assert rest.post(f"/v1/transaction/{key}/commit").seq == db.seq
     assert rest.post(f"/v1/transaction/{key}/describe").json["status"] == "Succeeded"

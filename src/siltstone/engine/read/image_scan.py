@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from siltstone.engine.levels.history_run import changes
 from siltstone.engine.levels.image import Image, image_of, is_narrow
-from siltstone.engine.levels.images import Images
+from siltstone.engine.levels.images import COLUMNS_MAX, Images
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.formats.keys import Codes
 
@@ -38,9 +38,10 @@ def image_for(reader: KeyedReader, names: Sequence[str]) -> Image | None:
         not images.are_ahead(reader.seq, kinds)
         and _has_rows_over_base(reader)
         and images.is_asked_again(kinds)
-        and _fits(reader, images)
+        and (wanted := _hot(reader, images, kinds))
+        and _fits(reader, images, wanted)
     ):
-        image = _made(reader, images)
+        image = _made(reader, wanted)
     else:
         return None
     images.use()
@@ -91,24 +92,31 @@ def _has_rows_over_base(reader: KeyedReader) -> bool:
     )
 
 
-def _hot(reader: KeyedReader, images: Images) -> dict[int, pa.DataType]:
-    """Return the types of the columns that a new image gets: all that are hot, for fewer images."""
+def _hot(
+    reader: KeyedReader, images: Images, kinds: dict[int, pa.DataType]
+) -> dict[int, pa.DataType]:
+    """Return the types of the columns that a new image gets: `kinds`, and what else is hot.
+
+    Nothing if they are too many: other columns may be hot, and the image is for who asks.
+    """
+    if len(kinds) > COLUMNS_MAX:
+        return {}
     names = reader.table_schema.names
     stored = {} if reader.base is None else reader.base.table_schema.names
-    asked = [names[number] for number in images.hot if number in names and number in stored]
-    return _kinds(reader, asked) or {}
+    hot = [number for number in images.hot if number in names and number in stored]
+    numbers = list(dict.fromkeys([*kinds, *hot]))[:COLUMNS_MAX]
+    return _kinds(reader, [names[number] for number in numbers]) or {}
 
 
-def _fits(reader: KeyedReader, images: Images) -> bool:
+def _fits(reader: KeyedReader, images: Images, kinds: dict[int, pa.DataType]) -> bool:
     """Say whether an image would have room, and a changed copy of it."""
     base = reader.base
-    widths = sum((kind.bit_width + 7) // 8 + 1 for kind in _hot(reader, images).values())
+    widths = sum((kind.bit_width + 7) // 8 + 1 for kind in kinds.values())
     rows = 0 if base is None else base.rows
     return 2 * rows * (_SLOT_BYTES + widths) <= reader.bytes_left() + images.nbytes
 
 
-def _made(reader: KeyedReader, images: Images) -> Image:
-    kinds = _hot(reader, images)
+def _made(reader: KeyedReader, kinds: dict[int, pa.DataType]) -> Image:
     table_schema = reader.table_schema
     (key,) = table_schema.codec.names
     names = [table_schema.names[number] for number in kinds]

@@ -364,7 +364,7 @@ class KeyedReader:
             return self._many_of(keys)
         try:
             rows = [row for row in map(self.found, keys) if row is not None]
-        except OverflowError:
+        except (OverflowError, ValueError):  # beyond Python, or nanoseconds without pandas
             return self._many_of(keys)
         return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
 

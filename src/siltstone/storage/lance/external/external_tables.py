@@ -67,7 +67,8 @@ class LanceExternal:
         dataset = self._opened(folder, staged.target, given.version)
         version_import.refuse_blobs(dataset.schema, dataset.data_storage_version)
         below = None if pin is None else self._reader.open(pin)
-        operation = _operation_of(dataset)
+        with translated(where, is_reading=False):  # a clean-up may take what its client just wrote
+            operation = _operation_of(dataset)
         if below is not None:
             version_import.refuse_lost(operation, {part.number for part in below.parts})
             self._refuse_other(folder, below, dataset, operation, found.transaction)
