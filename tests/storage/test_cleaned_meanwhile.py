@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 
-from siltstone.errors import SiltstoneError
-from siltstone.formats.manifest import Pin
+from siltstone.errors import RequestError, SiltstoneError, UnavailableError
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables import kept_names
+from siltstone.storage.tables import kept_names, promotion
 from siltstone.storage.tables.tables import Tables
-from siltstone.storage.tables.values import IndexSpec
+from siltstone.storage.tables.values import IndexSpec, StagedVersion
 
 FOLDER = "tables/t-1"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
@@ -129,3 +131,41 @@ def test_a_clean_up_before_any_step_leaves_what_is_named_whole(
         assert other.names.lacking(f.path for f in other.reader.files(made)) == ([], [])
     assert at > 5
     assert failed < at - 1
+
+
+def staged(root: Path, tables: Tables, pin: Pin) -> StagedVersion:
+    """Have stock Lance write a version, as its client stages it."""
+    tables.names.promote([pin], pin)
+    rows = pa.table({"id": [100], "v": ["new"]}, schema=SCHEMA)
+    lance.write_dataset(rows, root / FOLDER, mode="append")
+    public = root / FOLDER / "_versions" / promotion.public_name(pin.version + 1)
+    manifest = public.rename(f"{public}-{uuid.uuid4()}")
+    return StagedVersion(pin.version + 1, str(manifest), manifest.stat().st_size)
+
+
+def test_a_staged_version_whose_rows_a_clean_up_took_is_refused(tmp_path: Path) -> None:
+    tables, pin = lived(tmp_path, RealFiles())
+    before = {*(tmp_path / FOLDER / "data").iterdir()}
+    given = staged(tmp_path, tables, pin)
+    for path in {*(tmp_path / FOLDER / "data").iterdir()} - before:
+        path.unlink()
+    with pytest.raises(RequestError, match="does not exist"):
+        tables.external.import_version(FOLDER, pin, given)
+
+
+def test_a_staged_version_that_a_clean_up_takes_while_it_is_looked_at_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lance opens the manifest once more to say what made the version."""
+    tables, pin = lived(tmp_path, RealFiles())
+    given = staged(tmp_path, tables, pin)
+    look = lance.LanceDataset.read_transaction
+
+    def after_others(dataset: lance.LanceDataset, version: int) -> object:
+        shutil.rmtree(tmp_path / FOLDER / "_versions")
+        shutil.rmtree(tmp_path / FOLDER / PRIVATE_DIRECTORY)
+        return look(dataset, version)
+
+    monkeypatch.setattr(lance.LanceDataset, "read_transaction", after_others)
+    with pytest.raises(UnavailableError):
+        tables.external.import_version(FOLDER, pin, given)
