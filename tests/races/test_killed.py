@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ from tests.races.processes import ProcessDiedError, Spares
 FRAMES = {"attach": (shop.attach, shop.after_attach), "ddl": (shop.ddl, shop.after_ddl)}
 GARBAGE = f"{0:032x}.lance"
 IN_FRAME = [*points_of("commit")]
-
-
-@pytest.fixture(scope="module")
-def spares() -> Iterator[Spares]:
-    found = Spares()
-    yield found
-    found.end()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import http.client
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,13 +41,6 @@ class Made:
         shutil.copytree(self.root, root)
         names = [str(where).removeprefix("/") for where in (self.root, root)]
         return Made(root, json.loads(json.dumps(self.operations).replace(*names)))
-
-
-@pytest.fixture(scope="module")
-def spares() -> Iterator[Spares]:
-    found = Spares()
-    yield found
-    found.end()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ from tests.races import shop
 from tests.races.ledger import killed_at, points_of
 from tests.races.processes import Spares
 from tests.races.test_killed import kill, looks
-
-
-@pytest.fixture(scope="module")
-def spares() -> Iterator[Spares]:
-    found = Spares()
-    yield found
-    found.end()
 
 
 @pytest.fixture(scope="module")

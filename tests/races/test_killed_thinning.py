@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +27,6 @@ OPTIONS = Options(background=False, segment_bytes=65_536, retention_s=86_400)
 ENV = replace(Env(bounds=EAGER), load_rows_min=2)
 SINCE = 3
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def spares() -> Iterator[Spares]:
-    found = Spares()
-    yield found
-    found.end()
 
 
 @pytest.fixture(scope="module")
