@@ -11,6 +11,7 @@ from bench.workloads.memory import Memory
 from bench.workloads.mixed import Mixed
 from bench.workloads.optimizing import Optimizing
 from bench.workloads.point_reads import PointReads
+from bench.workloads.processor import Processor
 from bench.workloads.publishing import Publishing
 from bench.workloads.recovery import Recovery
 from bench.workloads.scans import Scans
@@ -24,6 +25,7 @@ ALL: tuple[Workload, ...] = (
     Upserts(),
     Batches(),
     Transfers(),
+    Processor(),
     PointReads(),
     Scans(),
     Loads(),

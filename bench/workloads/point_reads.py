@@ -1,7 +1,7 @@
 """W4: whole rows by key, from what was just written, and cold from a base of 1 M rows.
 
-Cold: after all background work and a reopen, keys drawn from the whole base. The page cache is
-warm for everybody.
+Recent: of 100,000 rows that were upserted at once. Cold: after all background work and a reopen,
+keys drawn from the whole base. The page cache is warm for everybody.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bench.workload import Metrics, Place
 
 _BASE_ROWS = 1_000_000
 _RECENT_ROWS = 100_000
+_THREADS = 8
 
 
 class PointReads:
@@ -33,16 +34,21 @@ class PointReads:
         found: Metrics = {}
         if peer.name != "lance":  # it has nothing between a commit and its base
             peer.store.upsert_batch(data.accounts(recent.astype(np.int64), turn + 1))
-            found["recent"] = _rate(peer, recent.tolist())
+            keys = recent.tolist()
+            found["recent"] = _rate(peer, keys)
+            found["recent, 8 threads"] = _rate(peer, keys, _THREADS)
+            found["recent, 8 threads / 1"] = found["recent, 8 threads"] / found["recent"]
         peer.store.settle()
         peer.close()
         found["cold"] = _rate(peer, rng.permutation(everybody).tolist())
         return found
 
 
-def _rate(peer: Place, keys: list[int]) -> float:
+def _rate(peer: Place, keys: list[int], threads: int = 1) -> float:
     _read(peer.store, keys[0])  # the opening is not the question
-    return run_for(peer.sizes.seconds, [_client(peer.store, _cycle(keys))]).rate
+    starts = [len(keys) * place // threads for place in range(threads)]
+    clients = [_client(peer.store, _cycle(keys[start:] + keys[:start])) for start in starts]
+    return run_for(peer.sizes.seconds, clients).rate
 
 
 def _cycle(keys: list[int]) -> Iterator[int]:

@@ -1,0 +1,46 @@
+"""CPU: the processor time of a commit, a read and a transfer, in a process of their own.
+
+A wait for the disk or a neighbour hardly moves it, so it tells more of a change than a rate does.
+Functions are counted in this process, for a commit of one row; see `bench.cpu` and `bench.calls`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from bench.calls import calls_in_process, ours
+from bench.workload import Metrics, Place
+
+_NAMES = {
+    "upsert of one row, without its sync": "commit us",
+    "transfer, without its sync": "transfer, without its sync us",
+    "get of the newest rows": "get of the newest rows us",
+    "get of rows frozen from the tail": "get of frozen rows us",
+    "get of rows of base": "get of rows of base us",
+    "transfer of eight threads, with its sync": "transfer us",
+    "  context switches that it waited for": "transfer switches",
+}
+
+
+class Processor:
+    name = "CPU"
+    title = "processor time and calls, of one commit, read and transfer"
+
+    def prepare(self, peer: Place) -> None:
+        del peer
+
+    def measure(self, peer: Place, turn: int) -> Metrics:
+        command = [sys.executable, "-m", "bench.cpu", "--child"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        found = {_NAMES[name]: value for name, value in json.loads(done.stdout).items()}
+        fresh = peer.another(f"calls-{turn}")
+        calls, before_sync = calls_in_process(fresh.path)["upsert"]
+        fresh.remove()
+        return {
+            **found,
+            "commit calls": float(calls.total()),
+            "commit functions of ours": float(ours(calls)),
+            "commit functions up to the sync": float(before_sync),
+        }
