@@ -184,7 +184,7 @@ def statuses(
     ) -> IndexStatus:
         mine = [segment for segment in segments if segment.index == stored]
         lag = 0 if opened is None else _live(opened, _lacking(spans, mine))
-        rows = 0 if opened is None else opened.count()
+        rows = 0 if opened is None else opened.pin.rows
         nbytes = sum(segment.nbytes for segment in mine)
         return IndexStatus(name, column, kind, options, len(mine), nbytes, lag, rows - lag)
 

@@ -36,17 +36,27 @@ from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import indexes as lance_indexes
+from siltstone.storage.lance import nearest
+from siltstone.storage.lance.block_list import BlockLists
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
 from siltstone.storage.lance.point_reads import PointReads
+from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets, row_ids
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import POSITION, WORN_RATIO, PartId, Segment, Span
+from siltstone.storage.tables.values import (
+    POSITION,
+    WORN_RATIO,
+    NearestQuery,
+    PartId,
+    Ranked,
+    Segment,
+    Span,
+)
 from siltstone.units import require
 
 _log = logging.getLogger(__name__)
 _ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
-_OFFSET_BITS = 32
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
 _BATCH_BYTES = 16 << 20
 _COMPRESSION = 4
@@ -122,12 +132,8 @@ class LancePinned:
             )
         self._points = PointReads(data.sessions, self.fragments)
         self._verified: set[int] = set()
-        self._deletions: dict[int, np.ndarray] = {}
         self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
         self._blobs = blobs.names_of(self.schema)
-
-    def count(self) -> int:
-        return self.pin.rows
 
     @property
     def part_ids(self) -> list[PartId]:
@@ -383,13 +389,6 @@ class LancePinned:
         """The same for one search at a time, which keeps the interpreter lock."""
         return [part.start for part in self.parts]
 
-    @cached_property
-    def _shift(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return fragment ids, ascending, and what to add to the offsets in each."""
-        numbers = np.array([part.number for part in self.parts], dtype=np.int64)
-        order = np.argsort(numbers)
-        return numbers[order], self._starts[order]
-
     def _live(self, paths: Iterable[str]) -> dict[str, InventoryFile]:
         return self._data.inventories.live(self.pin.inventory, paths)
 
@@ -549,42 +548,40 @@ class LancePinned:
         for batch in batches:
             at = batch.schema.get_field_index(_ADDRESS)
             address = batch.column(at).to_numpy(zero_copy_only=False).view(np.int64)
-            position = pa.array(self._position(address))
+            position = pa.array(self._addresses.positions(address))
             yield batch.remove_column(at).append_column(_POSITION_FIELD, position)
 
-    def _position(self, address: np.ndarray) -> np.ndarray:
-        numbers, starts = self._shift
-        fragment = address >> _OFFSET_BITS
-        offset = address & ((1 << _OFFSET_BITS) - 1)
-        if len(fragment) and fragment[0] == fragment[-1]:  # in order, so the whole batch is in it
-            start = starts[np.searchsorted(numbers, fragment[0])]
-        else:
-            start = starts[np.searchsorted(numbers, fragment)]
-        if self._has_deletions:
-            for number in np.unique(fragment).tolist():
-                mine = fragment == number
-                offset[mine] -= np.searchsorted(self._deleted(number), offset[mine])
-        return offset + start
+    @cached_property
+    def _addresses(self) -> RowAddresses:
+        return RowAddresses(self.parts, self._live_offsets)
+
+    def _live_offsets(self, index: int) -> np.ndarray:
+        self._check([index])
+        with translated(self._where, is_reading=True):
+            return live_offsets(self.dataset, self.fragments[index])
+
+    def nearest(
+        self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
+    ) -> Ranked:
+        """See `tables.PinnedTable.nearest`."""
+        self._know([asked.column])
+        self._check(range(len(self.parts)))
+        if visible is None and self.pin.hidden:
+            visible = self.live
+        deadline.check()
+        with translated(self._where, is_reading=True):
+            blocked = self._blocked.without(visible, is_kept=is_kept) if visible else None
+            indexed = (asked.column, asked.metric) in self._metrics
+            options = nearest.options_of(asked, blocked, indexed=indexed)
+            return nearest.ranked(self.dataset.scanner(**options).to_table(), self._addresses)
 
     @cached_property
-    def _has_deletions(self) -> bool:
-        return any(part.rows != part.stored for part in self.parts)
+    def _metrics(self) -> set[tuple[str, str]]:
+        return nearest.metrics_of(self.dataset) if self._has_sound_indexes else set()
 
-    def _deleted(self, number: int) -> np.ndarray:
-        """Return the offsets of the deleted rows of a fragment, ascending; found out once."""
-        known = self._deletions.get(number)
-        if known is None:
-            index = next(i for i, part in enumerate(self.parts) if part.number == number)
-            stored, fragment = self.parts[index].stored, self.fragments[index]
-            self._check([index])
-            with translated(self._where, is_reading=True):
-                options = {"with_row_address": True, "scan_in_order": True}
-                scanner = self.dataset.scanner(columns=[], fragments=[fragment], **options)
-                addresses = scanner.to_table().column(_ADDRESS).to_numpy()
-            gone = np.ones(stored, dtype=bool)
-            gone[addresses & np.uint64((1 << _OFFSET_BITS) - 1)] = False
-            known = self._deletions[number] = np.flatnonzero(gone)
-        return known
+    @cached_property
+    def _blocked(self) -> BlockLists:
+        return BlockLists(self.rows, lambda: row_ids(self.dataset, self.fragments))
 
 
 def parts_with(table: LancePinned, spans: Iterable[Span]) -> list[Part]:

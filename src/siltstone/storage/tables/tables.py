@@ -29,7 +29,9 @@ from siltstone.storage.tables.values import (
     ImportedVersion,
     IndexSpec,
     Listed,
+    NearestQuery,
     PartId,
+    Ranked,
     Segment,
     Seqs,
     ShownTable,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 class PinnedTable(Protocol):
     """One version of one dataset. Threads may share it; positions are 0, 1, ... in row order.
 
-    `rows` counts positions, those of hidden rows, too; `count()` live rows alone.
+    `rows` counts positions, those of hidden rows, too; `pin.rows` live rows alone.
     """
 
     @property
@@ -131,7 +133,20 @@ class PinnedTable(Protocol):
         """Return the rows at `positions`, in that order; a position may repeat."""
         ...
 
-    def count(self) -> int: ...
+    def nearest(
+        self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
+    ) -> Ranked:
+        """Return the rows with the nearest vectors; rows without a distance (nulls) never are.
+
+        Args:
+            asked: The search.
+            visible: The positions of the rows that are ranked; None: those that are not hidden.
+            is_kept: Whether other searches will ask for this very set, or for one like it.
+
+        Raises:
+            CorruptionError: The bytes of a file are not those that were written.
+        """
+        ...
 
 
 class TableReader(Protocol):

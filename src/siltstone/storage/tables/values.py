@@ -145,6 +145,43 @@ class IndexSpec:
     options: tuple[tuple[str, IndexOption], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NearestQuery:
+    """A search for the rows with the nearest vectors.
+
+    Args:
+        column: The pin's name of the column.
+        vectors: One row for each query, of the element type of the column.
+        k: How many rows are wanted of each query.
+        metric: "l2" (squared), "cosine" or "dot" of floats, "hamming" of bytes.
+        indexed: Whether indexes may be asked, which find nearly the nearest.
+        probes: How many partitions of an index are looked into; None: Lance decides.
+        refine: Measure so many times k rows of an index by their vectors; None: none.
+        least: The rows nearer than that are left out, by the distance as an index has it.
+        prefilter: The rows that match it are ranked, and no others: SQL on which Lance and we
+            agree, see `engine.filter.pushed`.
+    """
+
+    column: str
+    vectors: np.ndarray
+    k: int
+    metric: str
+    indexed: bool = True
+    probes: int | None = None
+    refine: int | None = None
+    least: float | None = None
+    prefilter: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked:
+    """The rows that a search found: by row its query (counted from 0), position and distance."""
+
+    queries: np.ndarray
+    positions: np.ndarray
+    distances: np.ndarray
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A part of the index `index` in a pin: the rows of the parts with the spans `covered`.

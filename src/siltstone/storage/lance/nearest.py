@@ -1,0 +1,66 @@
+"""Nearest: the rows of one version with the nearest vectors, ranked by Lance.
+
+Lance asks an index that has the metric and covers some parts, and measures all rows of the others;
+rows that it should not see are in a block list, so that they take no place among the k.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.storage.lance.row_addresses import RowAddresses
+from siltstone.storage.tables.values import NearestQuery, Ranked
+
+ADDRESS, DISTANCE, QUERY = "_rowaddr", "_distance", "query_index"
+
+
+def metrics_of(dataset: Any) -> set[tuple[str, str]]:
+    """Return the columns of the vector indexes of a version, each with its metric."""
+    return {
+        (name, str(index.details["metric_type"]).lower())
+        for index in dataset.describe_indices()
+        if "metric_type" in (index.details or {})
+        for name in index.field_names
+    }
+
+
+def options_of(asked: NearestQuery, blocked: bytes | None, *, indexed: bool) -> dict[str, Any]:
+    """Return the options of Lance's scanner for a search; `indexed`: an index has the metric."""
+    nearest: dict[str, Any] = {
+        "column": asked.column,
+        "q": asked.vectors[0] if len(asked.vectors) == 1 else asked.vectors,
+        "k": asked.k,
+        "metric": asked.metric,
+        "use_index": asked.indexed and indexed,
+    }
+    if asked.probes is not None:
+        nearest["nprobes"] = asked.probes
+    if asked.refine is not None:
+        nearest["refine_factor"] = asked.refine
+    if asked.least is not None:
+        nearest["distance_range"] = (asked.least, None)
+    return {
+        "columns": [DISTANCE] if len(asked.vectors) == 1 else [QUERY, DISTANCE],
+        "disable_scoring_autoprojection": True,
+        "nearest": nearest,
+        "filter": asked.prefilter,
+        "prefilter": True,
+        "use_scalar_index": False,
+        "with_row_address": True,
+        "row_addr_blocklist": blocked,
+    }
+
+
+def ranked(found: pa.Table, addresses: RowAddresses) -> Ranked:
+    """Return what Lance found as positions."""
+    address = found.column(ADDRESS).to_numpy().view(np.int64)
+    distances = found.column(DISTANCE).to_numpy()
+    queries = (
+        found.column(QUERY).to_numpy()
+        if QUERY in found.schema.names
+        else np.zeros(len(address), np.int32)
+    )
+    return Ranked(queries, addresses.positions(address), distances)
