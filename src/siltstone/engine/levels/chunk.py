@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.levels.row_vectors import Origin
 from siltstone.formats.keys import Codes, Key, pairs
 from siltstone.formats.rows import value_getter
 
@@ -130,7 +131,7 @@ class Slice:
     history. The chunks of history have the key columns only.
     """
 
-    origin: object
+    origin: Origin
     chunks: tuple[Chunk, ...]
     rows: int
 

@@ -32,6 +32,7 @@ from siltstone.engine.levels.chunk import (
     run_of,
 )
 from siltstone.engine.levels.memtable import Found, Memtable, indexed
+from siltstone.engine.levels.row_vectors import Origin
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Load, Schema
@@ -140,7 +141,7 @@ class HistoryRun:
             rows.column(SEQ_COLUMN).to_numpy(),
             rows.column(OP_COLUMN).to_numpy(),
         )
-        part = Slice(object(), (chunk,), len(codes))
+        part = Slice(Origin(), (chunk,), len(codes))
         return (IndexedSlice(part, (run_of(codes, 0),)),), rows.column(POSITION).to_numpy()
 
     def above(self, seq: int) -> HistoryRun:

@@ -44,6 +44,7 @@ from siltstone.engine.levels.chunk import (
     small_rung,
     tier,
 )
+from siltstone.engine.levels.row_vectors import Origin
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
@@ -116,14 +117,14 @@ class Contents:
 class Memtable:
     """Rows of one incarnation in seq order (see the module)."""
 
-    __slots__ = ("_lock", "_tail_chunk", "contents", "nbytes", "origin")
+    __slots__ = ("_lock", "_tail_chunks", "contents", "nbytes", "origin")
 
     def __init__(self, table_schema: TableSchema) -> None:
         self.contents = Contents(Tail(0, table_schema), (), ())
         self.nbytes = 0
         self._lock = threading.Lock()
-        self._tail_chunk: tuple[Tail, Chunk] | None = None
-        self.origin = object()  # names these rows, also when they are history: see `chunk.Slice`
+        self._tail_chunks: tuple[Tail, tuple[Chunk, ...]] | None = None
+        self.origin = Origin()  # names these rows, also when they are history: see `chunk.Slice`
 
     # writes: one leader at a time
 
@@ -287,18 +288,26 @@ class Memtable:
         count = bisect_right(contents.tail.seqs, seq)
         chunks = contents.chunks
         if count:
-            tail = self._chunk_of(contents.tail, count)
-            return (Slice(self.origin, (*chunks, tail), tail.end),)
+            tail = self._chunks_of(contents.tail, count)
+            return (Slice(self.origin, (*chunks, *tail), tail[-1].end),)
         return (Slice(self.origin, chunks, contents.tail.start).upto(seq),)
 
-    def _chunk_of(self, tail: Tail, count: int) -> Chunk:
-        """Return the first rows of the tail; the last answer is remembered."""
-        known = self._tail_chunk
-        if known is not None and known[0] is tail and len(known[1].codes) == count:
-            return known[1]
-        chunk = tail.chunk(count)
-        self._tail_chunk = (tail, chunk)
-        return chunk
+    def _chunks_of(self, tail: Tail, count: int) -> tuple[Chunk, ...]:
+        """Return the first rows of the tail; those of the last answer are not converted again.
+
+        A row of a long vector takes 40 us, and each commit is read by the next scan.
+        """
+        known = self._tail_chunks
+        chunks = known[1] if known is not None and known[0] is tail else ()
+        made = chunks[-1].end - tail.start if chunks else 0
+        if made < count:
+            chunks = _joined((*chunks, tail.chunk(count, made)))
+            self._tail_chunks = (tail, chunks)
+        elif made > count:
+            end = tail.start + count
+            within = [chunk for chunk in chunks if chunk.start < end]
+            chunks = tuple(chunk.cut(0, min(chunk.end, end) - chunk.start) for chunk in within)
+        return chunks
 
     def rows_kept(
         self,
@@ -329,6 +338,13 @@ class Memtable:
         count = bisect_right(contents.tail.seqs, seq)
         chunks = tuple(chunk for chunk in contents.chunks if int(chunk.seqs[0]) <= seq)
         return (*chunks, contents.tail.chunk(count)) if count else chunks
+
+
+def _joined(chunks: tuple[Chunk, ...]) -> tuple[Chunk, ...]:
+    """Return the chunks of a tail, the last ones of like size as one: each has its cost."""
+    while len(chunks) > 1 and len(chunks[-2].codes) <= 2 * len(chunks[-1].codes):
+        chunks = (*chunks[:-2], join_chunks(chunks[-2:]))
+    return chunks
 
 
 def _behind(chunks: Sequence[Chunk], seq: int) -> Sequence[Chunk]:

@@ -29,6 +29,7 @@ from siltstone.engine.levels.chunk import NOTHING, Chunk, Slice, batch_of
 from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.images import Images
 from siltstone.engine.levels.memtable import Found
+from siltstone.engine.levels.row_vectors import FreshVectors
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
@@ -85,6 +86,7 @@ class KeyedReader:
     keeps the files of all that is read for as long as this, or a scan of it, lives. `kept` has what
     readers before found out, and takes what this one does if `bytes_left`. `images`, if there are
     some, are of the table at several seqs: `sources` have all row versions above `merged_seq`.
+    `vectors` has those of `sources` that searches asked for.
     """
 
     table_schema: TableSchema
@@ -97,6 +99,7 @@ class KeyedReader:
     bytes_left: Callable[[], int] = lambda: 0
     images: Images | None = None
     merged_seq: int = 0
+    vectors: FreshVectors = field(default_factory=FreshVectors)
     rows: dict[Key, Row | None] | None = field(default=None, init=False)
     _overlay: Overlay | None = field(default=None, init=False)
 
@@ -113,6 +116,7 @@ class KeyedReader:
             self.bytes_left,
             self.images,
             self.merged_seq,
+            self.vectors,
         )
 
     def remembering(self, own: Source | None = None) -> KeyedReader:
@@ -131,6 +135,7 @@ class KeyedReader:
             self.bytes_left,
             self.images,
             self.merged_seq,
+            self.vectors,
         )
         if self.table_schema.rows.is_packable:  # nested values are shared by copies of a row
             reader.rows = {} if self.rows is None else self.rows

@@ -27,6 +27,7 @@ from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
 from siltstone.engine.levels.images import Images
+from siltstone.engine.levels.row_vectors import FreshVectors
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
@@ -104,6 +105,7 @@ class Readers:
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
         self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
         self._images: weakref.WeakSet[Images] = weakref.WeakSet()
+        self._vectors = FreshVectors(self._bytes_left)
 
     def open(
         self, view: View, table: TableDefinition, seq: int, *, defined_at: int | None = None
@@ -134,7 +136,7 @@ class Readers:
             reader = view.memo[key] = memo.at(seq)  # of the view's own levels, as that one was
             return reader
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            return KeyedReader(table_schema, (), None, seq)
+            return KeyedReader(table_schema, (), None, seq, vectors=self._vectors)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
@@ -151,13 +153,16 @@ class Readers:
                 bytes_left=self._bytes_left,
                 images=levels.images,
                 merged_seq=levels.storage.merged_seq,
+                vectors=self._vectors,
             )
         else:
             old, lease = self._serving(view, levels.storage, seq)
             leases = (view.lease, lease)
             sources = self.history(table, levels.storage, old.merged_seq, seq, leases)
             base = self.base(table, old)
-            reader = KeyedReader(table_schema, sources, base, seq, lease=leases)
+            reader = KeyedReader(
+                table_schema, sources, base, seq, lease=leases, vectors=self._vectors
+            )
         view.memo[key] = reader
         return reader
 
@@ -276,6 +281,7 @@ class Readers:
         twice = sum(part.nbytes for part in parts) - sum({p: p.nbytes for p in parts}.values())
         return (
             self._keys.cached_bytes()
+            + self._vectors.nbytes
             + sum(each.nbytes for each in (*bases, *kept, *images))
             - twice
         )
