@@ -10,6 +10,7 @@ Outcome: TypeAlias = Literal["committed", "not committed", "in doubt"]
 StagedOp: TypeAlias = Literal["upsert", "insert", "delete", "append"]
 IndexKind: TypeAlias = Literal["btree", "bitmap", "fts", "vector"]
 Metric: TypeAlias = Literal["l2", "cosine", "dot"]
+SearchMetric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
 Encoding: TypeAlias = Literal["flat", "pq", "sq"]
 JobState: TypeAlias = Literal["running", "dead", "finished"]
 

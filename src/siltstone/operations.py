@@ -64,6 +64,8 @@ class Codec(Enum):
     """Rows, all of them read by the client."""
     RESULT = auto()
     """The result of a query: the owner sends the rows of `<name>_reader`, the client reads all."""
+    FOUND = auto()
+    """The rows of a search, all of them read by the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ OPERATIONS = (
     Operation("get", _TABLES, _READ, Role.READ, Codec.ROW),
     Operation("get_many", _TABLES, _READ, Role.READ, Codec.ROWS),
     Operation("scan", _TABLES, _READ, Role.READ, Codec.STREAM),
+    Operation("search", _TABLES, _READ, Role.READ, Codec.FOUND),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "upsert", "insert", "update", "delete", "delete_where"),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "append", "overwrite", "truncate"),
     # the columns and indexes of a table

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.choices import IndexKind, IndexOptions
+from siltstone.choices import IndexKind, IndexOptions, SearchMetric
 from siltstone.errors import SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
+from siltstone.query.search.search_result import SearchResult
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -171,6 +172,49 @@ class ReadableTable(ScannedTable):
         Raises:
             RequestError: A plain table.
             SchemaMismatchError: A key is of another type.
+        """
+
+    @abstractmethod
+    def search(
+        self,
+        vector: object,
+        k: int = 10,
+        *,
+        column: str | None = None,
+        metric: SearchMetric | None = None,
+        filter: Condition = None,  # noqa: A002
+        columns: Columns = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        exact: bool = False,
+    ) -> SearchResult:
+        """Return the k rows with the nearest vectors, the nearest first, with their `_distance`.
+
+        Every row of the sequence number that is read is seen, also one that came a moment ago. An
+        index of that metric finds nearly the nearest of the merged rows; all newer rows are
+        measured. Without one, or with `exact`, the answer is exact. Of rows that are equally far
+        the lower keys come first. Rows without a vector, or with a NaN in it, are never found.
+
+        Args:
+            vector: The numbers of one vector, or a list of up to 1,000: then each has its k rows,
+                and `_query` (int32, from 0) says whose a row is.
+            k: How many rows, 1 to 10,000; of many vectors at most 100,000 together.
+            column: The column to search; it may be left out where only one holds vectors.
+            metric: "l2" (squared; the default), "cosine" (1 - cosine) or "dot" (1 - product) of
+                floats; "hamming" (different bits) of uint8. An index never chooses it.
+            filter: As for `scan`. Only rows that match take a place among the k.
+            columns: The columns to return; None returns all.
+            distance_range: (lower, upper): only rows with lower <= distance < upper; None: no
+                bound.
+            nprobes: How many partitions of an index are looked into; None leaves it to Lance.
+            refine: Measure so many times k rows that an index found; None: none.
+            exact: Ask no index.
+
+        Raises:
+            RequestError: A vector that does not fit the column or has a NaN, a k beyond its bounds,
+                a metric that the column does not have, or a filter that does not parse.
+            SchemaMismatchError: There is no such column.
         """
 
     @abstractmethod
@@ -326,8 +370,8 @@ class Table(WritableTable[Receipt, Receipt]):
         Args:
             column: A column of a keyed table.
             kind: "btree" (equality, ranges), "bitmap" (the same, for few distinct values), "fts"
-                (words of a text) or "vector" (nearest neighbours). Only other Lance clients use
-                the last two.
+                (words of a text, for other Lance clients) or "vector" (nearest neighbours, for
+                `search` and other Lance clients).
             name: By default the column's name.
             build: False leaves building it to the next optimize or merge.
             options: For fts: language, base_tokenizer, stem, lower_case, remove_stop_words,

@@ -15,8 +15,11 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
+import numpy as np
+
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.operations import Codec, Face, Operation, of_face
+from siltstone.query.search.search_result import SearchResult
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -81,11 +84,14 @@ _DECODERS: dict[Codec, Callable[[Any, Any], Any]] = {
     Codec.STREAM: lambda _, found: found,
     Codec.ROWS: lambda _, found: found.read_all(),
     Codec.RESULT: _result,
+    Codec.FOUND: lambda _, found: SearchResult(found.read_all()),
 }
 
 
 def sendable(given: object) -> object:
-    """Return Arrow-shaped rows as a stream, iterables as lists, and all else as it is."""
+    """Return Arrow-shaped rows as a stream, arrays and iterables as lists, all else as it is."""
+    if isinstance(given, np.ndarray):
+        return given.tolist()
     stream = stream_of(given)
     if stream is not None:
         return stream

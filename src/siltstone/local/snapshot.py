@@ -14,7 +14,6 @@ from siltstone.api.tables import Columns, Condition, SnapshotTable
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.commit.core import Core
-from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError
@@ -24,13 +23,14 @@ from siltstone.options import resolve
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX, plan
 from siltstone.query.scan.scan_task import ScanTask
+from siltstone.query.search.searchable import Searchable
 from siltstone.storage.manifest.manifest_store import Lease
 
 if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
 
 
-class LocalSnapshotTable(Readable, SnapshotTable):
+class LocalSnapshotTable(Searchable, SnapshotTable):
     """One table at the seq of its snapshot."""
 
     __slots__ = ("_definition", "_snapshot")

@@ -17,7 +17,7 @@ from siltstone.engine.commit.admission import SchemaMovedError
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
 from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
-from siltstone.engine.read.readable import Readable, keyed
+from siltstone.engine.read.readable import keyed
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.engine.write.keyed_writes import batch_part
@@ -33,6 +33,7 @@ from siltstone.local.snapshot import LocalSnapshot
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.indexer import TableIndexes
+from siltstone.query.search.searchable import Searchable
 from siltstone.retry import Retry
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ ATTEMPTS = 100
 _AGAIN = Retry(ATTEMPTS)
 
 
-class LocalTable(Readable, Table):
+class LocalTable(Searchable, Table):
     """See the module. It carries the table's id: a rename does not disturb it."""
 
     __slots__ = ("_core", "_id", "_indexes", "_plan", "_point", "_seen")

@@ -20,9 +20,10 @@ from siltstone.engine.write.transaction_rows import view_of
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError
 from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.query.search.searchable import Searchable
 
 
-class LocalTransactionTable(EngineTransactionTable, TransactionTable):
+class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable):
     """One table in a transaction of this process."""
 
     __slots__ = ()

@@ -294,4 +294,6 @@ def _answered(asked: Operation, face: object, call: RpcCall, turn: Turn | None =
     if asked.codec is Codec.RESULT:
         call = replace(call, verb=f"{asked.name}_reader")
     found = _done(face, call)
+    if asked.codec is Codec.FOUND:
+        return Outcome(found.to_arrow())
     return Outcome(found.id if asked.codec is Codec.TABLE else found, turn)

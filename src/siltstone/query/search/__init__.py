@@ -1,0 +1,1 @@
+"""Search: the rows of a table with the nearest vectors, at one seq."""

@@ -1,0 +1,87 @@
+"""Candidates: rows that a search found, where they are, and how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from siltstone.query.search.vector_query import VectorQuery
+
+BASE = -1
+"""The number of base, or of the one version of a plain table, among the levels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """By row: the number of its query, its level, its place there, and its measured distance.
+
+    The place is the position in base, or the ordinal in an overlay's level.
+    """
+
+    queries: np.ndarray
+    levels: np.ndarray
+    places: np.ndarray
+    distances: np.ndarray
+
+    @classmethod
+    def of(
+        cls, query: int | np.ndarray, level: int, places: np.ndarray, distances: np.ndarray
+    ) -> Candidates:
+        """Return the candidates of one level, of one query or each of its own."""
+        count = len(places)
+        queries = np.full(count, query, np.int32) if isinstance(query, int) else query
+        return cls(queries, np.full(count, level, np.int32), places, distances)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def at(self, chosen: np.ndarray) -> Candidates:
+        """Return some of them, by index or by mask."""
+        return Candidates(
+            self.queries[chosen], self.levels[chosen], self.places[chosen], self.distances[chosen]
+        )
+
+    def nearest(self, k: int) -> Candidates:
+        """Return the k nearest of each query, and those that are as near as the last of them."""
+        order = np.lexsort((self.distances, self.queries))
+        queries, distances = self.queries[order], self.distances[order]
+        first = np.searchsorted(queries, queries)
+        rank = np.arange(len(order)) - first
+        last = np.minimum(first + k, np.searchsorted(queries, queries, side="right")) - 1
+        return self.at(order[(rank < k) | (distances == distances[last])])
+
+
+NONE = Candidates.of(0, BASE, np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
+def joined(found: Iterable[Candidates], k: int) -> Candidates:
+    """Return the k nearest of several levels, with ties; never many more than that are held."""
+    best, waiting, count = NONE, list[Candidates](), 0
+    for each in found:
+        waiting.append(each)
+        count += len(each)
+        if count > max(len(best), 16 * k):
+            best, waiting, count = _concatenated([best, *waiting]).nearest(k), [], 0
+    return _concatenated([best, *waiting]).nearest(k)
+
+
+def _concatenated(parts: list[Candidates]) -> Candidates:
+    return Candidates(
+        np.concatenate([part.queries for part in parts]),
+        np.concatenate([part.levels for part in parts]),
+        np.concatenate([part.places for part in parts]),
+        np.concatenate([part.distances for part in parts]),
+    )
+
+
+def within(query: VectorQuery, distances: np.ndarray) -> np.ndarray:
+    """Return which rows have a distance, and one within the bounds: [lower, upper)."""
+    lower, upper = query.within
+    kept = ~np.isnan(distances)
+    if lower is not None:
+        kept &= distances >= np.float32(lower)
+    if upper is not None:
+        kept &= distances < np.float32(upper)
+    return kept

@@ -1,0 +1,53 @@
+"""Searchable: the search of a table, the same through a store, a snapshot and a transaction."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from siltstone.choices import SearchMetric
+from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.read.readable import Readable, known_columns
+from siltstone.query.search import plan
+from siltstone.query.search.search_result import SearchResult
+from siltstone.query.search.vector_query import vector_query
+
+
+class Searchable(Readable):
+    """A table that can be searched. Any thread."""
+
+    __slots__ = ()
+
+    def search(
+        self,
+        vector: object,
+        k: int = 10,
+        *,
+        column: str | None = None,
+        metric: SearchMetric | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: object = None,
+        distance_range: object = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        exact: bool = False,
+    ) -> SearchResult:
+        """See `api.tables.ReadableTable.search`."""
+        reader = self._reader()
+        arrow = reader.table_schema.arrow
+        query = vector_query(
+            arrow,
+            vector,
+            k=k,
+            column=column,
+            metric=metric,
+            distance_range=distance_range,
+            nprobes=nprobes,
+            refine=refine,
+            exact=exact,
+        )
+        shown = known_columns(arrow, columns)
+        wanted = filter_of(filter, arrow)
+        self._note(reader, (), wanted)
+        return SearchResult(
+            plan.search(reader, query, wanted, arrow.names if shown is None else shown)
+        )

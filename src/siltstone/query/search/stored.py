@@ -1,0 +1,174 @@
+"""Stored: the nearest of the rows of one Lance version, by its index or by a scan of Lance.
+
+What newer rows hide, and what the filter leaves out, takes no place among the k: the one is in the
+block list, the other a prefilter where Lance and Arrow agree on it, else in the block list, too.
+
+Lance's distances are rounded in another way than ours, or are those of an index. So a few rows more
+are asked for and measured; and again more, while a row that was not among them may be as near as
+the last. An index that finds nearly the nearest is asked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone import deadline
+from siltstone.engine.filter import pushed
+from siltstone.engine.filter.filters import Filter
+from siltstone.engine.levels.chunk import batch_of
+from siltstone.engine.levels.row_vectors import VectorBlock, block_of
+from siltstone.formats.bits import Bits, all_of
+from siltstone.query.search.candidates import BASE, NONE, Candidates, within
+from siltstone.query.search.distances import measured
+from siltstone.query.search.vector_query import VectorQuery
+from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.values import POSITION, NearestQuery
+
+MEASURED_MAX = 2_000
+"""So few rows that match a filter are read and measured themselves."""
+_MARGIN, _GROWTH, _ASKED_MAX = 8, 8, 100_000
+_ROUNDED = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """One version, and which of its rows a read sees; None: all that are not hidden.
+
+    `names` are the version's names of columns, by those of the schema that the reader shows;
+    `fields` is that schema.
+    """
+
+    table: PinnedTable
+    visible: Bits | None
+    names: Mapping[str, str]
+    fields: pa.Schema
+
+    def nearest(self, query: VectorQuery, wanted: Filter | None) -> Candidates:
+        """Return the rows that may be among the k nearest; their places are positions."""
+        if query.column not in self.names or not self.table.rows:
+            return NONE
+        prefilter, visible, is_kept = None, self.visible, True
+        if wanted is not None:
+            prefilter = pushed.render(wanted.push, self.names, exact=True)
+            if prefilter is None:
+                positions = self._matching(wanted)
+                if len(positions) <= MEASURED_MAX:
+                    return self._measured(query, positions)
+                visible, is_kept = _only(positions, self.table.rows), False
+        if visible is not None and not visible.count:
+            return NONE
+        asked, best = query.k + _MARGIN, NONE
+        while True:
+            lance = self._asked(query, asked, prefilter)
+            ranked = self.table.nearest(lance, visible, is_kept=is_kept)
+            found, distances, has_distance = self._distances(
+                query, ranked.positions, ranked.queries
+            )
+            kept = has_distance & within(query, distances)
+            best = Candidates.of(found[kept], BASE, ranked.positions[kept], distances[kept])
+            noise = np.abs(distances - ranked.distances)
+            if asked >= _ASKED_MAX // len(query.vectors) or not _may_lack(
+                query, asked, best, found, ranked.distances, noise
+            ):
+                return best
+            asked = min(asked * _GROWTH, _ASKED_MAX // len(query.vectors))
+
+    def _asked(self, query: VectorQuery, k: int, prefilter: str | None) -> NearestQuery:
+        lower = query.within[0]
+        least = None if lower is None else lower - _ROUNDED * (1 + abs(lower))
+        return NearestQuery(
+            self.names[query.column],
+            query.vectors,
+            k,
+            query.metric,
+            not query.is_exact,
+            query.probes,
+            query.refine,
+            least,
+            prefilter,
+        )
+
+    def _distances(
+        self, query: VectorQuery, positions: np.ndarray, queries: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return by row: its query, its distance, and whether it has one."""
+        distances = np.full(len(positions), np.nan, np.float32)
+        unique, back = np.unique(positions, return_inverse=True)
+        block = self._block(query, unique)
+        for number in np.unique(queries).tolist():
+            mine = queries == number
+            vectors = block.matrix[back[mine]]
+            distances[mine] = measured(query.metric, vectors, query.vectors[number])
+        return queries, distances, ~np.isnan(block.squares[back])
+
+    def _measured(self, query: VectorQuery, positions: np.ndarray) -> Candidates:
+        block = self._block(query, positions)
+        pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for number, vector in enumerate(query.vectors):
+            distances = measured(query.metric, block.matrix, vector)
+            kept = within(query, distances) & ~np.isnan(block.squares)
+            queries = np.full(int(kept.sum()), number, np.int32)
+            pieces.append((queries, positions[kept], distances[kept]))
+        queries, places, distances = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        return Candidates.of(queries, BASE, places, distances)
+
+    def _block(self, query: VectorQuery, positions: np.ndarray) -> VectorBlock:
+        taken = self.table.take(positions, [self.names[query.column]])
+        return block_of(pa.concat_arrays(taken.column(0).chunks), 0)
+
+    def _matching(self, wanted: Filter) -> np.ndarray:
+        """Return the positions of the visible rows that match, ascending."""
+        names = [name for name in wanted.columns if name in self.names]
+        fields = pa.schema([self.fields.field(name) for name in wanted.columns])
+        batches = self.table.scan(
+            [self.names[name] for name in names],
+            prefilter=wanted.prefilter(self.names),
+            positions=True,
+            with_hidden=self.visible is not None,
+        )
+        found = [np.zeros(0, np.int64)]
+        for batch in deadline.checked(batches):
+            stored = dict(zip(names, batch.columns, strict=False))
+            arrays = [
+                stored[field.name] if field.name in stored else pa.nulls(batch.num_rows, field.type)
+                for field in fields
+            ]
+            rows = batch_of(arrays, fields, batch.num_rows)
+            mask = wanted.mask(rows).to_numpy(zero_copy_only=False)
+            found.append(batch.column(POSITION).to_numpy()[mask])
+        positions = np.concatenate(found)
+        return positions if self.visible is None else positions[self.visible.has(positions)]
+
+
+def _only(positions: np.ndarray, rows: int) -> Bits:
+    """Return the set of some positions."""
+    has = np.zeros(rows, bool)
+    has[positions] = True
+    return Bits(np.packbits(has, bitorder="little"), rows) if rows else all_of(0)
+
+
+def _may_lack(
+    query: VectorQuery,
+    asked: int,
+    best: Candidates,
+    queries: np.ndarray,
+    lance: np.ndarray,
+    noise: np.ndarray,
+) -> bool:
+    """Say whether a row that was not asked for may be among the k nearest of some query."""
+    known = noise[np.isfinite(noise)]
+    slack = 4 * float(known.max()) if len(known) else 0.0
+    if slack > _ROUNDED * (1 + float(np.abs(lance[np.isfinite(lance)]).max(initial=0))):
+        return False  # the distances are those of an index
+    for number in range(len(query.vectors)):
+        mine = queries == number
+        if np.count_nonzero(mine) < asked:
+            continue  # there are no more
+        near = np.sort(best.distances[best.queries == number])[: query.k]
+        if len(near) < query.k or near[-1] + slack >= lance[mine].max() - slack:
+            return True
+    return False

@@ -1,0 +1,205 @@
+"""Vector query: what a caller asks a search for, checked against the columns of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.choices import SearchMetric
+from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
+
+K_MAX = 10_000
+QUERIES_MAX = 1_000
+RANKED_MAX = 100_000
+"""The highest number of queries times k."""
+PROBES_MAX = 65_536
+REFINE_MAX = 100
+DISTANCE, QUERY = "_distance", "_query"
+
+Bounds: TypeAlias = tuple[float | None, float | None]
+_METRICS = get_args(SearchMetric)
+_OF_FLOATS, _OF_BYTES = ("l2", "cosine", "dot"), ("hamming",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorQuery:
+    """A search. `vectors` has a row for each query, as float32, float64 or uint8.
+
+    `is_many`: whether a list of vectors was given, also of one.
+    """
+
+    column: str
+    vectors: np.ndarray
+    is_many: bool
+    k: int
+    metric: str
+    within: Bounds
+    probes: int | None
+    refine: int | None
+    is_exact: bool
+
+
+def vector_query(
+    schema: pa.Schema,
+    vector: object,
+    *,
+    k: object,
+    column: object,
+    metric: object,
+    distance_range: object,
+    nprobes: object,
+    refine: object,
+    exact: object,
+) -> VectorQuery:
+    """Return the query of a caller's arguments.
+
+    Raises:
+        RequestError: One of them is wrong, or does not fit the column.
+        SchemaMismatchError: There is no such column.
+    """
+    name = _column(schema, column)
+    kind = cast("pa.FixedSizeListType", schema.field(name).type)
+    most = _count("k", k, K_MAX)
+    vectors, is_many = _vectors(name, kind, vector)
+    if most * len(vectors) > RANKED_MAX:
+        text = f"{len(vectors)} vectors and k={most} are {most * len(vectors)} rows"
+        raise RequestError(f"{text}; at most {RANKED_MAX} are ranked at once")
+    if not isinstance(exact, bool):
+        raise RequestError(f"exact must be True or False; got {exact!r}")
+    return VectorQuery(
+        name,
+        vectors,
+        is_many,
+        most,
+        _metric(name, kind, metric, vectors),
+        _bounds(distance_range),
+        None if nprobes is None else _count("nprobes", nprobes, PROBES_MAX),
+        None if refine is None else _count("refine", refine, REFINE_MAX),
+        exact,
+    )
+
+
+def is_vector(kind: pa.DataType) -> bool:
+    """Say whether a column of this type is searched."""
+    if not pa.types.is_fixed_size_list(kind) or not kind.list_size:
+        return False
+    return pa.types.is_floating(kind.value_type) or pa.types.is_uint8(kind.value_type)
+
+
+def _column(schema: pa.Schema, column: object) -> str:
+    vectors = [field.name for field in schema if is_vector(field.type)]
+    if column is None:
+        if len(vectors) == 1:
+            return vectors[0]
+        if not vectors:
+            raise RequestError(
+                "no column holds vectors: fixed-size lists of floats or of uint8; the columns are"
+                f" {', '.join(schema.names[:20])}"
+            )
+        raise RequestError(f"column must be one of {', '.join(vectors)}; got none")
+    if not isinstance(column, str):
+        raise RequestError(f"column must be a name; got {column!r:.80}")
+    if column not in schema.names:
+        raise SchemaMismatchError(no_such("column", column, schema.names))
+    if column not in vectors:
+        kind = schema.field(column).type
+        raise RequestError(
+            f"column {column!r} is {kind}; a search needs fixed-size lists of floats or of uint8"
+        )
+    return column
+
+
+def _count(name: str, given: object, most: int) -> int:
+    if type(given) is not int or not 1 <= given <= most:
+        raise RequestError(f"{name} must be an integer from 1 to {most}; got {given!r:.80}")
+    return given
+
+
+def _metric(name: str, kind: pa.FixedSizeListType, metric: object, vectors: np.ndarray) -> str:
+    fitting = _OF_BYTES if pa.types.is_uint8(kind.value_type) else _OF_FLOATS
+    if metric is None:
+        return fitting[0]
+    if not isinstance(metric, str) or metric not in _METRICS:
+        raise RequestError(not_one_of("metric", metric, _METRICS))
+    if metric not in fitting:
+        raise RequestError(
+            f"column {name!r} holds vectors of {kind.value_type}, which have the metric"
+            f" {' or '.join(fitting)}; got {metric!r}"
+        )
+    if metric == "cosine" and not vectors.any(axis=1).all():
+        raise RequestError("a vector of zeros has no cosine distance to any row")
+    return metric
+
+
+def _bounds(given: object) -> Bounds:
+    if given is None:
+        return None, None
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise RequestError(f"distance_range must be (lower, upper) or None; got {given!r:.80}")
+    bounds = cast("Sequence[object]", given)
+    lower, upper = (_bound(bound) for bound in bounds)
+    if lower is not None and upper is not None and lower >= upper:
+        raise RequestError(f"distance_range {given!r:.80} is empty: the upper bound is exclusive")
+    return lower, upper
+
+
+def _bound(given: object) -> float | None:
+    if given is None:
+        return None
+    is_number = isinstance(given, int | float | np.integer | np.floating)
+    if not is_number or isinstance(given, bool) or math.isnan(float(given)):  # type: ignore[arg-type]
+        raise RequestError(f"distance_range has numbers or None; got {given!r:.80}")
+    return float(given)  # type: ignore[arg-type]
+
+
+def _vectors(name: str, kind: pa.FixedSizeListType, given: object) -> tuple[np.ndarray, bool]:
+    """Return the vectors as rows, and whether there may be many."""
+    size, element = kind.list_size, kind.value_type
+    found = _array(given)
+    if found.ndim not in (1, 2) or found.shape[-1] != size:
+        shape = "x".join(map(str, found.shape)) or "no"
+        raise RequestError(
+            f"column {name!r} holds vectors of {size} numbers; the query has {shape}"
+        )
+    rows = found.reshape(-1, size)
+    if not 1 <= len(rows) <= QUERIES_MAX:
+        raise RequestError(f"a search takes 1 to {QUERIES_MAX} vectors at once; got {len(rows)}")
+    if pa.types.is_uint8(element):
+        with np.errstate(invalid="ignore"):
+            exact = rows.astype(np.uint8)
+        if not (exact == rows).all():
+            raise RequestError(f"column {name!r} holds uint8: integers from 0 to 255")
+        return exact, found.ndim == 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = rows.astype(element.to_pandas_dtype())
+    if not np.isfinite(rounded).all():
+        raise RequestError(f"the query must have finite numbers that {element} holds, and no NaN")
+    kept = np.float64 if pa.types.is_float64(element) else np.float32
+    return np.ascontiguousarray(rounded, kept), found.ndim == 2
+
+
+def _array(given: object) -> np.ndarray:
+    if isinstance(given, str | bytes):
+        raise RequestError(
+            "a search takes a vector, or a list of them; a search for words is not there yet"
+        )
+    try:
+        found = np.asarray(_plain(given))
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise RequestError(f"a vector is a list of numbers; got {given!r:.80}") from error
+    if found.dtype.kind not in "iuf" and not (found.dtype.kind == "O" and not found.size):
+        raise RequestError(f"a vector is a list of numbers; got {given!r:.80}")
+    return found
+
+
+def _plain(given: object) -> object:
+    """Return Arrow values as Python has them: NumPy makes objects of their lists."""
+    if isinstance(given, pa.Array | pa.ChunkedArray | pa.Scalar):
+        values: Any = given
+        return values.to_pylist() if not isinstance(given, pa.Scalar) else values.as_py()
+    return given
