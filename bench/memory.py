@@ -1,9 +1,12 @@
 """What a process keeps of freed memory: `python -m bench.memory`, without and with `tune_malloc`.
 
     python -m bench.memory --rows 1e6       a store of 32 MiB of memory: scans, then upserts
+    python -m bench.memory --factor 20      20 times its memory are upserted beside the merges of
+                                            a child, then it is scanned; after a warm-up
 
 Each is a process of its own over a copy of the same store. Printed: how resident memory grew, at
-its peak and at the end, and the seconds of a core. It needs Linux.
+its peak and at the end, and the seconds of a core; with `--factor` the peaks as shares of the
+memory, that of the scan without two of its batches. It needs Linux.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 import siltstone as st
 from bench.fold import BATCH_ROWS, SCHEMA
@@ -22,7 +26,7 @@ from bench.ingest import peak_bytes
 from bench.upserts import apart, rows
 
 MEMORY_BYTES = 32 << 20
-SCANS = 3
+SCANS = WARM_UPS = 3
 
 
 def resident_bytes() -> int:
@@ -68,17 +72,53 @@ def used(root: Path, count: int, tune_malloc: bool) -> None:
         told("upserts")
 
 
+def written(root: Path, count: int, tune_malloc: bool, factor: float) -> None:
+    """Upsert some times the memory, then scan; print what each grew by."""
+    with st.connect(root, memory_bytes_max=MEMORY_BYTES, tune_malloc=tune_malloc) as db:
+        table, random, wanted = db["t"], np.random.default_rng(1), factor * MEMORY_BYTES
+
+        def batch() -> pa.Table:
+            return rows(random.choice(count, BATCH_ROWS, replace=False), 1)
+
+        for _ in range(WARM_UPS):
+            table.upsert(batch())
+            table.get(1)
+            db.checkpoint()
+            db.merge()
+            largest = max(found.nbytes for found in table.scan())
+        Path("/proc/self/clear_refs").write_text("5")
+        before, began = resident_bytes(), time.process_time()
+        while wanted > 0:
+            given = batch()
+            wanted -= given.nbytes
+            table.upsert(given)
+        writing = peak_bytes("self") - before
+        for found in table.scan():
+            largest = max(largest, found.nbytes)
+        scanning = peak_bytes("self") - before
+        seconds = time.process_time() - began
+        print(
+            f"tune_malloc={tune_malloc!s:5} {before / 1e6:.0f} MB warm; grown by"
+            f" {writing / MEMORY_BYTES:.2f} of the memory while {factor:g} x were written, with a"
+            f" scan by {(scanning - 2 * largest) / MEMORY_BYTES:.2f} and two batches of"
+            f" {largest / 1e6:.1f} MB; {seconds:.1f} s of a core",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser("python -m bench.memory", description=__doc__)
     parser.add_argument("--rows", type=float, default=1e6)
+    parser.add_argument("--factor", type=float, default=0)
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="memory-"))
     try:
         apart(make, folder / "made", int(given.rows))
         for tune_malloc in (False, True, False, True):
             shutil.copytree(folder / "made", folder / "db")
-            apart(used, folder / "db", int(given.rows), tune_malloc)
+            work = (written, (given.factor,)) if given.factor else (used, ())
+            apart(work[0], folder / "db", int(given.rows), tune_malloc, *work[1])
             shutil.rmtree(folder / "db")
     finally:
         shutil.rmtree(folder)

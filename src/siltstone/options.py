@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from siltstone.errors import RequestError, no_such, not_one_of
+from siltstone.shares import Shares
 
 _SECONDS_END = 1e18  # no clock goes so far; also beyond infinity, and what is no number
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -91,6 +92,11 @@ class Options:
                 )
         if self.verify not in _VERIFY:
             raise RequestError(not_one_of("verify", self.verify, _VERIFY))
+
+    @property
+    def shares(self) -> Shares:
+        """How `memory_bytes_max` is divided."""
+        return Shares.of(self.memory_bytes_max)
 
     @property
     def sql(self) -> SqlBounds:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from siltstone.errors import UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
+from siltstone.shares import LanceShares
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check
@@ -131,6 +132,12 @@ class FakeReader:
 
     def release(self) -> None:
         pass
+
+    def bound(self, shares: LanceShares) -> None:
+        del shares  # it caches nothing
+
+    def cached_bytes(self) -> int:
+        return 0
 
 
 def stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:

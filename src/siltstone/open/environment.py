@@ -80,12 +80,13 @@ class Storage:
         if options.tune_malloc:
             malloc.bound()
         manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-        tables = env.tables(root, env.files, options.verify)
+        tables, shares = env.tables(root, env.files, options.verify), options.shares
+        tables.reader.bound(shares.lance)
         readers = Readers(
             tables.reader,
             tables.keys,
             PastRecords(manifests),
-            index_bytes_max=options.memory_bytes_max // 4,
+            index_bytes_max=shares.bases,
         )
         jobs = Jobs(env.files, root, env.now_us, env.new_token)
         site = Site(root, env.files, manifests, tables, jobs, env.now_us, env.new_token)

@@ -19,7 +19,7 @@ from pathlib import Path
 from siltstone import malloc, threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.recent_writes import RECENT_BYTES_MAX, OpenTransactions, RecentWrites
+from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.commit.write_set import BLIND, WriteSet
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
@@ -153,7 +153,7 @@ class _Opening:
             committer=committer,
             readers=storage.readers,
             log=wal,
-            resident_bytes_max=options.memory_bytes_max // 8,
+            resident_bytes_max=options.shares.flushed,
             require_in_place=self._ownership.require_in_place,
             load_rows_min=self._env.load_rows_min,
             after=_after_publish(options, tables),
@@ -189,7 +189,7 @@ class _Opening:
             vacuum=vacuum,
             rest=rest,
         )
-        keys = KeyWatch(index_bytes_max=options.memory_bytes_max // 4)
+        keys = KeyWatch(index_bytes_max=options.shares.bases)
         superseded = Superseded(tables.reader)
         background = Background(owner, tables.reader, keys, options.memory_bytes_max, superseded)
         owner.scheduler = scheduler = Scheduler(
@@ -212,7 +212,7 @@ class _Opening:
 
     def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
         options, storage, commits = self._options, self._storage, self._commits
-        recent = RecentWrites(min(RECENT_BYTES_MAX, options.memory_bytes_max // 8))
+        recent = RecentWrites(options.shares.recent_writes)
         transactions = OpenTransactions()
         committer = Committer(
             log=wal,
@@ -333,14 +333,9 @@ def _let_go_of_log(wal: Wal) -> None:
 
 
 def _memtable_bytes_max(options: Options) -> int:
-    """Return when a checkpoint begins: all generations that may wait fit a third of the memory.
-
-    The rest: a quarter for the indexes and row caches of bases, a sixth for those of un-merged
-    history, an eighth each for flushed memtables that stay and for recent writes.
-    """
+    """Return when a checkpoint begins: all generations that may wait fit the share of memtables."""
     generations = options.sealed_generations_max + 1
-    share = options.memory_bytes_max // (3 * generations)
-    return min(options.memtable_bytes_max, share)
+    return min(options.memtable_bytes_max, options.shares.memtables // generations)
 
 
 def _forget(core: Core, tag: Tag) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from siltstone.formats.keys import Codes, Key
 
 _KEY_BYTES = 180
-RECENT_BYTES_MAX = 64 << 20
+_BYTES_MAX = 64 << 20
 _FORGET_EVERY = 64
 _IDLE_MAX = 1024  # tables with nothing remembered that keep their dicts for a next commit
 
@@ -75,7 +75,7 @@ class _Writes:
 class RecentWrites:
     """See the module. Codes of hashed keys may collide, which refuses a transaction needlessly."""
 
-    def __init__(self, bytes_max: int = RECENT_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = _BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._writes: dict[int, _Writes] = {}

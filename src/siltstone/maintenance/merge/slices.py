@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from siltstone.engine.levels.history_run import HistoryRun, seqs_of
 
 ROWS_MIN = 65_536
-ROW_BYTES = 128
+ROW_BYTES = 112
 
 
 def slice_rows(index_bytes_max: int) -> int:

@@ -79,6 +79,7 @@ class Memory:
     overlays: int
     images: int
     recent_writes: int
+    lance_caches: int
     bytes_max: int
 
     @property
@@ -186,7 +187,9 @@ def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int
         sealed_generations=len(view.sealed),
         tables=tuple(_tables(view, site.tables.reader)),
         jobs=tuple(_seen(site.jobs)),
-        memory=memory_of(view, counts.recent_bytes, memory_bytes_max),
+        memory=memory_of(
+            view, counts.recent_bytes, site.tables.reader.cached_bytes(), memory_bytes_max
+        ),
         open_transactions=counts.open_transactions,
         tags=catalogs.store_tags(view.catalog),
         leases=len(_leases(view)),
@@ -197,8 +200,8 @@ def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int
     )
 
 
-def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
-    """Return the memory use of the parts of a view."""
+def memory_of(view: View, recent_bytes: int, lance_bytes: int, bytes_max: int) -> Memory:
+    """Return the memory use of the parts of a view, and beside it."""
     levels = list(view.levels.values())
     flushed = [source for found in levels for source in found.flushed]
     sealed = [source for found in levels for source in found.sealed]
@@ -212,6 +215,7 @@ def memory_of(view: View, recent_bytes: int, bytes_max: int) -> Memory:
         overlays=sum(found.kept.nbytes for found in levels),
         images=sum(found.images.nbytes for found in levels),
         recent_writes=recent_bytes,
+        lance_caches=lance_bytes,
         bytes_max=bytes_max,
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from siltstone.shares import LanceShares, Shares
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.client_views import LanceClientViews
 from siltstone.storage.lance.commits import LanceCommits
@@ -26,6 +27,9 @@ from siltstone.storage.lance.writer import LanceRewriter, LanceWriter
 from siltstone.storage.tables.key_cover import TableKeys
 from siltstone.storage.tables.tables import Tables
 
+SHARES = Shares.of(1 << 30).lance
+"""Of processes that know no options of the store: tasks, and the children of an owner."""
+
 
 def lance_tables(
     root: Path,
@@ -34,6 +38,7 @@ def lance_tables(
     *,
     token: Callable[[], str] = lambda: uuid.uuid4().hex,
     open_parts_max: int = OPEN_PARTS_MAX,
+    shares: LanceShares = SHARES,
 ) -> Tables:
     """Return the datasets of the store at `root`. One per open store; threads may share it.
 
@@ -42,9 +47,10 @@ def lance_tables(
             "scrub": only by `check`.
         token: Gives names that were never used before.
         open_parts_max: How many parts the versions that are kept open may have together.
+        shares: What Lance's caches and a scan may hold; `TableReader.bound` says otherwise.
     """
     data = DatasetFiles(root, files, token)
-    reader = LanceReader(data, verify=verify, open_parts_max=open_parts_max)
+    reader = LanceReader(data, verify=verify, open_parts_max=open_parts_max, shares=shares)
     commits = LanceCommits(data)
     writer = LanceWriter(data, reader, commits)
     return Tables(

@@ -35,6 +35,7 @@ from siltstone.formats import blobs
 from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.shares import LanceShares
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance import nearest
 from siltstone.storage.lance.block_list import BlockLists
@@ -58,12 +59,9 @@ from siltstone.units import require
 _log = logging.getLogger(__name__)
 _ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
-_BATCH_BYTES = 16 << 20
 _COMPRESSION = 4
-# How far a scan runs ahead of its reader. With Lance's defaults it held 700 MB of a table with rows
-# of 2 kB and 260 of one with 40 B, with these 390 and 140 (much of it free memory that malloc
-# keeps), and it is no slower on two cores (measured).
-_AHEAD = {"batch_readahead": 4, "fragment_readahead": 2, "io_buffer_size": 32 << 20}
+# How far a scan runs ahead of its reader; the bytes are a share of the memory (`shares`).
+_AHEAD = {"batch_readahead": 4, "fragment_readahead": 2}
 # Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
 # by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
 PIECE_BYTES = 256 << 20
@@ -104,6 +102,7 @@ class LancePinned:
         dataset: A Lance handle opened at the pin.
         verify: Checks files that this process has not checked yet.
         hidden: The rows that the pin hides, by files that `dataset` does not have.
+        shares: How far a scan reads ahead, and how large its batches are.
     """
 
     def __init__(
@@ -113,8 +112,12 @@ class LancePinned:
         dataset: Any,
         verify: Verify,
         hidden: HiddenRows | None = None,
+        *,
+        shares: LanceShares,
     ) -> None:
         self.dataset, self.pin = dataset, pin
+        self._batch_bytes = shares.batch
+        self._ahead = {**_AHEAD, "io_buffer_size": shares.read_ahead}
         self.hidden = hidden or HiddenRows(data, pin, {}, verify)
         self.schema: pa.Schema = dataset.schema
         self._data, self._where = data, data.root / pin.folder
@@ -224,7 +227,7 @@ class LancePinned:
             "with_row_address": addresses,
             "batch_size": self._batch_rows,
             **self._as_bytes,
-            **_AHEAD,
+            **self._ahead,
         }
         batches = self._batches(wanted, options)
         if not positions:
@@ -351,7 +354,7 @@ class LancePinned:
                     scan_in_order=True,
                     batch_size=self._batch_rows,
                     **self._as_bytes,
-                    **_AHEAD,
+                    **self._ahead,
                 )
             start = part.start
             for batch in self._stream(scanner):
@@ -378,7 +381,7 @@ class LancePinned:
         stored = sum(file.size for file in self.files.values())
         row_bytes = _COMPRESSION * stored // max(1, self.rows)
         least = 1 if self._blobs else _BATCH_ROWS_MIN
-        return max(least, min(_BATCH_ROWS_MAX, _BATCH_BYTES // max(1, row_bytes)))
+        return max(least, min(_BATCH_ROWS_MAX, self._batch_bytes // max(1, row_bytes)))
 
     @cached_property
     def _starts(self) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ import msgspec
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.shares import LanceShares
+from siltstone.storage.lance.caches import LanceCaches
 from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows
 from siltstone.storage.lance.errors import translated
@@ -37,15 +40,19 @@ class LanceReader:
         verify: "first_use": a data file is checked before this process first reads it;
             "scrub": only by `check`.
         open_parts_max: How many parts the versions that are kept open may have together.
+        shares: What the caches and a scan may hold.
     """
 
-    def __init__(self, data: DatasetFiles, *, verify: str, open_parts_max: int) -> None:
+    def __init__(
+        self, data: DatasetFiles, *, verify: str, open_parts_max: int, shares: LanceShares
+    ) -> None:
         if verify not in ("first_use", "scrub"):
             raise RequestError(f'verify is {verify!r}; choose "first_use" or "scrub"')
         self._data, self._root, self._files = data, data.root, data.files
         self._inventories = data.inventories
         self._verify = data.inventories.verify if verify == "first_use" else lambda _: None
         self._parts_max = open_parts_max
+        self._shares, self._caches = shares, LanceCaches(shares)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, LancePinned] = OrderedDict()
 
@@ -99,6 +106,14 @@ class LanceReader:
         """See `tables.TableReader.release`."""
         self._data.sessions.clear()
 
+    def bound(self, shares: LanceShares) -> None:
+        """See `tables.TableReader.bound`."""
+        self._shares, self._caches = shares, LanceCaches(shares)
+
+    def cached_bytes(self) -> int:
+        """See `tables.TableReader.cached_bytes`."""
+        return self._caches.nbytes
+
     def fresh(self, pin: Pin) -> LancePinned:
         """Open the version anew: its manifest is verified again, no other reader has the handle."""
         where = self._root / pin.folder
@@ -109,7 +124,9 @@ class LanceReader:
                 continue
             with translated(where, is_reading=True):
                 dataset = self._opened(location, pin, pin.physical_path)
-                table = LancePinned(self._data, pin, dataset, self._verify, hidden)
+                table = LancePinned(
+                    self._data, pin, dataset, self._verify, hidden, shares=self._shares
+                )
                 if location == pin.folder or self._has_kept(table):
                     return table
         raise AssertionError(pin.folder)
@@ -132,17 +149,19 @@ class LanceReader:
 
     def pinned(self, pin: Pin, dataset: Any) -> LancePinned:
         """Return the reads of a version that Lance opened as `dataset`."""
-        return LancePinned(self._data, pin, dataset, self._verify)
+        return LancePinned(self._data, pin, dataset, self._verify, shares=self._shares)
 
     def _opened(self, location: str, pin: Pin, path: str) -> Any:
         """Open the version whose manifest is at `path`, with the data files at `location`."""
-        catalog = StagedCatalog(
-            self._root / location, self._files, {pin.version: self._root / path}
-        )
-        dataset = open_newest(catalog)
+        dataset = self.dataset(self._root / location, pin.version, self._root / path)
         if dataset.version != pin.version:
             raise CorruptionError(self._root / path, None, f"holds version {dataset.version}")
         return dataset
+
+    def dataset(self, location: Path, version: int, manifest: Path) -> Any:
+        """Return Lance's handle of the version whose manifest is at a path; nothing is checked."""
+        catalog = StagedCatalog(location, self._files, {version: manifest})
+        return open_newest(catalog, self._caches.session(location, version, manifest))
 
     def _hidden(self, pin: Pin) -> HiddenRows:
         """Return the hidden rows of a base. Their files are always verified: we read them whole.

@@ -31,9 +31,8 @@ from siltstone.storage.files.files import Files
 from siltstone.storage.lance.errors import translated
 
 _TABLE_ID = ["pin"]
-# Lance's own bounds, for each handle, are 1 GiB and 6 GiB. Handles share no session: two staged
-# versions may have one path and one number, and its cache must not take one for the other.
-_LANCE_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes": 1 << 20}
+# Of a handle that lives for one commit. Lance's own bounds are 1 GiB and 6 GiB.
+_COMMIT_CACHES = {"metadata_cache_size_bytes": 16 << 20, "index_cache_size_bytes": 1 << 20}
 
 
 class StagedCatalog:
@@ -99,10 +98,14 @@ def lance_module() -> Any:
     return importlib.import_module("lance")
 
 
-def open_newest(catalog: StagedCatalog) -> Any:
-    """Open the newest version that `catalog` knows: the one pinned, or staged through it since."""
+def open_newest(catalog: StagedCatalog, session: Any = None) -> Any:
+    """Open the newest version that `catalog` knows: the one pinned, or staged through it since.
+
+    With the caches of a session; None: of its own, for a commit.
+    """
     # Not `lance.dataset`: to ask the catalog where the table is, it imports a second of models.
-    return lance_module().LanceDataset(str(catalog.location), **_managed(catalog), **_LANCE_CACHES)
+    caches = _COMMIT_CACHES if session is None else {"session": session}
+    return lance_module().LanceDataset(str(catalog.location), **_managed(catalog), **caches)
 
 
 def put(catalog: StagedCatalog, base: Any, operation: Any, **options: Any) -> Any:

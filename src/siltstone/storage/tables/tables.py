@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.shares import LanceShares
 from siltstone.storage.tables.values import (
     AdoptedLoad,
     Batches,
@@ -174,6 +175,14 @@ class TableReader(Protocol):
 
     def release(self) -> None:
         """Close the files that reads of single rows keep open; the next such read opens its own."""
+        ...
+
+    def bound(self, shares: LanceShares) -> None:
+        """Say what caches and scans may hold; before threads share it, and before it is used."""
+        ...
+
+    def cached_bytes(self) -> int:
+        """Return the bytes that caches of metadata and of opened indexes hold."""
         ...
 
 

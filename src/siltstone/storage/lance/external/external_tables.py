@@ -32,7 +32,6 @@ from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_change, version_import
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.reader import LanceReader
-from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.values import ExternalVersion, ImportedVersion, StagedVersion
@@ -175,9 +174,8 @@ class LanceExternal:
         return dataset if exposed or not hidden else self._at(str(home), version, manifest)
 
     def _at(self, location: str, version: int, manifest: Path) -> Any:
-        catalog = StagedCatalog(self._root / location, self._files, {version: manifest})
         with translated(manifest, is_reading=True):
-            return open_newest(catalog)
+            return self._reader.dataset(self._root / location, version, manifest)
 
 
 def _operation_of(dataset: Any) -> Any:
