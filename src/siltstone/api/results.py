@@ -1,19 +1,48 @@
-"""Results: the values that the calls of a store return, in one place."""
+"""Results: the values that the calls of a store return, in one place.
+
+Those that no open store needs are imported when they are asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.past import UNKNOWN, LogEntry
 from siltstone.formats.backup import Backup
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.backup.backup import BackedUp, Progress
-from siltstone.maintenance.backup.restore import Restored
 from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.merge.merge import Deferred, Merged
-from siltstone.maintenance.repair.external_appends import Adopted
-from siltstone.maintenance.repair.repair_plan import Repaired
-from siltstone.maintenance.repair.verify import Verified
-from siltstone.maintenance.schedule.status import JobStatus, Status
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.backup import BackedUp, Progress
+    from siltstone.maintenance.backup.restore import Restored
+    from siltstone.maintenance.repair.external_appends import Adopted
+    from siltstone.maintenance.repair.repair_plan import Repaired
+    from siltstone.maintenance.repair.verify import Verified
+    from siltstone.maintenance.schedule.status import JobStatus, Status
+
+_LATE = {
+    "Adopted": "siltstone.maintenance.repair.external_appends",
+    "BackedUp": "siltstone.maintenance.backup.backup",
+    "JobStatus": "siltstone.maintenance.schedule.status",
+    "Progress": "siltstone.maintenance.backup.backup",
+    "Repaired": "siltstone.maintenance.repair.repair_plan",
+    "Restored": "siltstone.maintenance.backup.restore",
+    "Status": "siltstone.maintenance.schedule.status",
+    "Verified": "siltstone.maintenance.repair.verify",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a result when it is first asked for."""
+    home = _LATE.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
 
 __all__ = [
     "UNKNOWN",

@@ -37,7 +37,6 @@ from siltstone.errors import (
     no_such,
 )
 from siltstone.joined.address import address_of
-from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.tables import LocalTable
@@ -46,21 +45,20 @@ from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
-from siltstone.maintenance.schedule.status import jobs_of, status_of
 from siltstone.open.environment import Env, Storage
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner, follow_store
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
 from siltstone.paths import root_of
-from siltstone.query.changes.change_feed import Feeds
-from siltstone.query.changes.change_plan import begins_at, cut, plan_changes
-from siltstone.query.changes.change_task import ChangeTask
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.retry import Retry
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
+    from siltstone.lance_namespace.fresh import FreshVersions
+    from siltstone.query.changes.change_feed import Feeds
+    from siltstone.query.changes.change_task import ChangeTask
     from siltstone.query.sql import sql as queries
 
 
@@ -245,6 +243,8 @@ class LocalStore(Store):
 
         These are the only files that a read-only store writes, if it is asked for them.
         """
+        from siltstone.lance_namespace.fresh import FreshVersions  # noqa: PLC0415 - few ask for it
+
         self._core.check()
         with self._opened.serving:
             if self._parts.fresh is None:
@@ -284,20 +284,28 @@ class LocalStore(Store):
         begins: bool = False,
         rows_max: int = ROWS_MAX,
     ) -> list[ChangeTask]:
+        from siltstone.query.changes.change_plan import plan_changes  # noqa: PLC0415 - few need it
+
         feeds, upto = self._range(since, until, rows_max)
         return list(plan_changes(feeds, table, since, upto, begins=begins, rows_max=rows_max))
 
     def changes_upto(
         self, table: str, since: int, rows_max: int, until: int | None = None
     ) -> tuple[int, int]:
+        from siltstone.query.changes.change_plan import cut  # noqa: PLC0415 - as above
+
         feeds, upto = self._range(since, until, rows_max)
         return cut(feeds, table, since, upto, rows_max)
 
     def changes_from(self, table: str) -> int:
+        from siltstone.query.changes.change_plan import begins_at  # noqa: PLC0415 - as above
+
         return begins_at(self._state(), table)
 
     def _range(self, since: int, until: int | None, rows_max: int = 1) -> tuple[Feeds, int]:
         """Return the feeds to read changes of, and the sequence number where they end."""
+        from siltstone.query.changes.change_feed import Feeds  # noqa: PLC0415 - as above
+
         state = self._state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
         for seq in (since, until):
@@ -458,6 +466,8 @@ class LocalStore(Store):
         return self._parts.storage
 
     def status(self) -> results.Status:
+        from siltstone.maintenance.schedule.status import status_of  # noqa: PLC0415 - few ask for it
+
         return status_of(
             self._parts.site,
             self._state(),
@@ -466,6 +476,8 @@ class LocalStore(Store):
         )
 
     def jobs(self) -> list[results.JobStatus]:
+        from siltstone.maintenance.schedule.status import jobs_of  # noqa: PLC0415 - as above
+
         self._core.check()
         return jobs_of(self._parts.site.jobs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,12 +16,14 @@ from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefiningTransaction
-from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError
-from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.query.search.searchable import Searchable
+
+if TYPE_CHECKING:
+    from siltstone.engine.write.merge_insert import Merge, MergeInserted
+    from siltstone.lance_namespace.version_statements import VersionStatements
 
 
 class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable):
@@ -55,10 +58,16 @@ class LocalTransaction(DefiningTransaction, Transaction):
     @property
     def lance(self) -> VersionStatements:
         """The transaction as other Lance clients see it, through the namespace."""
+        from siltstone.lance_namespace.version_statements import (  # noqa: PLC0415 - few need it
+            VersionStatements,
+        )
+
         return VersionStatements(self)
 
     def merge_insert(self, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
         """Merge rows into a table; see `engine.write.merge_insert`."""
+        from siltstone.engine.write.merge_insert import merge  # noqa: PLC0415 - as above
+
         return merge(self, name, rows, how)
 
     def __getitem__(self, name: str) -> LocalTransactionTable:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from siltstone import malloc
 from siltstone.engine.commit.core import Core
@@ -14,16 +14,11 @@ from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
-from siltstone.maintenance.backup.backup import Backuper
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.flush import checkpoint
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
-from siltstone.maintenance.repair.external_appends import Adopter
-from siltstone.maintenance.repair.quarantine import Quarantine
-from siltstone.maintenance.repair.repair import Repairer
-from siltstone.maintenance.repair.verify import Verifier
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.options import Options
 from siltstone.storage.files.files import Files, RealFiles
@@ -33,6 +28,12 @@ from siltstone.storage.manifest.manifest_store import ManifestStore, random_toke
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.backup import Backuper
+    from siltstone.maintenance.repair.external_appends import Adopter
+    from siltstone.maintenance.repair.repair import Repairer
+    from siltstone.maintenance.repair.verify import Verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +95,27 @@ class Storage:
 
     def backuper(self) -> Backuper:
         """Return what makes backups of the store."""
+        from siltstone.maintenance.backup.backup import Backuper  # noqa: PLC0415 - few ask for it
+
         return Backuper(self.site)
 
     def adopter(self) -> Adopter:
         """Return what commits the rows that other programs appended."""
+        from siltstone.maintenance.repair.external_appends import Adopter  # noqa: PLC0415 - as above
+        from siltstone.maintenance.repair.quarantine import Quarantine  # noqa: PLC0415
+
         return Adopter(self.site, Quarantine(self.site))
 
     def verifier(self) -> Verifier:
         """Return what finds damage, also in a store that does not open any more."""
+        from siltstone.maintenance.repair.verify import Verifier  # noqa: PLC0415 - as above
+
         return Verifier(self.site, self.readers)
 
     def repairer(self) -> Repairer:
         """Return what repairs damage, also in a store that does not open any more."""
+        from siltstone.maintenance.repair.repair import Repairer  # noqa: PLC0415 - as above
+
         return Repairer(self.site, self.verifier(), self.indexer())
 
     def indexer(self) -> Indexer:

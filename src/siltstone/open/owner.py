@@ -28,7 +28,6 @@ from siltstone.errors import ConflictError, CorruptionError, UnavailableError
 from siltstone.formats import group
 from siltstone.formats.features import format_of_catalog
 from siltstone.formats.manifest import Record, Tag
-from siltstone.lance_namespace.directory import Directory
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
@@ -239,6 +238,8 @@ def _after_publish(options: Options, tables: Tables) -> Callable[[Record], None]
     """Return what options ask for after each checkpoint and merge."""
     steps = list[Callable[[Record], object]]()
     if options.lance_directory:
+        from siltstone.lance_namespace.directory import Directory  # noqa: PLC0415 - few ask for it
+
         steps.append(Directory(tables).export)
     if options.tune_malloc:
         steps.append(lambda _: malloc.trim())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from siltstone.api.serving import Endpoint, Service
 from siltstone.choices import Outcome
@@ -23,7 +24,6 @@ from siltstone.errors import (
     UnavailableError,
     in_words,
 )
-from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.flush.checkpoint import Checkpointer
@@ -33,13 +33,16 @@ from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import Scheduler
-from siltstone.maintenance.schedule.status import Counts
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.open.environment import Env, Storage, core_of
 from siltstone.options import Options
 from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.site import Site
 from siltstone.storage.wal.wal import Wal
+
+if TYPE_CHECKING:
+    from siltstone.lance_namespace.fresh import FreshVersions
+    from siltstone.maintenance.schedule.status import Counts
 
 
 @dataclass(slots=True)
@@ -119,6 +122,8 @@ class Parts:
 
     def counts(self) -> Counts:
         """Return what `status` needs beside the state."""
+        from siltstone.maintenance.schedule.status import Counts  # noqa: PLC0415 - few ask for it
+
         if self.owner is None:
             return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
         failure, committer = self.owner.scheduler.last_failure, self.owner.committer
