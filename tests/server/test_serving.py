@@ -14,6 +14,7 @@ import uvicorn
 
 import siltstone as st
 from siltstone.joined.address import address_of
+from siltstone.server.http import connections
 from siltstone.server.http import server as http_server
 from tests.server.stores import opened
 
@@ -62,6 +63,21 @@ def test_an_endpoint_that_is_slow_to_begin_is_given_up(tmp_path: Path) -> None:
         assert serving_threads() <= before
         assert not address_of(db._parts.site.files.identity(db.path)).exists()
         assert db.tables() == []
+
+
+def test_an_answer_in_pieces_does_not_wait_for_the_clients_acknowledgement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the second piece waits for up to 40 ms, the delay of an acknowledgement (RFC 896)."""
+    accepted: list[socket.socket] = []
+    monkeypatch.setattr(connections, "keep_alive", accepted.append)
+    with opened(tmp_path / "shop") as db:
+        service = db.serve(port=0)
+        with socket.create_connection(("127.0.0.1", service.port)) as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+            (sock,) = accepted
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
 FORKED = """
