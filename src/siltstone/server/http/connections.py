@@ -72,6 +72,8 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse_others(_peer(sock), policy.user)
         else:
             with contextlib.suppress(OSError):  # gone already
+                # asyncio does it only for sockets that name their protocol, and ours does not.
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 keep_alive(sock)
         if policy.header_timeout_s is not None:
             self._waits_since = self.loop.time()
