@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.commit import admission, interrupts
+from siltstone.engine.commit import admission, effects, interrupts
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.commit.write_set import (
@@ -45,10 +45,6 @@ from siltstone.engine.read.view import (
     State,
     View,
     is_empty,
-    with_attached,
-    with_entry,
-    with_load,
-    with_token,
 )
 from siltstone.errors import (
     ConflictError,
@@ -177,6 +173,35 @@ class Committer:
             cross(Failpoint.COMMIT_AFTER_FRAME)
         return waiter.result  # type: ignore[return-value]
 
+    def commit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException]:
+        """Commit write sets as if each had a thread of its own; return receipt or error of each.
+
+        They are neighbours in the queue, so mostly one group, and one sync: threads that brought
+        them would have to be woken. Each is small (`commit` has the bound and the errors).
+
+        Raises:
+            BaseException: A signal's handler raised it meanwhile; what was given is committed, or
+                not, as always.
+        """
+        if armed:
+            cross(Failpoint.COMMIT_BEFORE_FRAME)
+        waiters = [_Waiter(write_set, wake=_taken_lock()) for write_set in write_sets]
+        interrupts_: list[BaseException] = []
+        with DeferredSignals():
+            self._line_up(waiters)
+            for waiter in waiters:  # each: one that left would be an heir that never leads
+                try:
+                    interrupt = self._enter(waiter)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    interrupt = error
+                if interrupt is not None:
+                    interrupts_.append(interrupt)
+        if interrupts_:
+            raise interrupts_[0]
+        if armed:
+            cross(Failpoint.COMMIT_AFTER_FRAME)
+        return [waiter.error or waiter.result for waiter in waiters]  # type: ignore[misc]
+
     def run(self, step: Callable[[], object]) -> object:
         """Run `step` between two groups, alone, and return what it returns."""
         waiter = _Waiter(step=step)
@@ -197,26 +222,36 @@ class Committer:
             self.state = State(change(self.state.view), self.state.visible)
             return self.state.view
 
+    def _line_up(self, waiters: Sequence[_Waiter]) -> None:
+        """Give waiters their places, one behind the other; each must `_enter` then, in order."""
+        with self._queue_lock:
+            leads = not self._is_led
+            self._queue += waiters
+            self._is_led = True
+        if leads:
+            waiters[0].state = _LEAD
+            assert waiters[0].wake is not None
+            waiters[0].wake.release()
+
     def _enter(self, waiter: _Waiter) -> BaseException | None:
         """Lead at once, or wait until another leader is done; return what interrupted the wait."""
         interrupt: BaseException | None = None
-        with self._queue_lock:
-            leads = not self._is_led
-            if not leads:
-                waiter.wake = allocate_lock()
-                waiter.wake.acquire()
-            self._queue.append(waiter)
-            self._is_led = True  # last: whatever fails above leaves no queue without a leader
+        leads = False
+        if waiter.wake is None:  # else it has its place
+            with self._queue_lock:
+                leads = not self._is_led
+                if not leads:
+                    waiter.wake = _taken_lock()
+                self._queue.append(waiter)
+                self._is_led = True  # last: whatever fails above leaves no queue without a leader
         if not leads:
             assert waiter.wake is not None
             interrupt = _wait(waiter.wake)
-        if not leads and waiter.state != _LEAD:
-            return interrupt
+            if waiter.state != _LEAD:
+                return interrupt
         with self._queue_lock:
-            if len(self._queue) == 1:
-                taken, self._queue = self._queue, []
-            else:
-                taken = self._take()
+            queue = self._queue
+            taken, self._queue = (queue, []) if len(queue) == 1 else _divided(queue)
         try:
             if taken[0].step is not None:
                 self._run_step(taken[0])
@@ -231,22 +266,6 @@ class Committer:
         return interrupt
 
     # the leader's side
-
-    def _take(self) -> list[_Waiter]:
-        """Take the write sets at the head of the queue, or the one step that stands there."""
-        queue = self._queue
-        if queue[0].step is not None:
-            return [queue.pop(0)]
-        size = count = 0
-        for waiter in queue:
-            if waiter.write_set is None:
-                break
-            size += waiter.write_set.nbytes
-            if count and size > GROUP_BYTES_MAX:
-                break
-            count += 1
-        taken, self._queue = queue[:count], queue[count:]
-        return taken
 
     def _hand_over(self, taken: list[_Waiter], own: _Waiter) -> None:
         """Wake the next leader first: its sync overlaps the waking of our followers."""
@@ -290,8 +309,8 @@ class Committer:
             assert write_set is not None
             few = write_set.few
             if few is None:
-                entries = _entries(write_set, blobs)
-                changes_view |= _changes_view(write_set)
+                entries = effects.entries_of(write_set, blobs)
+                changes_view |= effects.changes_view(write_set)
             else:
                 entries = few.entries
             members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
@@ -397,7 +416,7 @@ class Committer:
             view = self.state.view
             for index, waiter in enumerate(admitted):
                 assert waiter.write_set is not None
-                view = _changed(view, waiter.write_set, first + index, time_us + index)
+                view = effects.changed(view, waiter.write_set, first + index, time_us + index)
                 # One by one: a bulk commit shuts the memtable that earlier members write to.
                 self._apply_rows(view, [waiter], first + index, time_us + index)
             self.state = State(view, first + len(admitted) - 1)
@@ -492,6 +511,26 @@ def _fail(waiter: _Waiter, interrupt: BaseException | None) -> NoReturn:
         waiter.error = interrupt = None
 
 
+def _divided(queue: list[_Waiter]) -> tuple[list[_Waiter], list[_Waiter]]:
+    """Return what the leader takes, the write sets or the one step at the head, and the rest."""
+    size = count = 0
+    for waiter in queue:
+        if waiter.write_set is None:
+            break
+        size += waiter.write_set.nbytes
+        if count and size > GROUP_BYTES_MAX:
+            break
+        count += 1
+    count = count or 1
+    return queue[:count], queue[count:]
+
+
+def _taken_lock() -> LockType:
+    lock = allocate_lock()
+    lock.acquire()
+    return lock
+
+
 def _wait(wake: LockType) -> BaseException | None:
     """Wait until the waiter is done, or made the next leader; return a Ctrl-C that came meanwhile.
 
@@ -545,39 +584,3 @@ def _seal_levels(old: Levels) -> Levels:
     fresh = Memtable(old.active.contents.tail.table_schema)
     sealed = (*old.sealed, old.active) if old.active.rows else old.sealed
     return replace(old, sealed=sealed, active=fresh, pending=0)
-
-
-def _changes_view(write_set: WriteSet) -> bool:
-    """Say whether it does more than to put rows into the memtables that there are."""
-    if write_set.changes or write_set.token is not None:
-        return True
-    return any(not isinstance(part, RowPart | BatchPart) for part in write_set.parts)
-
-
-def _changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
-    for entry in write_set.changes:
-        view = with_entry(view, entry, seq, time_us)
-    for part in write_set.parts:
-        if isinstance(part, AdvancePart):
-            view = with_entry(view, part.entry, seq, time_us)
-            if part.base is not None and isinstance(part.entry, group.Advance):
-                view = with_load(view, part.entry, seq, part.base)
-        elif isinstance(part, AttachPart):
-            view = with_attached(view, part.entry, seq, part.opened, part.table_schema)
-    if write_set.token is not None:
-        view = with_token(view, write_set.token, seq, write_set.rows)
-    return view
-
-
-def _entries(write_set: WriteSet, blobs: list[pa.Buffer]) -> list[group.Entry]:
-    """Return what the frame has of a write set; its batches are added to `blobs`."""
-    entries: list[group.Entry] = list(write_set.changes)
-    for part in write_set.parts:
-        if isinstance(part, RowPart):
-            entries.append(part.entry)
-        elif isinstance(part, BatchPart):
-            entries.append(group.Batch(part.incarnation, part.table_schema.id, part.op, len(blobs)))
-            blobs.append(part.blob)
-        else:
-            entries.append(part.entry)
-    return entries

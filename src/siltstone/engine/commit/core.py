@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,7 @@ from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.tables import Tables
+from siltstone.units import require
 
 
 class StagingLocks:
@@ -170,6 +171,28 @@ class Core:
         if self.after_commit is not None:
             self.after_commit()
         return receipt
+
+    def submit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException] | None:
+        """Commit write sets of rows alone, each by itself; return receipt or error of each.
+
+        None, and nothing is committed: they would have to wait for room. Then each of them may
+        `submit`, and wait by itself.
+        """
+        committer = self.writer()
+        begun_s, (sealed, below) = self.clock_s(), committer.free
+        size = sum(each.nbytes for each in write_sets)
+        if committer.active_bytes + size > below or committer.state.view.sealed is not sealed:
+            return None
+        for each in write_sets:
+            require(not each.changes and each.staged_us is None, "a group has rows alone")
+        found = committer.commit_all(write_sets)
+        latency, took_s = self.latency, self.clock_s() - begun_s
+        with latency.lock:
+            latency.buckets[bisect_left(BOUNDS_S, took_s)] += len(found)
+            latency.seconds += took_s * len(found)
+        if self.after_commit is not None:
+            self.after_commit()
+        return found
 
     def begun(self) -> Begun:
         """Return when what begins now began: never before the gc horizon."""

@@ -1,0 +1,78 @@
+"""Group upserts: rows of several callers, each a commit of its own, made by one thread at once.
+
+A thread for each of them would have to be woken for its commit, and again for its answer. Each is
+admitted, refused or in doubt by itself, as if it had a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.commit.admission import SchemaMovedError
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.engine.write.row_plan import RowPlan, row_plan
+from siltstone.errors import ConflictError
+from siltstone.formats.manifest import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A keyed table whose rows travel as tuples, as the catalog has it now."""
+
+    core: Core
+    plan: RowPlan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as callers see them."""
+        return self.plan.table_schema.arrow
+
+    def upsert(self, row: Mapping[str, object]) -> WriteSet:
+        """Return what `GroupUpserts.commit` commits.
+
+        Raises:
+            SchemaMismatchError: A column or value does not fit.
+        """
+        return self.plan.upsert(row, next(self.core.numbers))
+
+
+class GroupUpserts:
+    """See the module. Any thread; what is known of the tables is one reference."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._known: tuple[Catalog, dict[str, PlannedTable | None]] | None = None
+
+    def table(self, name: str) -> PlannedTable | None:
+        """Return a table by name; None: its rows go alone.
+
+        Raises:
+            ClosedError, ReadOnlyError: Nothing can be written.
+            TableNotFoundError: There is no such table.
+        """
+        self._core.writer()
+        catalog, known = self._core.state().view.catalog, self._known
+        if known is None or known[0] is not catalog:
+            self._known = known = catalog, {}
+        if name not in known[1]:
+            found = catalogs.find(catalog, name)
+            plan = row_plan(catalog, found, table_schema_of(catalogs.schema_of(found)))
+            known[1][name] = None if plan is None else PlannedTable(self._core, plan)
+        return known[1][name]
+
+    def commit(self, planned: Sequence[WriteSet]) -> list[Receipt | BaseException | None]:
+        """Return for each its receipt, or its error; None: nothing was written, it goes alone.
+
+        Such a one has to wait for room, or its table changed meanwhile.
+        """
+        found = self._core.submit_all(planned)
+        if found is None:
+            return [None] * len(planned)
+        lost = (SchemaMovedError, ConflictError)
+        return [None if isinstance(each, lost) else each for each in found]
