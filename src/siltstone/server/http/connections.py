@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -21,17 +22,25 @@ from typing import Any, cast
 
 import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from siltstone.errors import RequestError
 from siltstone.joined.targets import keep_alive
+from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.sessions import Session, Sessions
+from siltstone.units import require
 
 _CREDENTIALS = struct.Struct("3i")
 _LOOKS_PER_HEAD = 10
 _PIECE_BYTES = 16 << 10
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FRAMING_PER_BODY = 8
 """So much is not body for each byte of a body, at most: a chunk of one byte has six."""
 
@@ -54,10 +63,12 @@ class HttpConnection(HttpToolsProtocol):
         policy: ListenerPolicy,
         sessions: Sessions,
         submit: Callable[..., object],
+        arrivals: Arrivals,
         **given: Any,
     ) -> None:
         """Begin one connection; `submit` runs in a thread what may wait."""
         super().__init__(**given)
+        self._arrivals = arrivals
         self._policy, self._sessions, self._submit = policy, sessions, submit
         self._session: Session | None = None
 
@@ -136,9 +147,51 @@ class HttpConnection(HttpToolsProtocol):
         self._piece = 0  # it says nothing of how long the next message is
         super().on_message_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ARG002
+        self._arrivals.add(self, cycle)
+
+    def begin_task(self, cycle: RequestResponseCycle) -> None:
+        """Answer a request in a task of its own."""
+        super()._start_asgi_task(cycle, cast("Any", self.app))
+
+    def send_answer(self, cycle: RequestResponseCycle, response: Response) -> None:
+        """Send an answer: in one piece, or in a task if it has many, or the client reads none."""
+        if type(response) is not Response or cycle.flow.write_paused:
+            super()._start_asgi_task(cycle, cast("Any", response))
+            return
+        if cycle.disconnected:
+            return
+        head, values = [STATUS_LINE[response.status_code]], list[bytes]()
+        is_closed = False
+        for name, value in response.raw_headers:
+            head += (name, b": ", value, b"\r\n")
+            values.append(value)
+            is_closed |= name == b"connection" and value == b"close"
+        require(_CONTROL.search(b"".join(values)) is None, "a header with more than one line")
+        if is_closed:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            head.append(b"connection: close\r\n")
+        head.append(b"\r\n")
+        if cycle.scope["method"] != "HEAD":
+            head.append(bytes(response.body))
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(b"".join(head))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        cycle.on_response = _nothing  # it refers to us, and we to the cycle
+
     def on_response_complete(self) -> None:
+        # Without uvicorn's timer, which is one for each request: `_watch` ends idle connections.
         self._waits_since = self.loop.time()
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
 
     def _watch(self, head_s: float) -> None:
         """Cut the connection once it was waited for too long; look again until then.
@@ -176,6 +229,10 @@ class HttpConnection(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _peer(sock: socket.socket) -> int:

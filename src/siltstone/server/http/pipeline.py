@@ -3,6 +3,8 @@
     client, role ─▶ is there room ─▶ body (bounded, not too slow) ─▶ handler, in a thread
     ─▶ reply, in one piece or as it is read
 
+A request that came whole (`begin`) is done by a thread and ends by a callback of the loop;
+one whose body is on its way, or that waits for a turn, is a task (`answer`). Both pass the same.
 SQL statements wait for a turn (`lane`) and have threads of their own; one ends with its client, or
 if its client leaves its rows unread while others wait for a turn.
 Routes that say whether the server lives skip the middle: the event loop answers them.
@@ -30,7 +32,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -39,6 +41,7 @@ from siltstone.deadline import Deadline, check, within
 from siltstone.errors import BusyError, RequestError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
 from siltstone.latency import BOUNDS_S, Latency
+from siltstone.server.http.handover import Exchange
 from siltstone.server.http.lane import Lane, Turn
 from siltstone.server.http.policy import RequestPolicy
 from siltstone.server.http.replies import Pieces, Reply
@@ -62,6 +65,10 @@ class WireFormat(Protocol):
 
     def run(self, request: HttpRequest, route: Route, caller: Any, body: bytes) -> Reply:
         """Decode the request and run its handler, in a thread that may wait."""
+        ...
+
+    def prepare(self, request: HttpRequest, route: Route, caller: Any, body: bytes) -> Any | None:
+        """Decode the request of a route with a grouping, and prepare it for its group."""
         ...
 
     def encode(self, value: object, /) -> bytes:
@@ -113,13 +120,70 @@ class Pipeline:
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
 
+    def takes_whole(self, route: Route) -> bool:
+        """Say whether `begin` takes requests for a route; those of a lane wait for their turn."""
+        return self.lane is None or not route.is_statement
+
+    def begin(
+        self, route: Route, request: HttpRequest, body: bytes, send: Callable[[Response], None]
+    ) -> Exchange | None:
+        """Begin to answer a request that came whole; return it if a thread has to go on."""
+        exchange, policy = Exchange(self, route, request, self._clock_s(), send), self.policy
+        try:
+            exchange.caller = self._admitted(route, request)
+            if route.is_at_once:
+                exchange.response = self._run(route, request, exchange.caller, b"", None)
+                self.end(exchange)
+                return None
+            if not policy.drains:
+                exchange.is_counted = self._enter(self._most_inside(route))
+            self.bodies.take(request, body, self._most_of_body(route), policy)
+            exchange.body = body
+            if policy.drains:
+                exchange.is_counted = self._enter(self._most_inside(route))
+        except Exception as error:  # noqa: BLE001 - each error becomes the answer
+            exchange.error = error
+            self.end(exchange)
+            return None
+        exchange.until = self.end_in(policy.statement_timeout_s if route.is_timed else None)
+        return exchange
+
+    def run(self, exchange: Exchange) -> Response:
+        """Run a request, in a thread."""
+        request = exchange.request
+        return self._run(exchange.route, request, exchange.caller, exchange.body, exchange.until)
+
+    def prepare(self, exchange: Exchange) -> Any | None:
+        """Return what the group of its route needs of a request; None: it runs alone."""
+        with within(exchange.until):
+            found = self.wire.prepare(
+                exchange.request, exchange.route, exchange.caller, exchange.body
+            )
+            check()
+            return found
+
+    def end(self, exchange: Exchange) -> None:
+        """Send the answer of a request that was begun; the event loop's thread."""
+        self.bodies.nbytes -= len(exchange.body)
+        self.counters.inside -= exchange.is_counted
+        route, request, response = exchange.route, exchange.request, exchange.response
+        if response is None:
+            response = self.wire.refusal(cast("Exception", exchange.error), request, route)
+        response = self._headed(response, route, request, exchange.caller)
+        self._count(route, response, exchange.begun_s)
+        exchange.send(response)
+
+    def _admitted(self, route: Route, request: HttpRequest) -> Any:
+        caller = self.wire.admit(request, route)
+        if self.is_closing and route.role is not Role.NOBODY:
+            raise UnavailableError("the server closes")
+        return caller
+
     async def answer(self, route: Route, request: HttpRequest, send: Send) -> None:
-        """Answer one request; an error is an answer, too."""
+        """Answer one request whose body is on its way, or that waits for a turn."""
         begun, caller = self._clock_s(), None
         try:
-            caller = self.wire.admit(request, route)
-            if self.is_closing and route.role is not Role.NOBODY:
-                raise UnavailableError("the server closes")
+            caller = self._admitted(route, request)
             if route.is_at_once:
                 response = self._run(route, request, caller, b"", None)
             else:
@@ -127,15 +191,18 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - each error becomes the answer
             response = self.wire.refusal(error, request, route)
         response = self._headed(response, route, request, caller)
+        self._count(route, response, begun)
+        await response(request.scope, request.receive, send)
+
+    def _count(self, route: Route, response: Response, begun_s: float) -> None:
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1
-        took_s = self._clock_s() - begun
+        took_s = self._clock_s() - begun_s
         counters.seconds += took_s
         if route.is_read:
             with counters.reads.lock:
                 counters.reads.buckets[bisect_left(BOUNDS_S, took_s)] += 1
                 counters.reads.seconds += took_s
-        await response(request.scope, request.receive, send)
 
     def _headed(
         self, response: Response, route: Route, request: HttpRequest, caller: Any
@@ -154,14 +221,11 @@ class Pipeline:
     async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
         policy, counters = self.policy, self.counters
         body, is_counted = b"", False
-        # A commit of a version waits (bounded by connections): its client takes a refusal for a
-        # commit that was perhaps lost.
-        most_inside = sys.maxsize if route.is_commit_of_version else policy.requests_max
+        most_inside = self._most_inside(route)
         try:
             if not policy.drains:
                 is_counted = self._enter(most_inside)
-            most = policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
-            body = await self.bodies.read(request, most, policy)
+            body = await self.bodies.read(request, self._most_of_body(route), policy)
             if policy.drains:
                 is_counted = self._enter(most_inside)
             if route.is_statement and self.lane is not None:
@@ -210,6 +274,15 @@ class Pipeline:
             work.add_done_callback(_close_late)
             raise
 
+    def _most_inside(self, route: Route) -> int:
+        # A commit of a version waits (bounded by connections): its client takes a refusal for a
+        # commit that was perhaps lost.
+        return sys.maxsize if route.is_commit_of_version else self.policy.requests_max
+
+    def _most_of_body(self, route: Route) -> int:
+        policy = self.policy
+        return policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
+
     def _enter(self, most_inside: int) -> bool:
         """Count a request that is inside now."""
         if self.counters.inside >= most_inside:
@@ -221,15 +294,18 @@ class Pipeline:
         self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
     ) -> Response:
         with within(end):
-            reply = self.wire.run(request, route, caller, body)
-            headers, found = reply.headers, reply.body
-            if reply.seq is not None:
-                headers = {**headers, SEQ_HEADER: str(reply.seq)}
-            if isinstance(found, Pieces):
-                return self.streamed(found, headers)
-            if not isinstance(found, bytes):
-                found = self.wire.encode(found)
-            return Response(found, reply.status, headers, reply.media_type if found else None)
+            return self.respond(self.wire.run(request, route, caller, body))
+
+    def respond(self, reply: Reply) -> Response:
+        """Return what sends a reply; of rows the first piece is made here."""
+        headers, found = reply.headers, reply.body
+        if reply.seq is not None:
+            headers = {**headers, SEQ_HEADER: str(reply.seq)}
+        if isinstance(found, Pieces):
+            return self.streamed(found, headers)
+        if not isinstance(found, bytes):
+            found = self.wire.encode(found)
+        return Response(found, reply.status, headers, reply.media_type if found else None)
 
     def streamed(self, pieces: Pieces, headers: dict[str, str]) -> StreamedResponse:
         """Return the response that sends `pieces`; the first of them is made here."""

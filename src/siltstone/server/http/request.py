@@ -83,6 +83,25 @@ class Bodies:
     def __init__(self) -> None:
         self.nbytes = 0
 
+    def take(
+        self, request: HttpRequest, body: bytes, bytes_max: int, policy: RequestPolicy
+    ) -> None:
+        """Take a body that came whole; it is inside until its length is taken from `nbytes`.
+
+        Raises:
+            BodyTooLargeError, RequestError, BusyError: As `read` does.
+        """
+        if request.length > bytes_max or (request.is_chunked and not policy.takes_chunks):
+            raise _refused_head(request, bytes_max)
+        if len(body) > bytes_max:
+            raise BodyTooLargeError(bytes_max)
+        has_room = self.nbytes + len(body) <= policy.bodies_bytes_max
+        if has_room or policy.drains:
+            request.may_go_on = True
+        if not has_room:
+            raise _no_room(policy)
+        self.nbytes += len(body)
+
     async def read(self, request: HttpRequest, bytes_max: int, policy: RequestPolicy) -> bytes:
         """Return a whole body; it is inside until its length is taken from `nbytes`.
 

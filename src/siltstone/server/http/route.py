@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,16 @@ MESSAGE = "message"
 
 Handler = Callable[[Any], Any]
 """A plain function of one call value, in a thread; what it raises becomes the answer."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Grouping:
+    """What one thread does for several requests of a route at once."""
+
+    prepare: Callable[[Any], Any | None]
+    """Takes what the handler takes, and waits for nothing. None: the handler has to do it."""
+    run: Callable[[Sequence[Any]], Sequence[Any]]
+    """Takes what was prepared; returns for each the reply, the error, or None, as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +58,6 @@ class Route:
     """Whether it reads rows: `siltstone_read_seconds` has how long it takes."""
     is_checked: bool = False
     """Whether the members of its JSON body may be such as it does not offer."""
+    grouping: Grouping | None = None
     is_commit_of_version: bool = False
     """Its clients take every refusal for a commit that was perhaps lost, and show no reason."""

@@ -55,8 +55,15 @@ class Router:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Return what answers a request."""
         request = HttpRequest(scope, receive)
+        found = self.find(request)
+        if found is None:
+            return self._unknown(request)(scope, receive, send)
+        return found[1].answer(found[0], request, send)
+
+    def find(self, request: HttpRequest) -> tuple[Route, Pipeline] | None:
+        """Return the route of a request, which gets its `params`; None: there is none."""
+        scope = request.scope
         given = _words(scope)
-        methods: set[str] = set()
         for mask in self._masks.get(len(given), ()):
             place = self._places.get(_masked(given, mask) if mask else tuple(given))
             if place is None or not all(map(given.__getitem__, mask)):
@@ -65,11 +72,21 @@ class Router:
             if found is not None:
                 route, pipeline, names = found
                 request.params = dict(zip(names, map(given.__getitem__, mask), strict=True))
-                return pipeline.answer(route, request, send)
-            methods |= place.keys()
-        return self._unknown(request, methods)(scope, receive, send)
+                return route, pipeline
+        return None
 
-    def _unknown(self, request: HttpRequest, methods: set[str]) -> Response:
+    def _methods(self, request: HttpRequest) -> set[str]:
+        """Return the methods that the path of a request has."""
+        given = _words(request.scope)
+        found: set[str] = set()
+        for mask in self._masks.get(len(given), ()):
+            place = self._places.get(_masked(given, mask))
+            if place is not None and all(map(given.__getitem__, mask)):
+                found |= place.keys()
+        return found
+
+    def _unknown(self, request: HttpRequest) -> Response:
+        methods = self._methods(request)
         response = self._default.wire.unknown(request, 405 if methods else 404)
         if methods:
             response.headers["allow"] = ", ".join(sorted(methods))

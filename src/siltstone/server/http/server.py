@@ -25,7 +25,9 @@ import uvicorn
 
 from siltstone import threads
 from siltstone.errors import UnavailableError
+from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.connections import HttpConnection
+from siltstone.server.http.handover import HandOver
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.router import Router
 from siltstone.server.sessions import Sessions
@@ -75,9 +77,11 @@ class HttpServer:
         self._sessions = (sessions, *others)
         self._reservations, self._at_end = reservations, at_end
         reservations.add(sessions.spend)
+        self._handover = HandOver()
+        arrivals = Arrivals(router, self._handover)
         config = uvicorn.Config(
             router,
-            http=cast("Any", partial(HttpConnection, policy, sessions, executor.submit)),
+            http=cast("Any", partial(HttpConnection, policy, sessions, executor.submit, arrivals)),
             interface="asgi3",
             loop="asyncio",
             lifespan="off",
@@ -97,7 +101,7 @@ class HttpServer:
                 config.load()
             except (OSError, ValueError) as error:
                 raise UnavailableError(f"TLS cannot be had: {error}") from error
-            self.thread = ServerThread(config, listener, policy, self._sweep)
+            self.thread = ServerThread(config, listener, policy, self._handover, self._sweep)
             self.thread.start(address)
         except BaseException:  # interrupted, too
             self._give_up()
@@ -119,6 +123,7 @@ class HttpServer:
         for sessions in self._sessions:
             sessions.close_all()
         self._executor.shutdown()
+        self._handover.close()
         for pipeline in self._router.pipelines:
             if pipeline.lane is not None:
                 pipeline.lane.executor.shutdown()
@@ -137,6 +142,7 @@ class ServerThread(uvicorn.Server):
         config: uvicorn.Config,
         listener: socket.socket,
         policy: ListenerPolicy,
+        handover: HandOver,
         sweep: Callable[[], Awaitable[None]],
     ) -> None:
         """Serve `listener`, and sweep now and then."""
@@ -144,7 +150,7 @@ class ServerThread(uvicorn.Server):
         self._listener = listener
         self._is_ready = threading.Event()
         self._stopping = asyncio.Event()
-        self._sweep, self._policy = sweep, policy
+        self._sweep, self._policy, self._handover = sweep, policy, handover
         self._thread = threading.Thread(target=self._serve_all, name=policy.name, daemon=True)
         _threads.add(self)
 
@@ -201,14 +207,25 @@ class ServerThread(uvicorn.Server):
         self._sweeping.cancel()
         for server in self.servers:
             server.close()
-        if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=self._policy.graceful_s)
+        await self._answers(self._policy.graceful_s)
         # Else we would wait for a client that does not read what was sent, and a client would wait
         # on a socket that stays open.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
+
+    async def _answers(self, graceful_s: float) -> None:
+        """Wait for answers on their way, but not for ever; what a thread ends may be sent long."""
+        assert self._loop is not None
+        end_s = self._loop.time() + graceful_s
+        while (left_s := end_s - self._loop.time()) > 0:
+            on_their_way = self.server_state.tasks
+            if self._handover.is_busy:
+                on_their_way = {self._loop.create_task(self._handover.idle())}
+            if not on_their_way:
+                return
+            await asyncio.wait(on_their_way, timeout=left_s)
 
     async def _sweep_for_ever(self) -> None:
         while True:

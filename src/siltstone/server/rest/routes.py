@@ -109,7 +109,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         asked("index/{name}/drop", _WRITE, "drop_table_index"),
         # transactions
         _post("/v1/transaction/begin", _READ, transactions.begin),
-        _post("/v1/transaction/apply", _WRITE, transactions.apply),
+        _post("/v1/transaction/apply", _WRITE, transactions.apply, grouping=transactions.upserts),
         _post("/v1/transaction/{id}/commit", _READ, transactions.commit),
         _post("/v1/transaction/{id}/rollback", _READ, transactions.rollback),
         _post("/v1/transaction/{id}/describe", _READ, transactions.describe),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from siltstone import deadline
 from siltstone.api.results import Receipt
@@ -22,6 +22,7 @@ from siltstone.errors import ClosedError, InDoubtError
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.scope import committed, done
 from siltstone.lance_namespace.turns import Turns
+from siltstone.local.group_upserts import GroupUpserts, WriteSet
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
@@ -57,6 +58,7 @@ class RequestScope:
         self._ended: OrderedDict[str, EndedTransaction] = OrderedDict()
         self._ends = Turns()
         self.lance_turns = Turns()
+        self.upserts = GroupUpserts(served.parts.core)
 
     # reading
 
@@ -154,6 +156,13 @@ class RequestScope:
         deadline.check()
         with deadline.within(None):
             return handle.upsert(found)
+
+    def planned(self, table: str, rows: list[dict[str, Any]]) -> WriteSet | None:
+        """Return one row of JSON as `upserts` commits it; None: it goes by `upsert`, alone."""
+        found = self.upserts.table(table)
+        if found is None or len(rows) != 1:
+            return None
+        return found.upsert(json_rows(rows, found.schema)[0])
 
     # transactions over several requests
 

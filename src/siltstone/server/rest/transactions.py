@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
+from siltstone.api.results import Receipt
 from siltstone.errors import RequestError
 from siltstone.lance_namespace.errors import Code, Refused, invalid, unsupported
+from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
-from siltstone.server.http.route import Role
+from siltstone.server.http.route import Grouping, Role
 from siltstone.server.rest import row_operations
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import DELIMITER, RestCall
@@ -30,6 +33,8 @@ class TransactionRoutes:
 
     def __init__(self, scope: RequestScope) -> None:
         self._scope = scope
+        self.upserts = Grouping(self._prepared, self._upserted)
+        """Requests of `apply` that upsert one row each, and are committed together."""
 
     def begin(self, call: RestCall[bodies.BeginRequest]) -> Reply[bodies.BeginAnswer]:
         """Begin a transaction: its id goes into the header `x-siltstone-txn` of what follows."""
@@ -69,8 +74,20 @@ class TransactionRoutes:
         else:
             unknown = [0] * len(operations)
             done, receipt = self._scope.commit(call, work, unknown, asked.isolation or "snapshot")
-        results = [bodies.RowsWritten(rows) for rows in done]
-        return Reply(bodies.ApplyAnswer(receipt.seq, receipt.transaction_id, results), receipt.seq)
+        return _applied(receipt, done)
+
+    def _prepared(self, call: RestCall[row_operations.ApplyRequest]) -> WriteSet | None:
+        if call.transaction or call.token or not is_upsert(call.asked):
+            return None
+        first = cast("row_operations.UpsertRows", call.asked.ops[0])
+        return self._scope.planned(first.table, first.rows)
+
+    def _upserted(self, planned: Sequence[WriteSet]) -> list[object]:
+        """Return for each the reply or the error; None: it goes alone."""
+        return [
+            _applied(found) if isinstance(found, Receipt) else found
+            for found in self._scope.upserts.commit(planned)
+        ]
 
     def describe(self, call: RestCall[bodies.TransactionRequest]) -> Reply[TransactionAnswer]:
         """Return how a transaction is: Running, Succeeded, Failed or Canceled."""
@@ -106,6 +123,11 @@ class TransactionRoutes:
         receipt = self._scope.end(call, _id_of(call), commits=commits)
         seq = None if receipt is None else receipt.seq
         return Reply(TransactionAnswer("Succeeded" if commits else "Canceled", {}), seq)
+
+
+def _applied(receipt: Receipt, done: Sequence[int] = ()) -> Reply[bodies.ApplyAnswer]:
+    results = [bodies.RowsWritten(rows) for rows in done or (receipt.rows,)]
+    return Reply(bodies.ApplyAnswer(receipt.seq, receipt.transaction_id, results), receipt.seq)
 
 
 def _id_of(call: RestCall[Any]) -> str:

@@ -99,6 +99,16 @@ class RestWire:
 
     def run(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> Reply:
         """Return the reply of the route's handler."""
+        return route.handler(self._call(request, route, caller, body))
+
+    def prepare(
+        self, request: HttpRequest, route: Route, caller: Principal, body: bytes
+    ) -> Any | None:
+        """Return what the route's group needs of a request; None: its handler does it."""
+        assert route.grouping is not None
+        return route.grouping.prepare(self._call(request, route, caller, body))
+
+    def _call(self, request: HttpRequest, route: Route, caller: Principal, body: bytes) -> RestCall:
         query = request.query() if request.scope["query_string"] else {}
         if body == b"null" and route.path == VERSIONS:
             body = b""
@@ -107,7 +117,7 @@ class RestWire:
             _check_query(query, route)
         if route.is_checked:
             call.check()
-        return route.handler(call)
+        return call
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
         """Return the flat error; our log has it, too, if the client shows no reason."""

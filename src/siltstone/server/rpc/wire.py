@@ -107,6 +107,16 @@ class RpcWire:
             return Reply(b"".join(rows.chunks), media_type=protocol.ARROW_TYPE)
         return Reply(rows)
 
+    def prepare(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        route: Route,  # noqa: ARG002
+        caller: Session,  # noqa: ARG002
+        body: bytes,  # noqa: ARG002
+    ) -> None:
+        """No verb has a group: each request runs alone."""
+        return
+
     def pieces(self, found: pa.RecordBatchReader | pa.Table, turn: Turn | None) -> Pieces:
         """Return rows as the pieces of a stream."""
         batches = found.to_reader() if isinstance(found, pa.Table) else found
