@@ -57,4 +57,5 @@ def roughly(metric: str, block: VectorBlock, query: np.ndarray) -> Roughly:
             lengths = np.sqrt(squares * square)
             found = 1 - (products / lengths if metric == "cosine" else products)
             slack = 4 * error * (1 if metric == "cosine" else 1 + lengths)
+        slack = slack + np.finfo(np.float32).eps * np.abs(found)  # `measured` rounds
         return found - slack, found + slack
