@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,13 @@ def test_a_block_list_made_from_another_is_the_one_that_lance_makes() -> None:
     numbers = np.arange(203)
     every = [*range(100, 300), 7, 8, (1 << 32) + 5]
     assert ids.at(numbers).tolist() == every
-    lists = BlockLists(203, lambda: ids)
+    asked = itertools.count()
+
+    def read() -> RowIds:
+        next(asked)
+        return ids
+
+    lists = BlockLists(203, read)
     assert lists.without(all_of(203), is_kept=True) is None
     visible = all_of(203)
     for _ in range(30):
@@ -130,6 +137,7 @@ def test_a_block_list_made_from_another_is_the_one_that_lance_makes() -> None:
         gone = sorted(every[n] for n in np.flatnonzero(~visible.bools()))
         assert found == serialize_row_addrs(gone)
         assert lists.without(visible, is_kept=True) == found
+    assert next(asked) == 1
     assert lists.without(Bits(all_of(203).packed.copy(), 203), is_kept=False) is None
 
 

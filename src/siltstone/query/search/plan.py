@@ -75,6 +75,10 @@ def _stored(reader: Reader) -> Stored | None:
 def _ranked(reader: Reader, best: Candidates, k: int) -> np.ndarray:
     """Return the indexes of the k nearest of each query, in order; of equals by key."""
     names = () if isinstance(reader, PlainReader) else reader.table_schema.codec.names
+    order = np.lexsort((best.distances, best.queries))
+    far, queries = best.distances[order], best.queries[order]
+    if not ((far[1:] == far[:-1]) & (queries[1:] == queries[:-1])).any():
+        return order  # no two are equally far: there are k of each at most
     keys = _rows(reader, best, names)
     arrays = [pa.array(best.queries), pa.array(best.distances), *keys.columns]
     table = pa.table([*arrays, pa.array(best.places)], [*map(str, range(len(arrays) + 1))])

@@ -12,6 +12,7 @@ differ by the rows that were written in between.
 
 from __future__ import annotations
 
+import functools
 import struct
 from array import array
 from collections.abc import Callable, Mapping
@@ -55,9 +56,9 @@ class BlockLists:
     """The newest block lists of one version. Replaced in one assignment, so it needs no lock."""
 
     def __init__(self, rows: int, ids: Callable[[], RowIds]) -> None:
-        """Take the number of positions, and what reads their ids."""
+        """Take the number of positions, and what reads their ids; it is asked once."""
         nothing = BlockList(all_of(rows), {}, _encoded({}))
-        self._ids = ids
+        self._ids: Callable[[], RowIds] = functools.cache(ids)
         self._kept: tuple[BlockList, ...] = (nothing,)
 
     def without(self, visible: Bits, *, is_kept: bool) -> bytes | None:
