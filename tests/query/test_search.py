@@ -196,9 +196,13 @@ def test_an_empty_table_has_no_nearest_row(db: st.Store) -> None:
     assert result.column_names == ["id", "v", "name", "_distance"]
 
 
-def test_a_column_is_searched_by_the_name_that_it_has_at_the_seq(db: st.Store) -> None:
+@pytest.mark.parametrize("place", PLACES, ids=["memtable", "history", "base"])
+def test_a_column_is_searched_by_the_name_that_it_has_at_the_seq(
+    db: st.Store, place: Callable[[st.Store], None]
+) -> None:
     table = filled(db)
-    merged(db)
+    assert ids(table.search(near(3), k=1)) == [3]
+    place(db)
     seq = db.seq
     table.rename_column("v", "w")
     assert ids(table.search(near(3), k=1, column="w")) == [3]

@@ -125,6 +125,7 @@ FILTERS: list[tuple[str | None, Any]] = [
     ("g = 1", lambda _, group: group == 1),
     ("id % 3 = 0", lambda number, _: number % 3 == 0),
     ("g < 2 and id >= 40", lambda number, group: group < 2 and number >= 40),
+    ("g < 2 and id % 3 = 0", lambda number, group: group < 2 and number % 3 == 0),
     ("g > 5", lambda _, __: False),
 ]
 
