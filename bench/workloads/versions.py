@@ -24,7 +24,7 @@ from tests.namespace.staging import staged
 _VERSIONS = 10_000
 _LEAST = 20
 _ROW = pa.table({"id": [1], "v": ["x"]})
-_TABLES = ("a", "b")
+TABLES = ("a", "b")
 _OPTIONS = {"enable_stable_row_ids": True}
 
 
@@ -35,9 +35,9 @@ class Versions:
     def prepare(self, peer: Place) -> None:
         count = peer.sizes.rows(_VERSIONS, 200)
         for path, versions in ((_new(peer), 1), (peer.path, count)):
-            with _opened(path) as ns:
+            with opened(path) as ns:
                 for _ in range(1, versions):
-                    _commit(ns, [_staged(ns, name) for name in _TABLES])
+                    commit(ns, [stage(ns, name) for name in TABLES])
         _manifest(peer, "lance-new", 2)
         _manifest(peer, "lance", 2 * count)
 
@@ -59,22 +59,24 @@ class Versions:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Any:
+def opened(path: Path) -> Any:
+    """Yield the namespace of a store with `TABLES`, which a stock client made."""
     with st.connect(path) as db:
         ns = SiltstoneNamespace(db)
-        for name in _TABLES:
+        for name in TABLES:
             if name not in db.tables():
                 given = {"namespace_client": ns, "table_id": [name], "mode": "create"}
                 lance.write_dataset(_ROW, **given, **_OPTIONS)
         yield ns
 
 
-def _staged(ns: SiltstoneNamespace, name: str) -> dict[str, Any]:
+def stage(ns: SiltstoneNamespace, name: str) -> dict[str, Any]:
     """Stage an overwrite: the table stays one file, whatever its version."""
     return staged(ns, name, _ROW, "overwrite")
 
 
-def _commit(ns: SiltstoneNamespace, requests: list[dict[str, Any]]) -> None:
+def commit(ns: SiltstoneNamespace, requests: list[dict[str, Any]]) -> None:
+    """Commit staged versions of several tables at once."""
     operations = [{"create_table_version": request} for request in requests]
     ns.batch_commit_tables({"operations": operations})
 
@@ -83,13 +85,13 @@ def _measured(path: Path, seconds: float) -> tuple[float, float]:
     """Return the median seconds of a single version, and of a batch of two."""
     single: list[float] = []
     batch: list[float] = []
-    with _opened(path) as ns:
+    with opened(path) as ns:
         end = time.perf_counter() + seconds
         while len(batch) < _LEAST or time.perf_counter() < end:
-            one = _staged(ns, "a")
+            one = stage(ns, "a")
             single.append(timed(lambda one=one: ns.create_table_version(one)))
-            both = [_staged(ns, name) for name in _TABLES]
-            batch.append(timed(lambda both=both: _commit(ns, both)))
+            both = [stage(ns, name) for name in TABLES]
+            batch.append(timed(lambda both=both: commit(ns, both)))
     return median(single), median(batch)
 
 
