@@ -34,9 +34,8 @@ from bench.report import number
 from siltstone.cli.bench.machine import facts
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
-from siltstone.engine.write import submission
+from siltstone.engine.write.row_plan import RowPlan
 from siltstone.formats import group
-from siltstone.local import tables as local_tables
 from siltstone.storage.files.files import Buffer, RealFile
 from siltstone.storage.wal import wal
 from siltstone.storage.wal.wal import Wal
@@ -48,11 +47,7 @@ _TURNS = 8
 
 # Where, which function, and what it is called on the page; in the order of a commit.
 _STAGES: tuple[tuple[Any, str, str], ...] = (
-    (local_tables.LocalTable, "_table_schema", "look up the table"),
-    (local_tables, "row_input", "check the row, find its key"),
-    (local_tables, "_part", "make the write set"),
-    (local_tables.LocalTable, "_blind", "make the write set"),
-    (local_tables, "submit", "submit"),
+    (RowPlan, "upsert", "check the row, find its key, make the write set"),
     (Core, "submit", "wait for room"),
     (Committer, "commit", "queue, lead, hand over"),
     (Committer, "_admit", "admit"),
@@ -66,7 +61,6 @@ _STAGES: tuple[tuple[Any, str, str], ...] = (
     (Committer, "_apply_rows", "apply"),
     (Committer, "_apply", "reveal"),
 )
-assert submission.submit is local_tables.submit  # what is wrapped is what is called
 
 
 class Probe:
