@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -66,11 +67,9 @@ class VectorBlock:
 class Origin:
     """The name of the rows of a memtable or of a load of history, and what is kept of them."""
 
-    __slots__ = ("__weakref__", "blocks")
-
-    def __init__(self) -> None:
-        self.blocks: dict[int, tuple[VectorBlock, ...]] = {}
-        """By the id of the column, from ordinal 0 on. Replaced, never changed."""
+    blocks: Mapping[int, tuple[VectorBlock, ...]] = MappingProxyType({})
+    """By the id of the column, from ordinal 0 on. Replaced, never changed: most have none, and a
+    transaction makes one for its own rows."""
 
     @property
     def nbytes(self) -> int:
@@ -127,7 +126,7 @@ class FreshVectors:
         if left >= 0:
             with self._noting:
                 self._origins.add(origin)
-            origin.blocks[number] = joined(known, more)
+                origin.blocks = {**origin.blocks, number: joined(known, more)}
 
 
 def _read(
