@@ -318,7 +318,8 @@ def test_a_commit_waits_for_no_read_of_lance_when_a_record_is_adopted(tmp_path: 
             beside.append(1)
 
         hooked[0].hooks["open"] = commit_beside
-        table.upsert([{"id": n, "v": n, "pad": "x" * 2000} for n in range(300)])
+        # More than the share of what stays in memory, and less than what stops a writer.
+        table.upsert([{"id": n, "v": n, "pad": "x" * 1000} for n in range(300)])
         db.checkpoint()
         assert table.get(7)["v"] == 7
         assert beside

@@ -258,6 +258,7 @@ class Base:
         they are resident again.
         """
         self._open_keys()
+        _ = self.live  # it reads the files that hide rows
         if old.table_schema is not self.table_schema:
             return
         if old._resident is not None:

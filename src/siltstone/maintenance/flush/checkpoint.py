@@ -46,6 +46,7 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
+from siltstone.maintenance.flush.ready import made_ready
 from siltstone.maintenance.flush.refresh import (
     carry_images,
     folded_bases,
@@ -389,7 +390,8 @@ class Checkpointer:
                 resident_bytes_max=self._resident_bytes_max,
             )
 
-        self._committer.swap_view(change)
+        ready = made_ready(state, change(state.view), self._readers)
+        self._committer.swap_view(lambda view: ready.put_into(change(view)))
 
 
 @dataclass(frozen=True, slots=True)
