@@ -14,6 +14,7 @@ UNNEEDED = (
     *("siltstone.joined.store", "siltstone.joined.connection", "siltstone.joined.joining"),
     *("siltstone.maintenance.backup", "siltstone.maintenance.repair"),
     *("siltstone.maintenance.schedule.status", "siltstone.query.changes", "siltstone.query.sql"),
+    *("siltstone.query.search.plan", "siltstone.query.search.vector_query"),
     *("siltstone.lance_namespace.catalog", "siltstone.lance_namespace.directory"),
     *("siltstone.lance_namespace.fresh", "siltstone.lance_namespace.client"),
     *("siltstone.lance_namespace.version_statements", "siltstone.lance_namespace.rows"),

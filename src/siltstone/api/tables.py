@@ -22,11 +22,11 @@ from siltstone.api.results import IndexStatus, Receipt
 from siltstone.choices import IndexKind, IndexOptions, SearchMetric
 from siltstone.errors import SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
-from siltstone.query.search.search_result import SearchResult
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
+    from siltstone.query.search.search_result import SearchResult
     from siltstone.query.sql.dataset import SnapshotDataset
 
 

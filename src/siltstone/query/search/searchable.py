@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow.compute as pc
 
 from siltstone.choices import SearchMetric
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.read.readable import Readable, known_columns
-from siltstone.query.search import plan
-from siltstone.query.search.search_result import SearchResult
-from siltstone.query.search.vector_query import vector_query
+
+if TYPE_CHECKING:
+    from siltstone.query.search.search_result import SearchResult
 
 
 class Searchable(Readable):
@@ -32,6 +34,10 @@ class Searchable(Readable):
         exact: bool = False,
     ) -> SearchResult:
         """See `api.tables.ReadableTable.search`."""
+        from siltstone.query.search import plan  # noqa: PLC0415 - few ask for it
+        from siltstone.query.search.search_result import SearchResult  # noqa: PLC0415 - as above
+        from siltstone.query.search.vector_query import vector_query  # noqa: PLC0415 - as above
+
         reader = self._reader()
         arrow = reader.table_schema.arrow
         query = vector_query(
