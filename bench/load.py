@@ -3,9 +3,9 @@
     python -m bench.load --rows 2e6     a first load of so many rows, then a second one of as many
                                         other keys; a checkpoint, a merge
 
-After each step: its seconds, and the bytes of new data files by folder. A file with several names
-counts where it was first. It needs only the public doors, so the same file measures another
-checkout: `PYTHONPATH=<checkout>/src python bench/load.py`.
+After each step: its seconds, its processor seconds, and the bytes of new data files by folder. A
+file with several names counts where it was first. It needs only the public doors, so the same file
+measures another checkout: `PYTHONPATH=<checkout>/src python bench/load.py`.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Seen:
 
 def timed(label: str, seen: Seen, work: Callable[[], object]) -> float:
     """Do a step, and print what it took and wrote."""
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), time.process_time()
     work()
-    seconds = time.perf_counter() - begun
+    seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
     megabytes = {kind: round(n / 1e6, 1) for kind, n in seen.fresh().items() if n > 1e5}
-    print(f"{label:12} {seconds:6.2f} s  MB written: {megabytes}", flush=True)
+    print(f"{label:12} {seconds:6.2f} s, {cpu:5.2f} of cpu  MB written: {megabytes}", flush=True)
     return seconds
 
 

@@ -2,10 +2,10 @@
 
     python -m bench.load_memory --rows 3e6 --memory-mb 32
         a load of so many rows, from a stream, into a table with one row; a get and a count; 20
-        upserts, the first of which waits for the merge of the load
+        upserts; and a merge in this process, of what no child has merged before
 
-After each step: its seconds, the resident MB of this process and of its children at most, and what
-`status()` says of memory.
+After each step: its seconds, the processor seconds of all threads of this process, the resident MB
+of this process and of its children at most, and what `status()` says of memory.
 """
 
 from __future__ import annotations
@@ -76,11 +76,13 @@ def measured(root: Path, count: int, memory_mb: int, *, is_shuffled: bool) -> No
         db.checkpoint()
 
         def step(label: str, work: Callable[[], object]) -> None:
-            begun = time.perf_counter()
+            begun, cpu = time.perf_counter(), time.process_time()
             work()
             seconds, memory = time.perf_counter() - begun, db.status().memory
+            cpu = time.process_time() - cpu
             print(
-                f"{label:10} {seconds:6.1f} s  {megabytes('self', 'VmRSS'):5.0f} MB"
+                f"{label:10} {seconds:6.1f} s, {cpu:5.2f} of cpu "
+                f" {megabytes('self', 'VmRSS'):5.0f} MB"
                 f" (at most {megabytes('self', 'VmHWM'):.0f}; children {children.most_mb:.0f});"
                 f" history_indexes {memory.history_indexes / 1e6:.0f} MB,"
                 f" recent_writes {memory.recent_writes / 1e6:.0f} MB",
@@ -92,6 +94,7 @@ def measured(root: Path, count: int, memory_mb: int, *, is_shuffled: bool) -> No
         step("get", lambda: table.get(count // 2))
         step("count", table.count)
         step("20 upserts", lambda: [table.upsert({"id": n, "v": "after"}) for n in range(20)])
+        step("merge", db.merge)
         if table.count() != count + 1:
             raise SystemExit(f"there are {table.count()} rows")
 

@@ -16,6 +16,7 @@ import pytest
 
 import siltstone as st
 from siltstone import admin
+from siltstone.engine.write import bulk
 from siltstone.formats.manifest import KeyedStorage
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.flush import checkpoint
@@ -31,6 +32,12 @@ Rows = dict[int, tuple[Any, ...]]
 @pytest.fixture(params=[False, True], ids=["fake", "lance"])
 def real_lance(request: pytest.FixtureRequest) -> bool:
     return request.param
+
+
+@pytest.fixture(autouse=True, params=[1, bulk.COVERED_ROWS_MIN], ids=["runs", "no runs"])
+def _with_key_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let loads have key runs from so many rows on."""
+    monkeypatch.setattr(bulk, "COVERED_ROWS_MIN", request.param)
 
 
 @pytest.fixture

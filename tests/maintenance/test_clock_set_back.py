@@ -16,7 +16,6 @@ from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write import bulk, submission
 from siltstone.engine.write.bulk import BulkRows
 from siltstone.errors import BusyError
-from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush import bulk_load as loading
 from tests.maintenance.stores import Clock, env_of, open_store, rows
@@ -96,7 +95,7 @@ def append(db: Store, meanwhile: Meanwhile) -> None:
 
 def load_into(name: str) -> Way:
     def load(db: Store, meanwhile: Meanwhile) -> None:
-        def unique(*arguments: Any, may_repeat: bool) -> tuple[BulkRows, Codes]:
+        def unique(*arguments: Any, may_repeat: bool) -> BulkRows:
             meanwhile.set_back()
             return bulk.unique(*arguments, may_repeat=may_repeat)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
@@ -21,10 +22,23 @@ from siltstone.formats.schema import history_name
 class TableSchema:
     """A schema, its codecs and its Arrow form. Immutable; get it from `table_schema_of`."""
 
-    __slots__ = ("_key_places", "arrow", "codec", "id", "ids", "keys", "names", "rows", "schema")
+    __slots__ = (
+        "_key_places",
+        "arrow",
+        "codec",
+        "history_codec",
+        "id",
+        "ids",
+        "keys",
+        "names",
+        "rows",
+        "schema",
+    )
 
     codec: KeyCodec
     """The key codec of a keyed table; a plain table has none (`keys` is None)."""
+    history_codec: KeyCodec
+    """The same for batches with the names of history: keys are equal, and so are their codes."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -33,6 +47,7 @@ class TableSchema:
         self.keys = KeyCodec(schema) if schema.key else None
         if self.keys is not None:
             self.codec = self.keys
+            self.history_codec = KeyCodec(_named_by_ids(schema))
         self.arrow = self.rows.arrow
         self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
         self.ids: dict[str, int] = {column.name: column.id for column in schema.columns}
@@ -75,6 +90,11 @@ class TableSchema:
         if columns is None:
             return self.arrow
         return pa.schema([self.arrow.field(name) for name in columns])
+
+
+def _named_by_ids(schema: Schema) -> Schema:
+    columns = (msgspec.structs.replace(c, name=history_name(c.id)) for c in schema.columns)
+    return msgspec.structs.replace(schema, columns=tuple(columns))
 
 
 def aligned(

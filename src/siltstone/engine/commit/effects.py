@@ -38,7 +38,8 @@ def changed(view: View, write_set: WriteSet, seq: int, time_us: int) -> View:
             if part.base is not None and isinstance(part.entry, group.Advance):
                 view = with_load(view, part.entry, seq, part.base)
         elif isinstance(part, AttachPart):
-            view = with_attached(view, part.entry, seq, part.opened, part.table_schema)
+            opened, table_schema = part.opened, part.table_schema
+            view = with_attached(view, part.entry, seq, opened, table_schema, part.keys_of)
     if write_set.token is not None:
         view = with_token(view, write_set.token, seq, write_set.rows)
     return view

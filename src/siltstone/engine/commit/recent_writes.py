@@ -1,6 +1,7 @@
 """Recent writes: the keys written since the oldest open transaction began.
 
-    per incarnation   newest: key -> last seq, in the order of the seqs; batches: (seq, codes)
+    per incarnation   newest: key -> last seq, in the order of the seqs; batches: (seq, codes), of
+                      loads with exact codes in their key runs
     in all            order: (seq, incarnation, bytes, keys) of each commit, to forget it
 
 Only this module decides conflicts (first committer wins), so they are found even if the conflicting
@@ -8,7 +9,8 @@ write was flushed and merged meanwhile (a merged delete leaves no trace in base)
 that no open transaction can conflict with. Above `bytes_max` it also forgets the oldest writes and
 raises `floor`: a transaction that read below it is refused, never admitted without a check.
 
-Lock: one, for all methods; no step under it is slower than a search.
+Lock: one, for all methods; no step under it is slower than a search, in files where a load was
+committed since the transaction began.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from siltstone.engine.levels.load_keys import FiledCodes
 from siltstone.formats.keys import Codes, Key
 
 _KEY_BYTES = 180
@@ -31,11 +34,21 @@ _IDLE_MAX = 1024  # tables with nothing remembered that keep their dicts for a n
 
 
 class Keys(msgspec.Struct, frozen=True, eq=False):
-    """The keys that one commit writes in one table: values (few), sorted codes (many), or all."""
+    """The keys that one commit writes in one table.
+
+    They are values (few), sorted codes (many), those of a load in files, or all.
+    """
 
     values: Sequence[Key] = ()
     codes: Codes | None = None
     is_all: bool = False
+    filed: FiledCodes | None = None
+
+    @property
+    def many(self) -> Codes | FiledCodes | None:
+        """The codes of many keys, if they are many."""
+        found = self.codes if self.filed is None else self.filed
+        return found if found is not None and len(found) else None
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +80,7 @@ class Coded:
 @dataclass(slots=True)
 class _Writes:
     newest: dict[Key, int] = field(default_factory=dict)
-    batches: deque[tuple[int, Codes]] = field(default_factory=deque)
+    batches: deque[tuple[int, Codes | FiledCodes]] = field(default_factory=deque)
     whole: int = 0
     last: int = 0
 
@@ -212,8 +225,8 @@ def _lost(
 
 
 def _record_many(writes: _Writes, seq: int, keys: Keys) -> None:
-    if keys.codes is not None and len(keys.codes):
-        writes.batches.append((seq, keys.codes))
+    if keys.many is not None:
+        writes.batches.append((seq, keys.many))
     if keys.is_all:
         writes.whole = seq
 
@@ -252,13 +265,13 @@ def _conflict(
     found = _value_conflict(recent, keys.values, code_of) if recent and keys.values else None
     if found is not None:
         return found
-    if keys.codes is None or not len(keys.codes):
+    if keys.many is None:
         return None
-    return _batch_conflict(writes, read_seq, keys.codes, recent, code_of)
+    return _batch_conflict(writes, read_seq, keys.many, recent, code_of)
 
 
 def _value_conflict(
-    recent: Iterable[tuple[int, Codes]], values: Sequence[Key], code_of: object
+    recent: Iterable[tuple[int, Codes | FiledCodes]], values: Sequence[Key], code_of: object
 ) -> tuple[Key, int] | None:
     own = np.fromiter(map(code_of, values), np.int64, len(values))  # type: ignore[arg-type]
     for seq, codes in recent:
@@ -271,14 +284,18 @@ def _value_conflict(
 def _batch_conflict(
     writes: _Writes,
     read_seq: int,
-    own: Codes,
-    recent: Iterable[tuple[int, Codes]],
+    own: Codes | FiledCodes,
+    recent: Iterable[tuple[int, Codes | FiledCodes]],
     code_of: object,
 ) -> tuple[Key, int] | None:
     for seq, codes in recent:
-        hit = _contains(own, codes)
-        if hit.any():
-            return Coded(int(codes[np.flatnonzero(hit)[0]])), seq
+        code = _common(own, codes)
+        if code is not None:
+            return Coded(code), seq
+    if isinstance(own, FiledCodes):
+        later = [*_newest_since(writes, read_seq)]
+        found = own.has(np.fromiter((code_of(key) for key, _ in later), np.int64, len(later)))  # type: ignore[operator]
+        return later[int(np.flatnonzero(found)[0])] if found.any() else None
     sought = own.data  # NumPy gives up the interpreter lock at each search
     for key, seq in _newest_since(writes, read_seq):
         code = code_of(key)  # type: ignore[operator]
@@ -288,8 +305,20 @@ def _batch_conflict(
     return None
 
 
-def _contains(codes: Codes, wanted: Codes) -> np.ndarray:
+def _common(own: Codes | FiledCodes, codes: Codes | FiledCodes) -> int | None:
+    """Return a code that both have; None if there is none."""
+    if isinstance(codes, FiledCodes):
+        if isinstance(own, FiledCodes):
+            return own.common(codes)
+        own, codes = codes, own
+    hit = _contains(own, codes)
+    return int(codes[np.flatnonzero(hit)[0]]) if hit.any() else None
+
+
+def _contains(codes: Codes | FiledCodes, wanted: Codes) -> np.ndarray:
     """Say for each of `wanted` whether the sorted `codes` have it."""
+    if isinstance(codes, FiledCodes):
+        return codes.has(wanted)
     if not len(codes):
         return np.zeros(len(wanted), bool)
     place = np.minimum(codes.searchsorted(wanted), len(codes) - 1)

@@ -6,7 +6,7 @@ a value, or needs Lance, was done before. Catalog changes come first, then rows,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,10 +17,12 @@ from siltstone.engine.commit.recent_writes import Keys, Written
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import run_of
+from siltstone.engine.levels.load_keys import FiledCodes
 from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key
-from siltstone.formats.manifest import Catalog, Tag
+from siltstone.formats.manifest import Catalog, Pin, Tag
 from siltstone.formats.rows import Row
+from siltstone.storage.tables.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
 
 BLIND = None
@@ -103,19 +105,26 @@ class AdvancePart(msgspec.Struct, frozen=True, eq=False):
 
 
 class AttachPart(msgspec.Struct, frozen=True, eq=False):
-    """Staged rows of one table that become a run at the commit's seq; `opened` is their dataset."""
+    """Staged rows of one table that become a run at the commit's seq.
+
+    `opened` is their dataset, `codes` are those of their keys: sorted, or in its key runs, which
+    `keys_of` opens.
+    """
 
     table: int
     incarnation: int
     table_schema: TableSchema
     entry: group.Attach
     rows: int
-    codes: Codes
+    codes: Codes | FiledCodes
     opened: PinnedTable
+    keys_of: Callable[[Pin], PinnedKeys]
     nbytes: int = 0
 
     def keys(self) -> Keys:
-        """Return the keys written, as sorted codes."""
+        """Return the keys written, as codes."""
+        if isinstance(self.codes, FiledCodes):
+            return Keys(filed=self.codes)
         return Keys(codes=self.codes)
 
 

@@ -5,6 +5,9 @@ in row order: the index of the flushed memtables, or one that is read once. The 
 in Lance; reads take them by position (few) or scan them (many). Row order in history is seq order,
 and the positions of a pin never change.
 
+An attached load that has key runs needs no index in memory: its rows are found by the runs, and are
+at the positions 0, 1, ...
+
 Lock: one, held while the index is loaded, so that it is loaded once.
 """
 
@@ -31,6 +34,7 @@ from siltstone.engine.levels.chunk import (
     find_version,
     run_of,
 )
+from siltstone.engine.levels.load_keys import LoadKeys, LoadSlice, Part
 from siltstone.engine.levels.memtable import Found, Memtable, indexed
 from siltstone.engine.levels.row_vectors import Origin
 from siltstone.formats.group import DELETE, UPSERT
@@ -79,9 +83,27 @@ class HistoryRun:
         """The pinned dataset."""
         return self._opened()
 
+    @functools.cached_property
+    def _slice(self) -> LoadSlice | None:
+        """All its rows, if they are a load with key runs; None: an index in memory has them.
+
+        Raises:
+            CorruptionError: The foot of a key run is damaged.
+        """
+        table = self.table
+        runs = table.runs if isinstance(table, Attached) else None
+        if not isinstance(table, Attached) or runs is None:
+            return None
+        origin = Origin.named(
+            (table.seq, table.pin.path)
+        )  # the same when a record names it, not a frame
+        return LoadSlice(origin, table.rows, LoadKeys(table, self._table_schema, runs))
+
     @property
     def rows(self) -> int:
         """The number of row versions, counted once from the seqs."""
+        if self._rows is None and isinstance(self.table, Attached):
+            self._rows = self.table.rows
         if self._rows is None:
             self._rows = sum(batch.num_rows for batch in self.scan([]))
         return self._rows
@@ -176,6 +198,10 @@ class HistoryRun:
 
     def find(self, key: Key, seq: int) -> Found | None:
         """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""
+        load = self._slice
+        if load is not None:
+            position = load.keys.find(key) if seq >= self.high else None
+            return None if position is None else self._taken(position, self.high)
         known, positions = self._loaded()
         code = self._table_schema.codec.code(key)
         start = len(positions)
@@ -191,6 +217,9 @@ class HistoryRun:
         written = int(chunk.seqs[offset])
         if chunk.ops[offset] == DELETE:
             return Found(None, self._table_schema, written)
+        return self._taken(position, written)
+
+    def _taken(self, position: int, written: int) -> Found:
         names = [history_name(c.id) for c in self._columns(self._table_schema)]
         row = self.table.take(np.array([position]), names).to_pylist()[0]
         columns = self._table_schema.schema.columns
@@ -198,8 +227,11 @@ class HistoryRun:
             {c.name: row.get(history_name(c.id)) for c in columns}, self._table_schema, written
         )
 
-    def parts(self, seq: int) -> tuple[Slice, ...]:
-        """Return the rows with a seq <= `seq`: keys, seqs and ops."""
+    def parts(self, seq: int) -> tuple[Part, ...]:
+        """Return the rows with a seq <= `seq`: keys, seqs and ops, or a whole load."""
+        load = self._slice
+        if load is not None:
+            return (load,) if seq >= self.high else ()
         known, _ = self._loaded()
         if seq >= self.high:
             return tuple(item.part for item in known)
@@ -207,11 +239,11 @@ class HistoryRun:
 
     def positions_of(self, ordinals: np.ndarray) -> np.ndarray:
         """Return the positions, in the pin, of the rows at `ordinals`."""
-        return self._loaded()[1][ordinals]
+        return ordinals if self._slice is not None else self._loaded()[1][ordinals]
 
     def rows_kept(
         self,
-        parts: Sequence[Slice],
+        parts: Sequence[Part],
         kept: pa.BooleanArray,
         table_schema: TableSchema,
         columns: Sequence[str],
@@ -321,8 +353,15 @@ def load_of(source: Source, *, rows_min: int) -> Load | None:
 
 
 def index_bytes(run: HistoryRun) -> int:
-    """Return about how many bytes the index takes once it is loaded."""
-    return run.nbytes or _INDEX_ROW_BYTES * run.rows
+    """Return about how many bytes the index takes once it is loaded.
+
+    A load with key runs has none: what readers keep of it are bits.
+    """
+    if run.nbytes:
+        return run.nbytes
+    if isinstance(run.table, Attached) and run.table.has_runs:
+        return (run.rows + 7) // 8
+    return _INDEX_ROW_BYTES * run.rows
 
 
 def seqs_of(run: HistoryRun) -> Iterator[np.ndarray]:

@@ -44,6 +44,7 @@ from siltstone.engine.levels.chunk import (
     small_rung,
     tier,
 )
+from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.row_vectors import Origin
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key, newest_rows
@@ -311,12 +312,13 @@ class Memtable:
 
     def rows_kept(
         self,
-        parts: Sequence[Slice],
+        parts: Sequence[Part],
         kept: pa.BooleanArray,
         table_schema: TableSchema,
         columns: Sequence[str],
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `parts` with a bit in `kept`, in seq order."""
+        assert isinstance(parts[0], Slice)
         yield from rows_kept(parts[0].chunks, kept, table_schema, columns)
 
     def changes(self, after: int, seq: int) -> list[Chunk]:

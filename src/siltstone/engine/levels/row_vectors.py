@@ -27,8 +27,8 @@ from siltstone.units import require
 
 if TYPE_CHECKING:
     from siltstone.engine.catalog.table_schema import TableSchema
-    from siltstone.engine.levels.chunk import Slice
     from siltstone.engine.levels.history_run import Source
+    from siltstone.engine.levels.load_keys import Part
 
 _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 64 << 20
@@ -65,11 +65,32 @@ class VectorBlock:
 
 
 class Origin:
-    """The name of the rows of a memtable or of a load of history, and what is kept of them."""
+    """The name of the rows of a memtable or of a load of history, and what is kept of them.
 
+    Two are equal if they are one, or have the same name: an attached load is opened more than once.
+    """
+
+    name: object = None
     blocks: Mapping[int, tuple[VectorBlock, ...]] = MappingProxyType({})
     """By the id of the column, from ordinal 0 on. Replaced, never changed: most have none, and a
     transaction makes one for its own rows."""
+
+    @classmethod
+    def named(cls, name: object) -> Origin:
+        """Return the origin of rows that others may name, too."""
+        made = cls()
+        made.name = name
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both name the same rows."""
+        if self is other or self.name is None:
+            return self is other
+        return isinstance(other, Origin) and self.name == other.name
+
+    def __hash__(self) -> int:
+        """Return the hash of the name."""
+        return id(self) if self.name is None else hash(self.name)
 
     @property
     def nbytes(self) -> int:
@@ -97,7 +118,7 @@ class FreshVectors:
     def blocks(
         self,
         source: Source,
-        parts: Sequence[Slice],
+        parts: Sequence[Part],
         index: int,
         table_schema: TableSchema,
         column: str,
@@ -131,7 +152,7 @@ class FreshVectors:
 
 def _read(
     source: Source,
-    parts: Sequence[Slice],
+    parts: Sequence[Part],
     index: int,
     start: int,
     table_schema: TableSchema,

@@ -3,6 +3,7 @@
     places   the row versions of all levels, numbered from the oldest on (`Part` after `Part`)
     live     bits by place: the newest version of its key, and no delete
     runs     the sorted codes of the live places: a newer version finds the one that it ends
+    loads    the first places of attached loads, and what finds their rows: their key runs
     visible  bits by position in base: the rows that are not hidden, and whose key no level writes
 
 An ended version never becomes visible again, so the visibility at a later seq follows from this one
@@ -12,8 +13,8 @@ rows. All values are immutable; the cache holds the newest ones of a table for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,12 +23,12 @@ from siltstone.engine.levels.chunk import (
     NOTHING,
     Chunk,
     Run,
-    Slice,
     codes_of,
     keys_at,
     merge_runs,
     tier,
 )
+from siltstone.engine.levels.load_keys import KeysAt, LoadKeys, LoadSlice, Part
 from siltstone.formats.bits import NO_ROWS, Bits
 from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
@@ -45,26 +46,71 @@ class Visibility:
     live: Bits
     visible: Bits
     runs: tuple[Run, ...]
+    loads: tuple[tuple[int, LoadKeys], ...] = ()
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
         return self.live.nbytes + self.visible.nbytes + sum(run.nbytes for run in self.runs)
 
-    def is_before(self, base: Base | None, parts: Sequence[Slice]) -> bool:
+    def is_before(self, base: Base | None, parts: Sequence[Part]) -> bool:
         """Return whether `parts` over `base` are the parts of this one, perhaps with more rows."""
         if self.base is not base or len(self.rows) > len(parts):
             return False
         pairs = list(zip(self.rows, parts, strict=False))
-        whole = all(o is part.origin and n == part.rows for (o, n), part in pairs[:-1])
-        return whole and all(o is part.origin and n <= part.rows for (o, n), part in pairs[-1:])
+        whole = all(o == part.origin and n == part.rows for (o, n), part in pairs[:-1])
+        return whole and all(o == part.origin and n <= part.rows for (o, n), part in pairs[-1:])
 
-    def at(self, seq: int, codec: KeyCodec, parts: Sequence[Slice]) -> Visibility:
+    def at(self, seq: int, codec: KeyCodec, parts: Sequence[Part]) -> Visibility:
         """Return the visibility of `parts`, the rows up to `seq`; `is_before` must hold."""
-        added = _added(self.rows, parts)
+        found = self
+        for added in _added(self.rows, parts):
+            if isinstance(added, LoadSlice):
+                found = found.with_load(codec, parts, added)
+            else:
+                found = found.with_chunks(codec, parts, added)
         rows = tuple((part.origin, part.rows) for part in parts)
-        if not added:
-            return Visibility(seq, self.base, rows, self.live, self.visible, self.runs)
+        return replace(found, seq=seq, rows=rows)
+
+    def find(self, codes: Codes, keys: KeysAt) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of an index into `codes` (ascending) and a live place of that code.
+
+        Hashed codes are a filter: compare the keys.
+        """
+        found = [run.find(codes) for run in self.runs]
+        for first, load in self.loads:
+            needles, positions = load.find_many(codes, keys)
+            found.append((needles, positions + first))
+        needles = np.concatenate([NOTHING, *(needle for needle, _ in found)])
+        places = np.concatenate([NOTHING, *(place for _, place in found)])
+        alive = self.live.has(places)
+        return needles[alive], places[alive]
+
+    def with_load(self, codec: KeyCodec, parts: Sequence[Part], added: LoadSlice) -> Visibility:
+        """Return the visibility with the rows of a load on top: each key once, all upserted.
+
+        It holds a block of their keys at a time.
+        """
+        live, visible = self.live, self.visible
+        for codes, keys in added.keys.blocks():
+            ended, is_fresh = self._ended(codec, parts, codes, keys)
+            live = live.without(ended)
+            if self.base is not None:
+                visible = visible.without(self._shadowed(codes, keys, is_fresh))
+        loads = (*self.loads, (live.length, added.keys))
+        live = live.followed_by(np.ones(added.rows, bool))
+        return replace(self, live=live, visible=visible, loads=loads)
+
+    def _shadowed(self, codes: Codes, keys: KeysAt, is_fresh: np.ndarray) -> np.ndarray:
+        """Return the positions in base of those keys that ended no version above it."""
+        assert self.base is not None
+        fresh = np.flatnonzero(is_fresh)
+        return self.base.positions(codes[fresh], lambda chosen: keys(fresh[chosen]))
+
+    def with_chunks(
+        self, codec: KeyCodec, parts: Sequence[Part], added: Sequence[Chunk]
+    ) -> Visibility:
+        """Return the visibility with the row versions of some chunks on top."""
         codes, ops = codes_of(added), np.concatenate([chunk.ops for chunk in added])
         newest = newest_rows(codec, codes, lambda at: keys_at(added, at))
         written = codes[newest]
@@ -80,30 +126,23 @@ class Visibility:
         run = Run(codes[upserted], upserted + self.live.length)
         visible = self.visible
         if self.base is not None:
-            fresh = np.flatnonzero(is_fresh)
-            found = self.base.positions(written[fresh], lambda chosen: keys(fresh[chosen]))
-            visible = visible.without(found)
-        return Visibility(
-            seq, self.base, rows, live, visible, _merged_runs((*self.runs, run), live)
-        )
+            visible = visible.without(self._shadowed(written, keys, is_fresh))
+        runs = _merged_runs((*self.runs, run), live)
+        return replace(self, live=live, visible=visible, runs=runs)
 
     def _ended(
         self,
         codec: KeyCodec,
-        parts: Sequence[Slice],
+        parts: Sequence[Part],
         written: Codes,
-        keys: Callable[[np.ndarray], list[Key]],
+        keys: KeysAt,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the places that newer versions of their keys end, and which keys end none.
 
         Equal codes are verified. A key that ends a live version has hidden its row of base before.
         """
         is_fresh = np.ones(len(written), bool)
-        found = [run.find(written) for run in self.runs]
-        needles = np.concatenate([needle for needle, _ in found] or [NOTHING])
-        places = np.concatenate([place for _, place in found] or [NOTHING])
-        alive = self.live.has(places)
-        needles, places = needles[alive], places[alive]
+        needles, places = self.find(written, keys)
         if not codec.exact and len(places):
             pairs = zip(keys(needles), _keys_of(parts, places), strict=True)
             same = np.array([a == b for a, b in pairs], bool)
@@ -141,7 +180,7 @@ class VisibilityCache:
         seq: int,
         codec: KeyCodec,
         base: Base | None,
-        parts: Sequence[Slice],
+        parts: Sequence[Part],
         *,
         bytes_left: Callable[[], int],
     ) -> Visibility:
@@ -156,24 +195,43 @@ class VisibilityCache:
         return found
 
 
-def _added(rows: Sequence[tuple[object, int]], parts: Sequence[Slice]) -> list[Chunk]:
-    """Return what `parts` have beyond `rows`, as chunks numbered from 0."""
+def _added(
+    rows: Sequence[tuple[object, int]], parts: Sequence[Part]
+) -> Iterator[list[Chunk] | LoadSlice]:
+    """Yield what `parts` have beyond `rows`: loads, and between them chunks numbered from 0."""
     added: list[Chunk] = []
     start = 0
     for index, part in enumerate(parts):
+        if isinstance(part, LoadSlice):
+            if index < len(rows):
+                continue
+            if added:
+                yield added
+            yield part
+            added, start = [], 0
+            continue
         for chunk in part.behind(rows[index][1] if index < len(rows) else 0):
             added.append(chunk.moved(start))
             start += len(chunk.codes)
-    return added
+    if added:
+        yield added
 
 
-def _keys_of(parts: Sequence[Slice], places: np.ndarray) -> list[Key]:
-    chunks: list[Chunk] = []
+def _keys_of(parts: Sequence[Part], places: np.ndarray) -> list[Key]:
+    """Return the keys of the rows at some places."""
+    keys = np.empty(len(places), object)
     start = 0
     for part in parts:
-        chunks += [chunk.moved(start + chunk.start) for chunk in part.chunks]
+        here = np.flatnonzero((places >= start) & (places < start + part.rows))
+        if len(here):
+            at = places[here] - start
+            known = (
+                part.keys.keys_at(at) if isinstance(part, LoadSlice) else keys_at(part.chunks, at)
+            )
+            for place, key in zip(here.tolist(), known, strict=True):
+                keys[place] = key
         start += part.rows
-    return keys_at(chunks, places)
+    return keys.tolist()
 
 
 def _merged_runs(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:

@@ -25,9 +25,10 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
-from siltstone.engine.levels.chunk import NOTHING, Chunk, Slice, batch_of
+from siltstone.engine.levels.chunk import Chunk, batch_of
 from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.images import Images
+from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.row_vectors import FreshVectors
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
@@ -53,7 +54,7 @@ class Lives(NamedTuple):
     """
 
     source: Source
-    parts: tuple[Slice, ...]
+    parts: tuple[Part, ...]
     kept: pa.BooleanArray
     first: int
 
@@ -286,8 +287,7 @@ class KeyedReader:
             if len(found):
                 rows = base.table.take(found, list(stored.values()))
                 yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
-        places = np.concatenate([NOTHING, *(run.find(codes)[1] for run in visibility.runs)])
-        places = places[visibility.live.has(places)]
+        places = visibility.find(codes, lambda at: [keys[i] for i in order[at].tolist()])[1]
         for source, parts, kept, first in overlay.levels:
             mask = np.zeros(len(kept), bool)
             mask[places[(places >= first) & (places < first + len(kept))] - first] = True
@@ -348,12 +348,10 @@ class KeyedReader:
         visibility = self.overlay().visibility
         order = np.argsort(chunk.codes)
         codes = chunk.codes[order]
-        for run in visibility.runs:
-            needles, places = run.find(codes)
-            for needle in needles[visibility.live.has(places)].tolist():
-                key = chunk.key_at(int(order[needle]))
-                if self.table_schema.codec.exact or self.get(key) is not None:
-                    return key
+        for needle in visibility.find(codes, lambda at: chunk.keys(order[at]))[0].tolist():
+            key = chunk.key_at(int(order[needle]))
+            if self.table_schema.codec.exact or self.get(key) is not None:
+                return key
         if self.base is None or not self.base.rows:
             return None
         positions = self.base.positions(codes, lambda at: chunk.keys(order[at]))
@@ -390,10 +388,10 @@ def beyond_python(key: Key, error: OverflowError) -> RequestError:
     )
 
 
-_Level = tuple[Source, tuple[Slice, ...]]
+_Level = tuple[Source, tuple[Part, ...]]
 
 
-def _with_rows(found: Sequence[_Level]) -> list[Slice]:
+def _with_rows(found: Sequence[_Level]) -> list[Part]:
     return [part for _, parts in found for part in parts if part.rows]
 
 

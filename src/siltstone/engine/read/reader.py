@@ -46,6 +46,7 @@ from siltstone.formats.manifest import (
 )
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.key_cover import TableKeys
+from siltstone.storage.tables.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable, TableReader
 
 
@@ -216,6 +217,10 @@ class Readers:
         """Return the dataset version of a pin that a frame names."""
         return self._tables.open(pin)
 
+    def keys(self, pin: Pin) -> PinnedKeys:
+        """Return the key runs of a base, or of a load."""
+        return self._keys.open(pin)
+
     def base(self, table: TableDefinition, storage: KeyedStorage) -> Base | None:
         """Return the base of an incarnation in a record."""
         pin = storage.base
@@ -268,7 +273,8 @@ class Readers:
         return tuple(runs)
 
     def _attached(self, load: Load) -> Attached:
-        return Attached(self._tables.open(load.pin), load.seq, UPSERT)
+        pin = load.pin
+        return Attached(self._tables.open(pin), load.seq, UPSERT, partial(self._keys.open, pin))
 
     def _taken(self) -> int:
         """Return the bytes that all bases, and what is kept about what lies over them, hold.

@@ -10,7 +10,7 @@ Views differ by the work of seal, flush, merge and DDL, which change no result a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -26,7 +26,8 @@ from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.errors import ClosedError
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, KeyedStorage, Record
+from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
+from siltstone.storage.tables.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
 
 
@@ -134,11 +135,20 @@ def new_levels(catalog: Catalog, incarnation: int, seq: int) -> Levels | None:
 
 
 def with_attached(
-    view: View, entry: group.Attach, seq: int, opened: PinnedTable, table_schema: TableSchema
+    view: View,
+    entry: group.Attach,
+    seq: int,
+    opened: PinnedTable,
+    table_schema: TableSchema,
+    keys: Callable[[Pin], PinnedKeys],
 ) -> View:
     """Return the view after a bulk commit: its run lies between two active memtables."""
     old = view.levels[entry.incarnation]
-    run = HistoryRun(lambda: Attached(opened, seq, entry.op), table_schema.schema, seq - 1, seq)
+
+    def attached() -> Attached:
+        return Attached(opened, seq, entry.op, lambda: keys(entry.pin))
+
+    run = HistoryRun(attached, table_schema.schema, seq - 1, seq)
     added: tuple[Source, ...] = (old.active, run) if old.active.rows else (run,)
     changed = replace(
         old,

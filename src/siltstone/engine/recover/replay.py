@@ -126,7 +126,8 @@ class Replayer:
         table_schema = self._table_schema(entry.incarnation, entry.schema)
         opened = self._readers.pinned(entry.pin)
         self.nbytes += run_bytes(entry.rows)
-        self.view = with_attached(self.view, entry, seq, opened, table_schema)
+        keys = self._readers.keys
+        self.view = with_attached(self.view, entry, seq, opened, table_schema, keys)
 
     def _table_schema(self, incarnation: int, schema_id: int) -> TableSchema:
         table = catalogs.owner_of(self.view.catalog, incarnation)

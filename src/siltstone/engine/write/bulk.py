@@ -3,8 +3,9 @@
     empty table     an `advance` to its first base
     any other       an `attach`: a run of the commit's seq
 
-Both need every key once. For that they hold one 64-bit code per row (8 bytes, a few times that
-while sorting); they read keys and order values back only for equal codes.
+Both need every key once. Many rows get key runs first, which have their codes in order, so that
+equal ones are neighbours; of few a code per row is sorted in memory. Keys and order values are read
+back only for equal codes.
 """
 
 from __future__ import annotations
@@ -20,20 +21,24 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart
+from siltstone.engine.levels.load_keys import FiledCodes
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View, is_empty
 from siltstone.engine.write.keyed_writes import chunk_of_batch
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
-from siltstone.formats.keys import Codes, Key, newest_rows
+from siltstone.formats.key_run import sorted_entries
+from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
 from siltstone.storage.tables.values import StagedFiles
 
-_BITS_PER_CODE_MAX = 16
+COVERED_ROWS_MIN = 65_536
+"""A run of fewer rows has no key runs: the next checkpoint copies them into history."""
 _CHECKED_BYTES = 64 << 20
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,21 @@ class BulkRows:
     def opened(self, tables: TableReader) -> PinnedTable:
         """Return the dataset."""
         return tables.open(self.pin)
+
+    @property
+    def codec(self) -> KeyCodec:
+        """The codec of the keys by the names of the dataset."""
+        codec = self.table_schema.codec
+        return codec if self.names == codec.names else self.table_schema.history_codec
+
+    def covered(self, tables: Tables) -> BulkRows:
+        """Return the rows with key runs, which are written beside them."""
+        return replace(self, pin=tables.keys.cover(self.pin, self.codec))
+
+    def codes(self, tables: TableReader) -> Codes:
+        """Return the codes of the keys in row order; reads the keys."""
+        codec = self.table_schema.codec
+        return np.concatenate([_NONE, *(codec.codes(batch) for batch in self.keys(tables))])
 
     def keys(self, tables: TableReader) -> Iterator[pa.RecordBatch]:
         """Yield the key columns in row order, with the names of the schema."""
@@ -68,19 +88,13 @@ class BulkRows:
 
 
 def unique(
-    tables: Tables,
-    rows: BulkRows,
-    codes: Sequence[Codes],
-    *,
-    may_repeat: bool,
-    order: str | None = None,
-) -> tuple[BulkRows, Codes]:
-    """Return the rows with each key once, and the codes of the keys, in no order.
+    tables: Tables, rows: BulkRows, *, may_repeat: bool, order: str | None = None
+) -> BulkRows:
+    """Return the rows with each key once; many rows with key runs.
 
     Args:
         tables: The datasets.
         rows: The written rows.
-        codes: The codes of the keys of all rows, in row order.
         may_repeat: Whether to keep the last of the rows with one key, or to refuse them.
         order: The stored column that says which is the last (nulls first, equal values in row
             order); None: row order.
@@ -88,60 +102,48 @@ def unique(
     Raises:
         DuplicateKeyError: Keys are equal but may not repeat.
     """
-    every = np.concatenate(codes) if codes else np.zeros(0, np.int64)
-    if _all_differ(every):
-        return rows, every
+    is_large = rows.pin.rows >= COVERED_ROWS_MIN
+    rows = rows.covered(tables) if is_large else rows
+    codes, equal = _equal(tables, rows)
+    if not len(equal):
+        return rows
     keys_at = rows.keys_at(tables.reader)
-    if order is None:
-        newest = newest_rows(rows.table_schema.codec, every, keys_at)
+    by_order = np.arange(len(equal))
+    if order is not None:
+        values = rows.opened(tables.reader).take(equal, [order]).column(0).combine_chunks()
+        by_order = pc.array_sort_indices(values, null_placement="at_start").to_numpy()  # stable
+    ranked = equal[by_order]
+    codec = rows.table_schema.codec
+    newest = newest_rows(codec, codes[by_order], lambda index: keys_at(ranked[index]))
+    if len(newest) == len(equal):
+        return rows
+    dropped = np.sort(np.delete(ranked, newest))
+    if not may_repeat:
+        key = keys_at(dropped[:1])[0]
+        raise DuplicateKeyError(rows.table, codec.to_user(key))
+    rows = replace(rows, pin=tables.rewriter.rewrite(rows.pin, drop=dropped, batches=()))
+    return rows.covered(tables) if is_large else rows
+
+
+def _equal(tables: Tables, rows: BulkRows) -> tuple[Codes, np.ndarray]:
+    """Return codes that several rows have, in row order, and the positions of these rows."""
+    keys = tables.keys.open(rows.pin)
+    if rows.pin.runs and keys.is_whole:
+        blocks = keys.ordered()
     else:
-        newest = _newest_by(rows, rows.opened(tables.reader), every, order, keys_at)
-    if len(newest) < len(every):
-        dropped = np.setdiff1d(np.arange(len(every)), newest)
-        if not may_repeat:
-            key = keys_at(dropped[:1])[0]
-            raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(key))
-        pin = tables.rewriter.rewrite(rows.pin, drop=dropped, batches=())
-        rows = replace(rows, pin=pin)
-    return rows, every[newest]
-
-
-def _newest_by(
-    rows: BulkRows,
-    opened: PinnedTable,
-    codes: Codes,
-    order: str,
-    keys_at: Callable[[np.ndarray], list[Key]],
-) -> np.ndarray:
-    """Return of each key the row that has the highest `order`; only equal codes are looked at."""
-    at = np.argsort(codes, kind="stable")
-    same = codes[at][1:] == codes[at][:-1]
-    is_equal = np.zeros(len(codes), bool)
-    is_equal[at[1:][same]] = is_equal[at[:-1][same]] = True
-    equal = np.flatnonzero(is_equal)
-    values = opened.take(equal, [order]).column(0).combine_chunks()
-    places = pc.array_sort_indices(values, null_placement="at_start")  # stable
-    ascending = equal[places.to_numpy()]
-    chosen = newest_rows(
-        rows.table_schema.codec, codes[ascending], lambda index: keys_at(ascending[index])
-    )
-    return np.concatenate([np.flatnonzero(~is_equal), ascending[chosen]])
-
-
-def _all_differ(codes: Codes) -> bool:
-    """Say whether no two codes are equal: by a bit per value where they lie close, else sorted.
-
-    Of 10 M shuffled codes the sort takes 0.8 s, the bits 0.1 s.
-    """
-    if len(codes) < 2 or (codes[1:] > codes[:-1]).all():
-        return True
-    low, high = int(codes.min()), int(codes.max())
-    if high - low < _BITS_PER_CODE_MAX * len(codes):
-        seen = np.zeros(high - low + 1, bool)
-        seen[codes - low] = True
-        return int(np.count_nonzero(seen)) == len(codes)
-    ordered = np.sort(codes)
-    return not (ordered[1:] == ordered[:-1]).any()
+        codes = rows.codes(tables.reader)
+        blocks = iter([sorted_entries(codes, np.arange(len(codes)))])
+    codes_found, positions_found, last = [_NONE], [_NONE], (_NONE, _NONE)
+    for block in blocks:  # with the last row of the block before
+        codes, positions = (np.append(a, b) for a, b in zip(last, block, strict=True))
+        same = codes[1:] == codes[:-1]
+        is_equal = np.append(same, False) | np.append(False, same)
+        codes_found.append(codes[is_equal])
+        positions_found.append(positions[is_equal])
+        last = codes[-1:], positions[-1:]
+    codes = np.concatenate(codes_found)
+    positions, first = np.unique(np.concatenate(positions_found), return_index=True)
+    return codes[first], positions
 
 
 def load_part(core: Core, table: TableDefinition, incarnation: int, rows: BulkRows) -> AdvancePart:
@@ -157,15 +159,26 @@ def attach_part(
     table: TableDefinition,
     incarnation: int,
     rows: BulkRows,
-    codes: Codes,
     op: int = group.UPSERT,
 ) -> AttachPart:
     """Return the part that makes `rows`, stored by column ids, a run of the commit's seq."""
     entry = group.Attach(incarnation, rows.table_schema.id, rows.pin, op, rows.pin.rows)
     return AttachPart(
         table.id, incarnation, rows.table_schema, entry, rows.pin.rows,
-        np.sort(codes), rows.opened(core.tables.reader),
+        _written(core.tables, rows), rows.opened(core.tables.reader), core.readers.keys,
     )  # fmt: skip
+
+
+def _written(tables: Tables, rows: BulkRows) -> Codes | FiledCodes:
+    """Return the codes of the keys for recent writes: those of files only where they are exact.
+
+    Hashed codes of files are others than those in memory, with which they would be compared.
+    """
+    if rows.pin.runs and rows.table_schema.codec.exact:
+        keys = tables.keys.open(rows.pin)
+        if keys.is_whole:
+            return FiledCodes(keys, rows.pin.rows)
+    return np.sort(rows.codes(tables.reader))
 
 
 def refuse_living(tables: TableReader, rows: BulkRows, reader: KeyedReader) -> None:
@@ -231,12 +244,12 @@ class BulkWrites:
         files = stage.joined(core.files, core.root, staged)
         if not files.rows:
             return 0
-        rows, codes = _each_key_once(core, catalogs.name_of(table), stage, files)
+        rows = _each_key_once(core, catalogs.name_of(table), stage, files)
         if stage.op == "insert" and living is not None:
             refuse_living(core.tables.reader, rows, living)
         # A first base is alone: merges take what is above its seq, and a run beside it is not.
         self._jobs = [(job, self._run_of(table, job, part)) for job, part in self._jobs]
-        part = self._part(table, stage, rows, codes, is_alone=living is not None)
+        part = self._part(table, stage, rows, is_alone=living is not None)
         self._jobs.append((stage, part))
         return part.rows
 
@@ -245,7 +258,6 @@ class BulkWrites:
         table: TableDefinition,
         stage: StageTask,
         rows: BulkRows,
-        codes: Codes,
         *,
         is_alone: bool,
     ) -> AdvancePart | AttachPart:
@@ -253,9 +265,9 @@ class BulkWrites:
         if stage.target == BASE:
             if is_alone and _may_load(self._view, table, incarnation, stage):
                 return load_part(core, table, incarnation.id, rows)
-            rows, codes = restaged(core, rows, stage.marks)
+            rows = restaged(core, rows, stage.marks)
         op = group.DELETE if stage.op == "delete" else group.UPSERT
-        return attach_part(core, table, incarnation.id, rows, codes, op)
+        return attach_part(core, table, incarnation.id, rows, op)
 
     def _run_of(
         self, table: TableDefinition, stage: StageTask, part: AdvancePart | AttachPart
@@ -264,22 +276,19 @@ class BulkWrites:
             return part
         table_schema, pin = table_schema_of(stage.schema), part.entry.pin
         base = BulkRows(catalogs.name_of(table), table_schema, pin, table_schema.codec.names)
-        rows, codes = restaged(self._core, base, stage.marks)
-        return attach_part(self._core, table, part.incarnation, rows, codes)
+        rows = restaged(self._core, base, stage.marks)
+        return attach_part(self._core, table, part.incarnation, rows)
 
 
-def _each_key_once(
-    core: Core, name: str, stage: StageTask, files: StagedFiles
-) -> tuple[BulkRows, Codes]:
-    """Return the rows of a job in one pin, each key once, and their codes in no order."""
+def _each_key_once(core: Core, name: str, stage: StageTask, files: StagedFiles) -> BulkRows:
+    """Return the rows of a job in one pin, each key once."""
     table_schema = table_schema_of(stage.schema)
     stored = _stored_names(stage, table_schema)
     pin = core.tables.writer.commit(stage.pin, files)
     rows = BulkRows(name, table_schema, pin, tuple(stored[n] for n in table_schema.codec.names))
-    codes = [table_schema.codec.codes(batch) for batch in rows.keys(core.tables.reader)]
     order = None if stage.order_by is None else stored[stage.order_by]
     may_repeat = stage.op == "delete" or order is not None
-    return unique(core.tables, rows, codes, may_repeat=may_repeat, order=order)
+    return unique(core.tables, rows, may_repeat=may_repeat, order=order)
 
 
 def _stored_names(stage: StageTask, table_schema: TableSchema) -> dict[str, str]:
@@ -300,19 +309,18 @@ def _may_load(
     )
 
 
-def restaged(core: Core, rows: BulkRows, folder: str) -> tuple[BulkRows, Codes]:
+def restaged(core: Core, rows: BulkRows, folder: str) -> BulkRows:
     """Write rows that were staged as a base again as a run, because the table got others meanwhile.
 
-    The dataset is in `folder`. Returns the rows there, and their codes in no order.
+    The dataset is in `folder`.
     """
     fields = stored_fields(rows.table_schema, ATTACHED, "upsert")
-    codes: list[Codes] = []
 
     def renamed() -> Iterator[pa.RecordBatch]:
         for batch in rows.opened(core.tables.reader).scan(rows.table_schema.arrow.names):
-            codes.append(rows.table_schema.codec.codes(batch))
             yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
 
     pin = core.tables.writer.append(core.tables.writer.create(folder, fields), renamed())
     names = tuple(history_name(column_id) for column_id in rows.table_schema.schema.key)
-    return BulkRows(rows.table, rows.table_schema, pin, names), np.concatenate(codes)
+    found = BulkRows(rows.table, rows.table_schema, pin, names)
+    return found.covered(core.tables) if pin.rows >= COVERED_ROWS_MIN else found

@@ -32,7 +32,6 @@ from siltstone.engine.write.bulk import (
 from siltstone.engine.write.stage_task import ATTACHED, stored_fields
 from siltstone.engine.write.submission import submit
 from siltstone.errors import ConflictError
-from siltstone.formats.keys import Codes
 from siltstone.formats.manifest import KeyedStorage, TableDefinition
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.jobs import Begun
@@ -99,7 +98,7 @@ class _Bulk:
     def load(self, batches: Iterator[pa.RecordBatch]) -> Receipt:
         core, folder = self.core, f"{self.storage.folder}/base"
         fields, names = self.table_schema.arrow, self.table_schema.codec.names
-        rows, _ = self._written(folder, fields, names, batches)
+        rows = self._written(folder, fields, names, batches)
         part = load_part(core, self.table, self.storage.incarnation, rows)
         try:
             return self._submit(next(core.numbers), None, part)
@@ -115,12 +114,12 @@ class _Bulk:
             folder = f"{self.storage.folder}/.attached/{state.view.record.epoch}-{number}"
             fields = stored_fields(self.table_schema, ATTACHED, "upsert")
             names = tuple(history_name(column_id) for column_id in self.table_schema.schema.key)
-            rows, every = self._written(folder, fields, names, batches)
+            rows = self._written(folder, fields, names, batches)
             if not self.may_repeat:
                 reader = core.readers.open(state.view, self.table, state.visible)
                 assert isinstance(reader, KeyedReader)
                 refuse_living(core.tables.reader, rows, reader)
-            part = attach_part(core, self.table, self.storage.incarnation, rows, every)
+            part = attach_part(core, self.table, self.storage.incarnation, rows)
             return self._submit(number, None if self.may_repeat else state.visible, part)
         finally:
             core.transactions.end(transaction)
@@ -131,19 +130,18 @@ class _Bulk:
         fields: pa.Schema,
         names: tuple[str, ...],
         batches: Iterator[pa.RecordBatch],
-    ) -> tuple[BulkRows, Codes]:
-        """Write batches as `fields`; return the rows without repeated keys, and all codes."""
-        tables, codes = self.core.tables, list[Codes]()
+    ) -> BulkRows:
+        """Write batches as `fields`; return the rows without repeated keys."""
+        tables = self.core.tables
 
         def stored() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                codes.append(self.table_schema.codec.codes(batch))
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
 
         pin = tables.writer.append(tables.writer.create(folder, fields), stored())
         name = catalogs.name_of(self.table)
         written = BulkRows(name, self.table_schema, pin, names)
-        return unique(tables, written, codes, may_repeat=self.may_repeat)
+        return unique(tables, written, may_repeat=self.may_repeat)
 
     def _submit(self, number: int, read_seq: int | None, part: AdvancePart | AttachPart) -> Receipt:
         write_set = WriteSet(

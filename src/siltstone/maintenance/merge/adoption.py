@@ -53,9 +53,8 @@ def _adopted(level: Lives, table_schema: TableSchema) -> AdoptedLoad | None:
     table = source.table if isinstance(source, HistoryRun) else None
     if not isinstance(source, HistoryRun) or not isinstance(table, Attached):
         return None
-    is_gone = np.ones(table.rows, bool)
-    is_gone[source.positions_of(level.ordinals)] = False
-    gone = np.flatnonzero(is_gone)
+    # The ordinals of a load's rows are their positions: it is one dataset, of one seq.
+    gone = np.flatnonzero(~level.kept.to_numpy(zero_copy_only=False))
     if len(gone) > HIDDEN_SHARE_MAX * table.rows:
         return None
     stored = {name: history_name(i) for i, name in table_schema.names.items()}

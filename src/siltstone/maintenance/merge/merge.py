@@ -30,7 +30,7 @@ from siltstone.engine.read.reader import Readers
 from siltstone.errors import BusyError, CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_storage
-from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
+from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.maintenance.merge.slices import slice_end, slice_rows
@@ -215,11 +215,22 @@ class Merger:
             try:
                 return replace(self._plan(record, table, storage, execute), base=base)
             except CorruptionError as error:
-                pin = storage.base
-                spared = None if pin is None else self._tables.keys.spared(pin, error)
+                spared = self._spared(storage, error)
                 if spared is None:
                     raise
-                storage = msgspec.structs.replace(storage, base=spared)
+                storage = spared
+
+    def _spared(self, storage: KeyedStorage, error: CorruptionError) -> KeyedStorage | None:
+        """Return a storage without the key run that is damaged; None: another file is."""
+        keys, pin = self._tables.keys, storage.base
+        base = None if pin is None else keys.spared(pin, error)
+        if base is not None:
+            return msgspec.structs.replace(storage, base=base)
+        loads = [(load, keys.spared(load.pin, error)) for load in storage.loads]
+        if not any(pin for _, pin in loads):
+            return None
+        done = [Load(load.seq, load.pin if pin is None else pin) for load, pin in loads]
+        return msgspec.structs.replace(storage, attached_loads=tuple(done))
 
     def _plan(
         self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None

@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.catalog.table_schema import table_schema_of, whole_table_schema
 from siltstone.errors import SiltstoneError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.keys import KeyCodec
@@ -150,7 +150,7 @@ class Integrity:
 
 
 def _bases(record: Record) -> Iterator[tuple[Pin, KeyCodec]]:
-    """Yield the bases of a record, bulk loads first: others are made of them.
+    """Yield the bases and the loads of a record, first bulk loads: other bases are made of them.
 
     A load may be older than all schemas that are kept: then nothing is read from it by key.
     """
@@ -162,10 +162,12 @@ def _bases(record: Record) -> Iterator[tuple[Pin, KeyCodec]]:
                         schema = catalogs.schema_of(table, version.seq)
                         yield version.pin, table_schema_of(schema).codec
     for storage in record.keyed:
+        table = catalogs.owner_of(record.catalog, storage.incarnation)
         if storage.base is not None:
-            table = catalogs.owner_of(record.catalog, storage.incarnation)
             schema = catalogs.schema_by_id(table, storage.base_schema)
             yield storage.base, table_schema_of(schema).codec
+        codec = whole_table_schema(table).history_codec
+        yield from ((load.pin, codec) for load in storage.loads)
 
 
 def _is_of(file: InventoryFile, data: bytes) -> bool:

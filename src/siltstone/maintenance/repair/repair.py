@@ -30,11 +30,11 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.catalog.table_schema import table_schema_of, whole_table_schema
 from siltstone.errors import CorruptionError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
-from siltstone.formats.manifest import Incarnation, KeyedStorage, Pin, Record
+from siltstone.formats.manifest import Incarnation, KeyedStorage, Load, Pin, Record
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.gc.sweep import versions_of
 from siltstone.maintenance.index.indexer import Indexer
@@ -150,19 +150,28 @@ class Repairer:
         """Return storages whose bases do without the segments that are rotten."""
         found: dict[int, KeyedStorage] = {}
         for storage in storages:
-            assert storage.base is not None
             segments = sorted(each for each in rotten if "/" not in each)
-            pin = self._tables.keys.without(storage.base, rotten)
-            pin = self._tables.indexer.put(pin, (), segments)
-            found[storage.incarnation] = msgspec.structs.replace(storage, base=pin)
+            pin, spare = storage.base, self._tables.keys.without
+            if pin is not None:
+                pin = self._tables.indexer.put(spare(pin, rotten), (), segments)
+            loads = [Load(load.seq, spare(load.pin, rotten)) for load in storage.loads]
+            changed = msgspec.structs.replace(storage, base=pin)
+            found[storage.incarnation] = changed.with_loads(loads)
         return found
 
     def _covered(self, record: Record, storage: KeyedStorage) -> KeyedStorage:
-        """Return a storage whose base has key runs for all parts."""
-        table = catalogs.owner_of(record.catalog, storage.incarnation)
+        """Return a storage whose base, and whose loads, have key runs for all parts."""
+        table, cover = (
+            catalogs.owner_of(record.catalog, storage.incarnation),
+            self._tables.keys.cover,
+        )
+        codec = whole_table_schema(table).history_codec
+        loads = [Load(load.seq, cover(load.pin, codec)) for load in storage.loads]
+        storage = storage.with_loads(loads)
+        if storage.base is None:
+            return storage
         codec = table_schema_of(catalogs.schema_by_id(table, storage.base_schema)).codec
-        assert storage.base is not None
-        return msgspec.structs.replace(storage, base=self._tables.keys.cover(storage.base, codec))
+        return msgspec.structs.replace(storage, base=cover(storage.base, codec))
 
     def _without_runs(self, record: Record, rotten: Collection[str]) -> Record:
         """Return a record whose bulk loads do without the key runs that are rotten."""

@@ -33,7 +33,7 @@ from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.key_runs import KEYS, directory_of
+from siltstone.storage.tables.key_runs import KEYS
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
 
@@ -353,7 +353,12 @@ class Planner:
         return found
 
     def _damage_of_base(self, storage: KeyedStorage) -> Damage:
-        return {} if storage.base is None else self._integrity.damage(storage.base)
+        """Return what is damaged of a base, and of the key runs of loads, which go the same way."""
+        found = {} if storage.base is None else dict(self._integrity.damage(storage.base))
+        for load in storage.loads:
+            damage = self._integrity.damage(load.pin)
+            found |= {path: wrong for path, wrong in damage.items() if _is_run(path)}
+        return found
 
     def _plan_bases(self, newest: Record) -> bool:
         """Have bases folded again, and indexes built again, when nothing else is damaged.
@@ -380,14 +385,17 @@ class Planner:
 
     def _has_only_indexes_damaged(self, storage: KeyedStorage) -> bool:
         base = f"{storage.folder}/base"
-        spare = (f"{base}/{INDEX_DIRECTORY}/", f"{directory_of(base)}/")
-        return all(path.startswith(spare) for path in self._damage_of_base(storage))
+        spare = f"{base}/{INDEX_DIRECTORY}/"
+        return all(
+            path.startswith(spare) or _is_run(path) for path in self._damage_of_base(storage)
+        )
 
     def _is_base_only(self, record: Record, bases: DamagedBases) -> bool:
         """Say whether these are all that is damaged, and history has what is broken."""
         folders = tuple(f"{storage.folder}/base" for storage in (*bases.broken, *bases.unindexed))
         others = [pin for pin in pins_of(record) if not pin.path.startswith(folders)]
-        if not folders or any(self._integrity.damage(pin) for pin in others):
+        runs = {path for s in bases.unindexed for path in self._damage_of_base(s) if _is_run(path)}
+        if not folders or any(self._integrity.damage(pin).keys() - runs for pin in others):
             return False
         return all(_is_complete(record, storage) for storage in bases.broken)
 

@@ -1,0 +1,162 @@
+"""Load keys: what finds the rows of an attached load by key, its key runs.
+
+    load         a dataset of rows with one seq; each key once; none of its rows is hidden
+    run          sorted codes beside its files, on disk (`storage.tables.key_runs`)
+    in memory    a cache of pages, shared with the bases; nothing for each row
+
+The runs are written when the load is attached, and go when it goes. A load without them (a delete,
+a small one, one of an older siltstone) is indexed in memory, as other history is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.levels.attached import Attached
+from siltstone.engine.levels.chunk import Slice
+from siltstone.engine.levels.row_vectors import Origin
+from siltstone.errors import SiltstoneError
+from siltstone.formats.keys import Codes, Key, KeyCodec
+from siltstone.storage.tables.key_places import PinnedKeys
+
+_BLOCK_ROWS = 131_072
+_log = logging.getLogger(__name__)
+
+KeysAt = Callable[[np.ndarray], list[Key]]
+"""Returns the keys at some indices of codes; asked only for hashed codes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadKeys:
+    """The key runs of one load, which cover all its rows. Immutable; threads may share it."""
+
+    table: Attached
+    table_schema: TableSchema
+    runs: PinnedKeys
+
+    def find(self, key: Key) -> int | None:
+        """Return the position of the row of a key; None: it has none here."""
+        codec, secret = self.table_schema.codec, self.runs.secret
+        assert secret is not None
+        for position in self.runs.find(codec.stable_code(key, secret)):
+            if codec.exact or self.keys_at(np.array([position])) == [key]:
+                return position
+        return None
+
+    def find_many(self, codes: Codes, keys: KeysAt) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of an index into `codes` and a position that may have that key.
+
+        `codes` are those of memory, ascending. Hashed codes are a filter: compare the keys.
+        """
+        codec, secret = self.table_schema.codec, self.runs.secret
+        assert secret is not None
+        if codec.exact or not len(codes):
+            return self.runs.find_many(codes)
+        stable = codec.stable_codes_of(keys(np.arange(len(codes))), secret)
+        order = np.argsort(stable)
+        needles, found = self.runs.find_many(stable[order])
+        return order[needles], found
+
+    def keys_at(self, positions: np.ndarray) -> list[Key]:
+        """Return the keys of the rows at some positions."""
+        codec = self.table_schema.history_codec
+        return codec.keys(self.table.take(positions, list(codec.names)))
+
+    def blocks(self) -> Iterator[tuple[Codes, KeysAt]]:
+        """Yield the codes of memory of all keys in blocks, ascending in each, and their keys.
+
+        Exact codes ascend from block to block, too, so that a search in other runs reads each page
+        once. Hashed ones are made of the keys, which are read in row order.
+        """
+        codec = self.table_schema.history_codec
+        if codec.exact:
+            yield from ((codes, _no_keys) for codes, _ in self.runs.ordered())
+            return
+        for batch in _in_blocks(self.table.scan_stored(list(codec.names))):
+            codes = codec.codes(batch)
+            order = np.argsort(codes)
+
+            yield codes[order], partial(_keys_of, codec, batch, order)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadSlice:
+    """All rows of a load, as `Slice` is those of others; equal origins have equal rows."""
+
+    origin: Origin
+    rows: int
+    keys: LoadKeys
+
+
+Part: TypeAlias = Slice | LoadSlice
+
+
+class FiledCodes:
+    """The exact codes of a load's keys, in its key runs: what recent writes remember of it.
+
+    A search reads pages, so it is not for each key of each commit: only for those of a transaction
+    that began before the load was committed. Immutable.
+    """
+
+    __slots__ = ("_runs", "rows")
+
+    def __init__(self, runs: PinnedKeys, rows: int) -> None:
+        self._runs, self.rows = runs, rows
+
+    def __len__(self) -> int:
+        """Return the number of codes."""
+        return self.rows
+
+    def has(self, wanted: Codes) -> np.ndarray:
+        """Say for each of some codes, in any order, whether the load has it.
+
+        All, if the runs cannot be read: who asks is refused, and runs again after the load.
+        """
+        order = np.argsort(wanted)
+        found = np.zeros(len(wanted), bool)
+        try:
+            needles, _ = self._runs.find_many(wanted[order])
+        except SiltstoneError as error:
+            _log.warning("%s; its keys count as written, all of them", error)
+            return np.ones(len(wanted), bool)
+        found[order[needles]] = True
+        return found
+
+    def common(self, other: FiledCodes) -> int | None:
+        """Return a code that another load has, too, or 0 if that cannot be read; None: none."""
+        try:
+            for codes, _ in other._runs.ordered():
+                hit = self.has(codes)
+                if hit.any():
+                    return int(codes[np.flatnonzero(hit)[0]])
+        except SiltstoneError as error:
+            _log.warning("%s; its keys count as written, all of them", error)
+            return 0
+        return None
+
+
+def _in_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= _BLOCK_ROWS:
+            yield pa.concat_batches(held)  # pyright: ignore[reportAttributeAccessIssue]
+            held = []
+    if held:
+        yield pa.concat_batches(held)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _keys_of(codec: KeyCodec, rows: pa.RecordBatch, order: np.ndarray, at: np.ndarray) -> list[Key]:
+    return codec.keys(rows.take(pa.array(order[at], pa.int64())))
+
+
+def _no_keys(at: np.ndarray) -> list[Key]:
+    raise RuntimeError(f"exact codes need no keys; asked for {len(at)}")
