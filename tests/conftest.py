@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from siltstone.engine.write import bulk
 from siltstone.maintenance.merge import merge
 from tests.children import hide_pandas
 
@@ -76,9 +77,13 @@ def _has_session(item: pytest.Item) -> bool:
 def _small_parts_are_folded(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where crashes, races and models are tried, merges hide rows: of parts so small, too."""
+    """Where crashes, races and models are tried, merges hide rows: of parts so small, too.
+
+    And loads have key runs, however few their rows.
+    """
     if request.path.parent.name in _FOLDING:
         monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
+        monkeypatch.setattr(bulk, "COVERED_ROWS_MIN", 1)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pyarrow as pa
 from proof.power.life import Life, write_everywhere
 from siltstone import failpoints
 from siltstone.api.store import Store
+from siltstone.engine.write import bulk
 from siltstone.maintenance.flush import checkpoint
 from siltstone.maintenance.merge import merge
 
@@ -174,6 +175,7 @@ def folds(life: Life) -> None:
 
 def loads(life: Life) -> None:
     checkpoint.LOAD_ROWS_MIN = 2  # else rows as few as these are copied into history
+    bulk.COVERED_ROWS_MIN = 1  # and have no key runs
     merge.COMPACT_BELOW_ROWS = 0
     begun(life)
     life.do("checkpoint", Store.checkpoint)
