@@ -24,6 +24,8 @@ from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.lance.commits import LanceCommits
+from siltstone.storage.lance.staged_catalog import StagedCatalog
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.jobs import Jobs
 from tests.engine.seams import HookedTables, fake_env
@@ -65,9 +67,10 @@ def generation(db, step: int) -> None:
     db.merge()
 
 
-def beside(db, clock, *, dry_run: bool = False, grace_s: float = 86_400):
+def beside(db, clock, *, dry_run: bool = False, grace_s: float = 86_400, real_lance: bool = False):
     """Vacuum as another process does that finds the store owned."""
-    return follow_vacuum(db.path, db.options, env_of(clock), dry_run=dry_run, grace_s=grace_s)
+    env = env_of(clock, real_lance=real_lance)
+    return follow_vacuum(db.path, db.options, env, dry_run=dry_run, grace_s=grace_s)
 
 
 def staged_elsewhere(db):
@@ -491,3 +494,29 @@ def test_a_second_vacuum_whose_clock_is_ahead_is_heard_by_what_began_after_the_f
     with pytest.raises(st.RequestError, match="vacuumed"), db.transaction() as tx:
         tx.attach(task, staged)
     assert db.verify(deep=True).is_sound
+
+
+def test_the_directories_of_a_base_that_is_being_made_stay(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "s", clock, real_lance=True) as db:
+        db.create_table("t", KEYED, primary_key="id")
+        db["t"].upsert({"id": 1, "v": 1})
+        db.checkpoint()
+        of_a_crash = db.path / "tables/t-1/base/data/crashed.lance"
+        begin = LanceCommits.begin
+
+        def begun(commits: LanceCommits, folder: str, pin: Pin | None = None) -> StagedCatalog:
+            made = begin(commits, folder, pin)
+            if folder.endswith("/base") and of_a_crash.exists():
+                beside(db, clock, grace_s=60, real_lance=True)
+                assert not of_a_crash.exists()
+            return made
+
+        of_a_crash.parent.mkdir(parents=True)
+        of_a_crash.write_bytes(b"x")
+        age(db.path)
+        monkeypatch.setattr(LanceCommits, "begin", begun)
+        db.merge()
+        assert rows(db["t"]) == [(1, 1)]
+        assert db.verify(deep=True).is_sound
