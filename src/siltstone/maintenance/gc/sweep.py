@@ -39,6 +39,7 @@ TEMPORARY = "a temporary file that a crash left"
 _PUBLIC = ("_versions", "_refs")
 _ATTACHED = "/.attached/"
 _INVENTORIES = f"{DIRECTORY}/"
+_SHARED = ("tables", "commits", DIRECTORY, f"/{PRIVATE_DIRECTORY}", f"/{INDEX_DIRECTORY}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,13 @@ def homes(catalog: Catalog) -> set[str]:
     """Return the folders of the existing plain tables."""
     living = (table for table in catalog.tables if catalogs.is_alive(table))
     return {home_of(table) for table in living if not catalogs.schema_of(table).key}
+
+
+def storages(catalog: Catalog) -> set[str]:
+    """Return the folders of the storages of the existing tables, also of those without a file."""
+    living = (table for table in catalog.tables if catalogs.is_alive(table))
+    steps = ((table, catalogs.incarnation_of(table)) for table in living)
+    return {storage_folder(catalogs.name_of(table, step.seq), step.id) for table, step in steps}
 
 
 def distinct(pins: Iterable[Pin]) -> dict[tuple[str, str], Pin]:
@@ -238,8 +246,12 @@ class Sweep:
         except FileNotFoundError:
             return math.inf  # somebody else has deleted it
 
-    def delete(self, garbage: Iterable[Removed]) -> None:
-        """Unlink files, and directories that become empty."""
+    def delete(self, garbage: Iterable[Removed], living: Collection[str] = ()) -> None:
+        """Unlink files, and directories that become empty.
+
+        But the directories of datasets of the storages `living` stay: a process that makes the
+        first version of one has made them, and there is no file yet that would say so.
+        """
         emptied: set[str] = set()
         for file in garbage:
             # Also where one was listed: a promotion may have made the other one since.
@@ -252,7 +264,7 @@ class Sweep:
         left = {_dataset(path) for folder in ("tables", "commits") for path in self._walk(folder)}
         for folder in sorted(emptied):
             dataset = _dataset(f"{folder}/")
-            if dataset and dataset not in left:
+            if dataset and dataset not in left and not _is_of(dataset, living):
                 self._remove_tree(dataset)
                 self._remove_empty(dataset.rpartition("/")[0])
             elif f"/{PRIVATE_DIRECTORY}/" in folder or f"/{INDEX_DIRECTORY}/" in folder:
@@ -265,7 +277,7 @@ class Sweep:
 
     def _remove_empty(self, folder: str) -> None:
         """Remove a directory and its parents, up to the first that is not empty, or is shared."""
-        while folder and folder not in {"tables", "commits", DIRECTORY} and not is_shared(folder):
+        while folder and not folder.endswith(_SHARED) and not is_shared(folder):
             if not self._remove(folder):
                 return
             folder = folder.rpartition("/")[0]
@@ -294,6 +306,12 @@ def _dataset(path: str) -> str:
     if parts[2] not in inner:
         return "/".join(parts[:2])
     return "/".join(parts[: 4 if parts[2] == ".attached" else 3])
+
+
+def _is_of(dataset: str, living: Collection[str]) -> bool:
+    """Say whether a version may be made there; a dead load is never attached again."""
+    is_load = _ATTACHED in f"{dataset}/"
+    return dataset == "commits" or (not is_load and "/".join(dataset.split("/")[:2]) in living)
 
 
 def _is_spared(path: str, spared: Collection[str]) -> bool:

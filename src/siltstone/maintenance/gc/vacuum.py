@@ -54,6 +54,7 @@ from siltstone.maintenance.gc.sweep import (
     needed,
     pins_of,
     published,
+    storages,
     versions_of,
 )
 from siltstone.maintenance.merge.merge import shown_pins
@@ -356,7 +357,7 @@ class Vacuum:
         records = self._records()
         cross(Failpoint.VACUUM_BEFORE_DELETE)
         self._promote(records, garbage)
-        sweep.delete(garbage)
+        sweep.delete(garbage, storages(self._live.view().catalog))
         jobs = [file for job, file in self._dead_jobs(gc_horizon_us) if self._jobs.remove(job)]
         return (*garbage, *jobs)
 
