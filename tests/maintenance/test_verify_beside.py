@@ -16,6 +16,7 @@ from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
 ACCOUNTS, LOOKS = 20, 4
+APPENDS_MAX = 60  # each makes a version, and all versions are looked at again and again
 
 
 class Bank:
@@ -36,7 +37,7 @@ class Bank:
             with self.db.transaction() as tx:
                 for key, change in ((n % ACCOUNTS, -1), ((n * 7 + 3) % ACCOUNTS, 1)):
                     tx["t"].update(key, v=tx["t"].get(key)["v"] + change)
-                if n % 20 == 0:
+                if n % 20 == 0 and n <= 20 * APPENDS_MAX:
                     tx["p"].append([{"id": n, "v": "x" * 100}])
 
     def maintain(self) -> None:

@@ -158,14 +158,11 @@ class Planner:
     def run(self) -> RepairPlan:
         """Return the plan."""
         self._plan_floor()
-        self._numbers = self._manifests.numbers(below_floor=True)
-        self._records = dict(readable(self._manifests, self._numbers))
+        for number in self._manifests.numbers(below_floor=True):
+            self._look_at(number)
         floor = self._floor()
         self._kept = [number for number in self._numbers if floor.keeps(number)]
         if self._kept and self._records:
-            for record in self._records.values():
-                with contextlib.suppress(*UNREADABLE):  # it was damaged meanwhile
-                    self._integrity.wrong_runs(record)
             self._plan_spares()
             self._plan_newest()
             self._plan_old_bases()
@@ -175,6 +172,20 @@ class Planner:
             self._plan.items.append(Item(RESTORING, "the restore was finished"))
             self._plan.add(RESTORING, "left by a complete restore", "moved to quarantine")
         return self._plan
+
+    def _look_at(self, number: int) -> None:
+        """Look at a record's files under a lease: what vacuum takes afterwards is no damage."""
+        lease = self._manifests.lease(number, below_floor=True)
+        if lease is None:
+            return  # vacuumed since the listing
+        with lease:
+            self._numbers.append(number)
+            for _, record in readable(self._manifests, [number]):
+                self._records[number] = record
+                for pin in pins_of(record):
+                    self._integrity.damage(pin)
+                with contextlib.suppress(*UNREADABLE):  # it was damaged meanwhile
+                    self._integrity.wrong_runs(record)
 
     def _path(self, number: int) -> str:
         return relative(self._root, self._manifests.path(number))
