@@ -165,7 +165,8 @@ def _case(table: Any, stream: Iterator[data.Row], seconds: float) -> dict[str, A
     stages = {stage: max(0.0, value) for stage, value in stages.items()}
     whole = _middle(plain)
     mean = 1e6 * sum(spent for spent, _ in whole) / len(whole)
-    return {"stages": {**stages, _REST: mean - sum(stages.values())}, "whole": mean}
+    ran = sorted({stage for _, spent in commits for stage in spent})
+    return {"stages": {**stages, _REST: mean - sum(stages.values())}, "ran": ran, "whole": mean}
 
 
 def _commits(
