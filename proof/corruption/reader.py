@@ -13,7 +13,7 @@ import sys
 
 import siltstone as st
 from tests.compat.answers import answers
-from tests.compat.lives import OPTIONS
+from tests.compat.diary import OPTIONS
 
 
 def answer(path: str, *, read_only: bool) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Lives: how the golden stores came to be, each in a state that a user may have on a disk.
 
+Those about bases are in `base_lives`.
+
 clean           closed by its owner; all kinds of columns, keys and definitions
 dirty-log       killed; every kind of entry in the log, over several segments
 torn-tail       killed in a write: half a frame behind what was acknowledged
@@ -12,14 +14,6 @@ lance-client    plain table versions that another Lance client committed, one hi
 namespaces      created, dropped and overwritten, in a record and in the log; format 2
 types           columns and keys of the types of format 2: in base, in history and in the log
 blobs           a plain table with blobs, appended to, compacted and deleted from; format 2
-folds           a base with hidden rows, folded twice, and rows in the log; format 3
-mid-fold        killed between the deletion files of a merge and the base that they are for
-mid-fold-compaction  killed before the record of a merge that rewrites a part with hidden rows
-loads           loads in base, in history alone, and in the log, one over a changed schema; format 4
-mid-adoption    killed before the record of a merge that adopts a load
-thinned         records of the retention are gone, and older ones serve their seqs; format 4
-key-runs        bases with keys of whole numbers, texts and both, whose key runs were merged
-mid-key-runs    killed between the key runs of a merge and the record of the base that they are for
 """
 
 # pyright: reportArgumentType=false
@@ -33,7 +27,6 @@ import os
 import platform
 import signal
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import lance
@@ -42,17 +35,10 @@ import pyarrow as pa
 import siltstone as st
 from siltstone import failpoints
 from siltstone.formats.schema import parse_type
-from siltstone.local.store import LocalStore
-from siltstone.maintenance.merge import merge
-from siltstone.maintenance.thinning import Bounds
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.open.environment import Env
-from siltstone.options import Options
-from tests.compat.answers import answers, as_text, rows_of
+from tests.compat import base_lives
+from tests.compat.diary import NOT_KILLED, OPTIONS, SMALL, Diary, begin, take_turn
 
-OPTIONS = {"background": False, "segment_bytes": 16 << 10, "retention": "1000w"}
-NOT_KILLED = "the failpoint was not crossed"
-SMALL = {"id": "int64", "v": "string"}
 KEYS = {"region": "string", "day": "date32", "n": "int32", "v": "string"}
 SIMPLE = {
     "yes": "bool", "i8": "int8", "u64": "uint64", "f16": "float16", "f32": "float32",
@@ -82,28 +68,6 @@ NEWER = pa.schema(
         pa.field("tensor", pa.fixed_shape_tensor(pa.float32(), [2, 2])),
     ]
 )
-
-
-class Diary:
-    """What the store answered right after each commit; at last all that it answers."""
-
-    def __init__(self, path: Path, db: st.Store) -> None:
-        self.db, self._path = db, path
-        self._rows: dict[int, object] = {}
-
-    def commit(self, *changes: Callable[[], object]) -> None:
-        """Do one change after the other, each a commit or several."""
-        for change in changes:
-            change()
-            self._rows[self.db.seq] = rows_of(self.db)
-
-    def finish(self) -> None:
-        """Write all down; nothing that changes an answer comes behind."""
-        found = answers(self.db)
-        for seq, rows in self._rows.items():
-            at = found["at"][str(seq)]
-            assert at in (rows, "expired"), f"seq {seq} is not what it was"
-        self._path.write_text(as_text(found))
 
 
 def kinds_row(n: int, **changed: object) -> dict[str, object]:
@@ -136,29 +100,6 @@ def newer_row(n: int, **changed: object) -> dict[str, object]:
 
 def key_row(n: int, v: str | None, column: str = "v") -> dict[str, object]:
     return {"region": f"r{n % 3}", "day": dt.date(2026, 3, 1 + n), "n": n, column: v}
-
-
-def begin(diary: Diary) -> None:
-    """Fill a keyed and a plain table: rows in base, in history, none in the log alone."""
-    db = diary.db
-    diary.commit(
-        lambda: db.create_table("small", SMALL, primary_key="id"),
-        lambda: db.create_table("plain", {"n": "int64", "what": "string"}),
-        lambda: _first(db),
-    )
-    db.checkpoint()
-    db.merge()
-    diary.commit(
-        lambda: db["small"].delete([{"id": 1}, {"id": 4}]),
-        lambda: db["plain"].delete_where("n = 2"),
-    )
-    db.checkpoint()
-
-
-def _first(db: st.Store) -> None:
-    with db.transaction(token=("etl", 1)) as tx:
-        tx["plain"].append([{"n": n, "what": "a"} for n in range(5)])
-        tx["small"].upsert([{"id": n, "v": f"v{n}"} for n in range(20)])
 
 
 def write_on(diary: Diary) -> None:
@@ -310,19 +251,13 @@ def mid_optimize(diary: Diary) -> None:
     db = diary.db
     begin(diary)
     for turn in range(3):
-        diary.commit(lambda turn=turn: _turn(db, turn))
+        diary.commit(lambda turn=turn: take_turn(db, turn))
         db.checkpoint()
     diary.commit(lambda: db["small"].upsert({"id": 5, "v": "in the log"}))
     diary.finish()
     failpoints.arm("optimize.after_task=kill")
     db.optimize()
     raise AssertionError(NOT_KILLED)
-
-
-def _turn(db: st.Store, turn: int) -> None:
-    with db.transaction() as tx:
-        tx["small"].upsert({"id": turn, "v": f"turn {turn}"})
-        tx["plain"].append([{"n": turn, "what": "turn"}])
 
 
 def tags_and_past(diary: Diary) -> None:
@@ -438,177 +373,11 @@ def blobs(diary: Diary) -> None:
     diary.finish()
 
 
-def folds(diary: Diary) -> None:
-    _fold(diary)
-    diary.db.merge()
-    diary.commit(lambda: diary.db["folded"].upsert({"id": 7, "v": "in the log"}))
-    diary.finish()
-
-
-def mid_fold(diary: Diary) -> None:
-    _fold(diary)
-    diary.finish()
-    failpoints.arm("merge.after_deletions=kill")
-    diary.db.merge()
-    raise AssertionError(NOT_KILLED)
-
-
-def mid_fold_compaction(diary: Diary) -> None:
-    _fold(diary)
-    diary.commit(lambda: diary.db["folded"].delete([{"id": n} for n in range(20)]))
-    diary.db.checkpoint()
-    diary.finish()
-    failpoints.arm("merge.before_publish=kill")  # with a part that is rewritten
-    diary.db.merge()
-    raise AssertionError(NOT_KILLED)
-
-
-def _fold(diary: Diary) -> None:
-    """Leave a base with hidden rows, a tag before them, an index, and rows to fold."""
-    merge.COMPACT_BELOW_ROWS = 0  # else parts as small as these are joined instead
-    begin(diary)
-    db = diary.db
-    table = db.create_table("folded", {"id": "int64", "v": "string"}, primary_key="id")
-    diary.commit(lambda: table.upsert([{"id": n, "v": f"v{n % 9}"} for n in range(60)]))
-    db.checkpoint()
-    db.merge()
-    table.create_index("v")
-    db.optimize()
-    diary.commit(
-        lambda: db.tag("before"),
-        lambda: table.upsert([{"id": n, "v": "folded"} for n in (3, 30, 60)]),
-        lambda: table.delete([{"id": 4}, {"id": 31}]),
-    )
-    db.checkpoint()
-    db.merge()
-    diary.commit(lambda: table.upsert([{"id": n, "v": "again"} for n in (4, 3, 61)]))
-    db.checkpoint()
-
-
-def loads(diary: Diary) -> None:
-    _load(diary)
-    db = diary.db
-    db.merge()
-    diary.commit(
-        lambda: db["loaded"].delete([{"id": 40}, {"id": 41}]),
-        lambda: _attach(db, range(70, 80), "second"),
-    )
-    db.checkpoint()
-    diary.commit(lambda: _attach(db, range(75, 85), "third"))
-    diary.finish()
-
-
-def mid_adoption(diary: Diary) -> None:
-    _load(diary)
-    diary.finish()
-    failpoints.arm("merge.before_publish=kill")
-    diary.db.merge()
-    raise AssertionError(NOT_KILLED)
-
-
-def _load(diary: Diary) -> None:
-    """Leave a load that a merge adopts; its column `n` is not the one that the table has by now."""
-    merge.COMPACT_BELOW_ROWS = 0
-    root = diary.db.path
-    diary.db.close()
-    options = Options(background=False, segment_bytes=16 << 10, retention_s=604_800_000.0)
-    db = diary.db = LocalStore.open(root, options, env=Env(load_rows_min=2))
-    begin(diary)
-    table = db.create_table(
-        "loaded", {"id": "int64", "v": "string", "n": "int64"}, primary_key="id"
-    )
-    diary.commit(lambda: table.upsert([{"id": n, "v": f"v{n % 9}", "n": n} for n in range(40)]))
-    db.checkpoint()
-    db.merge()
-    diary.commit(
-        lambda: _attach(db, range(30, 60), "first"),
-        lambda: table.upsert({"id": 31, "v": "after", "n": 1}),
-        lambda: table.delete([{"id": 32}]),
-        lambda: table.drop_column("n"),
-        lambda: table.add_column("n", "int64"),
-        lambda: table.upsert({"id": 33, "v": "after", "n": 2}),
-        lambda: db.tag("loaded"),
-    )
-    db.checkpoint()
-
-
-def _attach(db: st.Store, ids: range, v: str) -> None:
-    stage = db.stage("loaded")
-    rows = pa.table({"id": ids, "v": [f"{v}{n}" for n in ids], "n": pa.array(ids, pa.int64())})
-    piece = stage.run(rows)
-    with db.transaction() as tx:
-        tx.attach(stage, [piece])
-
-
-def thinned(diary: Diary) -> None:
-    """Leave records that serve the seqs of thinned ones: after a load, with a tag, and rows."""
-    _fold(diary)
-    table = diary.db["folded"]
-    for turn in range(6):
-        diary.commit(
-            lambda turn=turn: table.upsert([{"id": n, "v": f"turn {turn}"} for n in (turn, 70)]),
-            lambda turn=turn: table.delete({"id": 40 + turn}),
-            lambda turn=turn: _turn(diary.db, 100 + turn),
-        )
-        if turn == 3:
-            diary.commit(lambda: diary.db.tag("among"))
-        diary.db.checkpoint()
-        diary.db.merge()
-    diary.db._owner().vacuum._bounds = Bounds(recent_s=-1)
-    diary.db.vacuum(dry_run=False, grace_s=-1e9)
-    diary.commit(lambda: table.upsert({"id": 7, "v": "folded later"}))
-    diary.db.checkpoint()
-    diary.db.merge()
-    diary.commit(lambda: table.upsert({"id": 8, "v": "in the log"}))
-    diary.finish()
-
-
-def key_runs(diary: Diary) -> None:
-    _runs(diary)
-    diary.db.merge()
-    diary.commit(
-        lambda: diary.db["texts"].upsert({"id": "k7", "v": 70}),
-        lambda: diary.db["pairs"].delete([{"a": "x", "b": 9}]),
-    )
-    diary.finish()
-
-
-def mid_key_runs(diary: Diary) -> None:
-    _runs(diary)
-    diary.finish()
-    failpoints.arm("keys.after_write=kill")
-    diary.db.merge()
-    raise AssertionError(NOT_KILLED)
-
-
-def _runs(diary: Diary) -> None:
-    """Leave bases of three kinds of keys with runs that were merged, and rows to fold."""
-    merge.COMPACT_BELOW_ROWS = 0
-    begin(diary)
-    db = diary.db
-    db.create_table("numbers", {"id": "int64", "v": "int64"}, primary_key="id")
-    db.create_table("texts", {"id": "string", "v": "int64"}, primary_key="id")
-    db.create_table("pairs", {"a": "string", "b": "int64", "v": "int64"}, primary_key=["a", "b"])
-    for turn in range(6):
-        some = range(10 * turn, 10 * turn + 20)
-        diary.commit(
-            lambda some=some, v=turn: db["numbers"].upsert([{"id": n, "v": v} for n in some]),
-            lambda some=some, v=turn: db["texts"].upsert([{"id": f"k{n}", "v": v} for n in some]),
-            lambda some=some, v=turn: db["pairs"].upsert(
-                [{"a": "x", "b": n, "v": v} for n in some]
-            ),
-        )
-        db.checkpoint()
-        if turn < 5:
-            db.merge()
-
-
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
-    lance_client, namespaces, types, blobs, folds, mid_fold, mid_fold_compaction,
-    loads, mid_adoption, thinned, key_runs, mid_key_runs,
+    lance_client, namespaces, types, blobs,
 )  # fmt: skip
-STATES = {life.__name__.replace("_", "-"): life for life in _LIVES}
+STATES = {life.__name__.replace("_", "-"): life for life in _LIVES} | base_lives.STATES
 
 
 def live(state: str, root: Path, said: Path) -> None:

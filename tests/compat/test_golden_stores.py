@@ -12,8 +12,9 @@ import pytest
 import siltstone as st
 from siltstone.formats import frame, group
 from tests.compat.answers import answers, rows_of
+from tests.compat.diary import OPTIONS
 from tests.compat.golden import FORMATS, GOLDEN, expected, tree, unpacked
-from tests.compat.lives import OPTIONS, STATES
+from tests.compat.lives import STATES
 from tests.compat.make_stores import STORES, digests
 
 golden = pytest.mark.parametrize(("form", "state"), GOLDEN)

@@ -17,8 +17,8 @@ from siltstone.errors import UnsupportedFormatError
 from siltstone.formats import frame, group, inventory, manifest
 from siltstone.storage.manifest.floor import FLOOR_FORMAT
 from siltstone.units import Seq
+from tests.compat.diary import OPTIONS
 from tests.compat.golden import FORMATS, tree, unpacked
-from tests.compat.lives import OPTIONS
 
 FORM = FORMATS[0]
 options: Any = OPTIONS
