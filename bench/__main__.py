@@ -1,4 +1,4 @@
-"""The commands: `python -m bench --help`, and `curves`, `profile` and `report` with it."""
+"""The commands: `python -m bench --help`; `curves`, `profile`, `record`, `report` with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import history, limits, page, peer, profile, report, runner
+from bench import history, limits, measured, page, peer, profile, report, runner
 from bench.curves import command as curves
 from bench.results import Results
 from bench.workload import Sizes, Workload
@@ -81,7 +81,12 @@ def _report(arguments: list[str]) -> int:
     return 1 if unexplained else 0
 
 
-_COMMANDS = {"curves": curves.main, "profile": profile.main, "report": _report}
+_COMMANDS = {
+    "curves": curves.main,
+    "profile": profile.main,
+    "record": measured.main,
+    "report": _report,
+}
 
 
 def _chosen(names: str | None) -> list[Workload]:
@@ -104,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m bench",
         description="siltstone beside its peers; other commands, each with a --help of its own:"
-        " curves, profile, report",
+        " curves, profile, record, report",
     )
     parser.add_argument("--workloads", help="W1,W3,...; all of them if not given")
     parser.add_argument("--peers", help="siltstone,sqlite,...; all that are installed if not given")

@@ -8,6 +8,7 @@
     curves      `bench.curves`: siltstone alone, with more and more of one thing
     profile     `bench.profile`: where the time of a commit goes
     spark       `bench.spark`
+    measured    `bench.measured`: what another program of `bench` printed
 
 A file is added, never changed; what a later run measured again counts instead. A "note" in "found"
 is what a reader must know of the run.
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_name("history")
-KINDS = ("workloads", "curves", "profile", "spark")
+KINDS = ("workloads", "curves", "profile", "spark", "measured")
 _FORMAT = 1
 
 

@@ -1,6 +1,7 @@
 """Page: `docs/benchmarks.md` and its plots, made of the history and of nothing else.
 
-Of each workload and curve the newest run that asked for it counts, of other kinds the newest run.
+Of each workload, curve and program the newest run that asked for it counts, of other kinds the
+newest run.
 Why a target is missed stands in `reasons.toml`, by the target's name.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import curves, history, plots, summary, svg
+from bench import curves, history, measured, plots, summary, svg
 from bench.history import Run
 from bench.report import TARGET_HEADER, grid, judged, number
 from bench.results import Results
@@ -32,6 +33,9 @@ and more of one thing), `python -m bench profile` (where the time of a commit go
 `python -m bench.spark`, then `python -m bench report`. Each adds what it found to `bench/history/`,
 and the page is made of that alone. `siltstone bench` takes a minute, and tells users of their own
 disk.
+"""
+_MEASURED = """\
+Each program prints what it measures; `python -m bench record PROGRAM ...` keeps it for this page.
 """
 
 
@@ -92,6 +96,7 @@ def render(runs: list[Run]) -> Drawn:
     _curves(drawn, runs)
     _profile(drawn, history.newest(runs, "profile"))
     _workloads(drawn, results, sources)
+    _measured(drawn, runs)
     _spark(drawn, history.newest(runs, "spark"))
     _runs(drawn, runs)
     return drawn
@@ -254,6 +259,17 @@ def _workloads(drawn: Drawn, results: Results, sources: dict[str, Run]) -> None:
     if results.failures:
         lines = [f"- {f['workload']}, {f['peer']}: {f['error']}" for f in results.failures]
         drawn.say("### What failed\n", "\n".join(lines) + "\n")
+
+
+def _measured(drawn: Drawn, runs: list[Run]) -> None:
+    newest = {run.command: run for run in runs if run.kind == "measured"}
+    if newest:
+        drawn.say("## As tables grow, and what a call costs\n", _MEASURED)
+    for program in measured.PROGRAMS:
+        some = [run for run in newest.values() if run.found["program"] == program]
+        drawn.say(*([f"### {measured.title(program)}\n"] if some else []))
+        for run in sorted(some, key=lambda run: run.command):
+            drawn.say(_source(run), "\n".join(["```text", *run.found["lines"], "```\n"]))
 
 
 def _spark(drawn: Drawn, run: Run | None) -> None:

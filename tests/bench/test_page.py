@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench import curves, history, page, plots, svg
+from bench import curves, history, measured, page, plots, svg
 from bench.curves.curve import Bounds, follow
 from bench.history import Run
 from bench.results import Results
@@ -201,3 +201,33 @@ def test_a_drawing_is_well_formed_whatever_the_numbers(values: list[float]) -> N
 def test_results_are_the_same_after_a_way_through_the_history() -> None:
     results = Results.of(run_of(1, {"W1": one_thread(1.0, 2.0)}).found)
     assert Results.of(results.found()) == results
+
+
+def test_of_each_command_the_newest_output_is_shown() -> None:
+    def run(day: int, command: str, line: str) -> Run:
+        found = {"program": "fold", "lines": [line]}
+        date = f"2026-11-{day:02}T10:00:00+00:00"
+        return Run(
+            "measured", date, f"c{day}", f"python -m bench.fold {command}", 9.0, {}, {}, found
+        )
+
+    runs = [run(1, "--rows 1", "older"), run(2, "--rows 1", "newer"), run(1, "--rows 2", "other")]
+    drawn = "\n".join(page.render(runs).parts)
+    assert "newer\n```" in drawn
+    assert "other\n```" in drawn
+    assert "older" not in drawn
+    assert "### What merges write" in drawn
+
+
+def test_a_program_that_fails_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept: list[Run] = []
+    monkeypatch.setattr(history, "add", lambda run: kept.append(run) or tmp_path / "run")
+    assert measured.main(["fold", "--no-such-option"]) != 0
+    assert kept == []
+    assert measured.main(["load", "--help"]) == 0
+    assert kept[0].command == "python -m bench.load --help"
+    assert kept[0].found["lines"] == capfd.readouterr().out.splitlines()
+    with pytest.raises(SystemExit):
+        measured.main(["rm"])
