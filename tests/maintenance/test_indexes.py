@@ -149,6 +149,23 @@ def test_a_small_lag_is_left_to_optimize(db: st.Store) -> None:
     assert orders.count("customer = 3") == sum(r["customer"] == 3 for r in map(row, range(71_000)))
 
 
+def test_an_index_of_rows_without_vectors_waits_for_one_and_others_are_built(
+    db: st.Store,
+) -> None:
+    orders = orders_in(db, is_merged=False)
+    orders.upsert([row(n) | {"place": None} for n in range(300)])
+    db.checkpoint()
+    db.merge()
+    made = orders.create_index("place", "vector")
+    assert (made.segments, made.lagging_rows) == (0, 300)
+    assert orders.create_index("customer").lagging_rows == 0
+    orders.upsert(row(5))
+    db.checkpoint()
+    db.merge()
+    db.optimize()
+    assert [index.segments for index in orders.indexes()] == [1, 1]
+
+
 def test_an_index_that_is_not_built_at_once_waits_for_optimize(db: st.Store) -> None:
     orders = orders_in(db)
     made = orders.create_index("customer", build=False)
