@@ -50,16 +50,18 @@ def test_indexes_are_declared_listed_and_dropped(served: Served) -> None:
         {"column": "n", "index_type": "bitmap", "name": "few"},
         {"column": "words", "index_type": "FTS", "with_position": True},
         {"column": "e", "index_type": "IVF_FLAT", "distance_type": "L2", "num_partitions": 2},
+        {"column": "e", "index_type": "IVF_HNSW_SQ", "name": "graph"},
     ):
         assert rest.post("/v1/table/t/create_index", body).status == 200
     assert names(rest) == sorted(names(rest))
-    assert set(names(rest)) == {"n", "few", "words", "e"}
+    assert set(names(rest)) == {"n", "few", "words", "e", "graph"}
     stats = rest.post("/v1/table/t/index/n/stats", {}).json
     assert (stats["index_type"], stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (
         *("BTREE", 300),
         0,
     )
     assert rest.post("/v1/table/t/index/e/stats", {}).json["index_type"] == "IVF_FLAT"
+    assert rest.post("/v1/table/t/index/graph/stats", {}).json["index_type"] == "IVF_HNSW_SQ"
     assert rest.post("/v1/table/t/query", {"filter": "n = 3", "k": 999}).status == 200
     for name in names(rest):
         assert rest.post(f"/v1/table/t/index/{name}/drop").status == 200
@@ -72,7 +74,9 @@ def test_indexes_are_declared_listed_and_dropped(served: Served) -> None:
     [
         ("none/create_index", {"column": "n", "index_type": "BTREE"}, (404, 4)),
         ("t/create_index", {"column": "nothing", "index_type": "BTREE"}, (404, 12)),
-        ("t/create_index", {"column": "n", "index_type": "IVF_HNSW_SQ"}, (406, 0)),
+        ("t/create_index", {"column": "n", "index_type": "IVF_HNSW_PQ"}, (406, 0)),
+        ("t/create_index", {"column": "n", "index_type": "IVF_HNSW_SQ"}, (400, 13)),
+        ("t/create_index", {"column": "e", "index_type": "IVF_RQ"}, (400, 13)),
         ("t/create_index", {"column": "n", "index_type": 7}, (406, 0)),
         ("t/create_index", {"column": "n"}, (406, 0)),
         ("t/create_index", {"index_type": "BTREE"}, (400, 13)),

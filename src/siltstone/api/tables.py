@@ -376,7 +376,8 @@ class Table(WritableTable[Receipt, Receipt]):
             build: False leaves building it to the next optimize or merge.
             options: For fts: language, base_tokenizer, stem, lower_case, remove_stop_words,
                 ascii_folding, with_position. For vector: metric ("l2", "cosine", "dot"), encoding
-                ("flat", "sq", "pq" with sub_vectors), partitions.
+                ("flat", "sq", "rq", "pq" with sub_vectors, "hnsw_sq", "hnsw_flat"; by default
+                chosen by the number and size of the vectors), partitions.
 
         Raises:
             RequestError: A plain table; no such column; a kind, name or option that does not fit

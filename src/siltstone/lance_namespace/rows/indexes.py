@@ -1,6 +1,7 @@
 """Indexes: the operations that declare, list and drop indexes of keyed tables, in Lance's words.
 
     BTREE BITMAP FTS (or INVERTED) IVF_FLAT IVF_SQ IVF_PQ      the kinds that a client asks for
+    IVF_RQ IVF_HNSW_SQ IVF_HNSW_FLAT
 
 Indexes are maintenance: they change no result, so they are no part of a transaction. Lance clients
 make those of a plain table, and commit them as versions.
@@ -8,9 +9,10 @@ make those of a plain table, and commit them as versions.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from siltstone import deadline
+from siltstone.choices import Encoding
 from siltstone.errors import no_such
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import Code, Refused, invalid, no_column, unsupported
@@ -19,7 +21,7 @@ from siltstone.lance_namespace.scope import IndexedTable, Scope
 from siltstone.maintenance.index.index_plan import IndexStatus
 
 Done = tuple[bodies.NoMembers, None]
-_VECTOR = {"IVF_FLAT": "flat", "IVF_SQ": "sq", "IVF_PQ": "pq"}
+_VECTOR = {f"IVF_{encoding.upper()}": encoding for encoding in get_args(Encoding)}
 _KINDS = {"BTREE": "btree", "BITMAP": "bitmap", "FTS": "fts", "INVERTED": "fts"}
 _NAMES = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "FTS"}
 _WORDS = (
@@ -134,7 +136,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(index: IndexStatus) -> bodies.IndexAnswer:
     """Return an index in the specification's words; rows above base are not counted."""
-    kind = _NAMES.get(index.kind) or f"IVF_{index.options.get('encoding', 'flat')}".upper()
+    encoding = index.encoding or index.options.get("encoding", "flat")
+    kind = _NAMES.get(index.kind) or f"IVF_{encoding}".upper()
     return bodies.IndexAnswer(
         index_name=index.name,
         index_uuid=index.name,  # it has several segments, each with an id of its own

@@ -3,7 +3,7 @@
 btree    equality, ranges and IN; any type but lists, structs and vectors
 bitmap   the same, for columns with few values
 fts      words of a text, for full-text queries of Lance clients
-vector   nearest neighbours, for queries of Lance clients
+vector   nearest neighbours, for searches
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 from siltstone.choices import Encoding, IndexKind, Metric
 from siltstone.errors import RequestError, no_such, not_one_of
 from siltstone.formats.manifest import IndexOption
+from siltstone.storage.tables.encodings import RQ_SIZE_UNIT, fits_rq, sub_vectors_of
 
 KINDS: tuple[str, ...] = get_args(IndexKind)
 NAME_CHARACTERS_MAX = 128
@@ -94,10 +95,22 @@ def _check_vector(options: Mapping[str, object], size: int) -> None:
     partitions = cast("int", options.get("partitions", 1))
     if not 1 <= partitions <= _PARTITIONS_MAX:
         raise RequestError(f"partitions must be between 1 and {_PARTITIONS_MAX}; got {partitions}")
-    parts = cast("int", options.get("sub_vectors", 0))
-    if ("sub_vectors" in options) != (options.get("encoding") == "pq"):
-        raise RequestError("encoding='pq' needs sub_vectors, and only it takes them")
-    if "sub_vectors" in options and (parts < 1 or size % parts):
+    encoding = options.get("encoding")
+    if encoding == "rq" and not fits_rq(size):
+        raise RequestError(
+            f"encoding='rq' needs vectors whose size is a multiple of {RQ_SIZE_UNIT}; {size} is not"
+        )
+    _check_sub_vectors(encoding, cast("int | None", options.get("sub_vectors")), size)
+
+
+def _check_sub_vectors(encoding: object, parts: int | None, size: int) -> None:
+    if parts is not None and encoding != "pq":
+        raise RequestError(f"sub_vectors are of encoding='pq'; the encoding is {encoding!r}")
+    if encoding == "pq" and parts is None and sub_vectors_of(size) is None:
+        raise RequestError(
+            f"encoding='pq' needs sub_vectors, a divisor of {size}: no number from 4 to 16 is one"
+        )
+    if parts is not None and (parts < 1 or size % parts):
         raise RequestError(
             f"sub_vectors must divide {size}, the size of a vector; {parts} does not"
         )
@@ -112,7 +125,9 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _is_vector(type_: pa.DataType) -> bool:
-    return pa.types.is_fixed_size_list(type_) and pa.types.is_floating(type_.value_type)
+    if not pa.types.is_fixed_size_list(type_) or not type_.list_size:
+        return False
+    return pa.types.is_floating(type_.value_type)
 
 
 _FITS: Mapping[str, Callable[[pa.DataType], bool]] = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from siltstone.choices import IndexKind
+from siltstone.choices import Encoding, IndexKind
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.formats.manifest import (
     Index,
@@ -41,6 +41,7 @@ class IndexStatus:
 
     Hidden rows, and rows that are not merged, are no rows of base.
     `_key` is the index of the key that an older siltstone built; the next optimize drops it.
+    `encoding` is how the first segment of a vector index keeps vectors; None: it has none.
     """
 
     name: str
@@ -51,6 +52,7 @@ class IndexStatus:
     nbytes: int
     lagging_rows: int
     indexed_rows: int = 0
+    encoding: Encoding | None = None
 
     def __str__(self) -> str:
         lag = f", {self.lagging_rows} rows behind" if self.lagging_rows else ""
@@ -186,7 +188,10 @@ def statuses(
         lag = 0 if opened is None else _live(opened, _lacking(spans, mine))
         rows = 0 if opened is None else opened.pin.rows
         nbytes = sum(segment.nbytes for segment in mine)
-        return IndexStatus(name, column, kind, options, len(mine), nbytes, lag, rows - lag)
+        encoding = mine[0].encoding if mine else None
+        return IndexStatus(
+            name, column, kind, options, len(mine), nbytes, lag, rows - lag, encoding
+        )
 
     found = [
         status(index.name, names[index.column], index.kind, dict(index.options), stored_name(index))

@@ -20,7 +20,7 @@ _REFUSED_TEXTS = (
 )  # fmt: skip
 _UNFIT_TEXTS = (
     "Schema error", "Append with different schema", "Not supported", "not implemented",
-    "contains null", "non-nullable", "declared as non-null",
+    "contains null", "non-nullable", "declared as non-null", "KMeans cannot train",
 )  # fmt: skip
 # Of the tags of promoted versions, when two processes promote at once.
 _MET_TEXTS = ("Version not found error", "Ref conflict error", "Ref not found error")

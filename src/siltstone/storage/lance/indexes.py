@@ -23,22 +23,32 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from siltstone.choices import IndexKind
+from siltstone.storage.lance.vector_indexes import encoding_of, of_vectors
 from siltstone.storage.tables.values import IndexSpec, InputsMovedError, Segment
 
 STAGING = "staging"  # the empty directory that a merged text index leaves in its own
 _SCALAR = {"btree": "BTREE", "bitmap": "BITMAP", "fts": "INVERTED"}
-_ENCODINGS = {"flat": "IVF_FLAT", "pq": "IVF_PQ", "sq": "IVF_SQ"}
 _KINDS: dict[str, IndexKind] = {"BTree": "btree", "Bitmap": "bitmap", "Inverted": "fts"}
-PARTITION_ROWS = 4096
-TRAINING_ROWS_MIN = 256
 
 
 def build(dataset: Any, spec: IndexSpec, fragments: Sequence[Any]) -> Any:
     """Write a segment over `fragments` of `dataset`; return Lance's description of it."""
     kind, options = _SCALAR.get(spec.kind, ""), dict[str, Any](spec.options)
     if spec.kind == "vector":
-        kind, options = _vector(options, sum(f.metadata.num_rows for f in fragments))
-    built = dataset.create_index_uncommitted(
+        size = dataset.schema.field(spec.column).type.list_size
+        kind, options = of_vectors(options, sum(f.metadata.num_rows for f in fragments), size)
+    built = _build(dataset, spec, fragments, kind, options)
+    if spec.kind == "vector" and not built.files:  # too few vectors to train a code book of
+        kind, options = of_vectors({**dict(spec.options), "encoding": "flat"}, 0, size=1)
+        built = _build(dataset, spec, fragments, kind, options)
+    # Of a text index the parts lie aside until they are merged, also when there is but one.
+    return dataset.merge_existing_index_segments([built]) if spec.kind == "fts" else built
+
+
+def _build(
+    dataset: Any, spec: IndexSpec, fragments: Sequence[Any], kind: str, options: Mapping[str, Any]
+) -> Any:
+    return dataset.create_index_uncommitted(
         spec.column,
         kind,
         name=spec.name,
@@ -46,23 +56,6 @@ def build(dataset: Any, spec: IndexSpec, fragments: Sequence[Any]) -> Any:
         fragment_ids=[fragment.fragment_id for fragment in fragments],
         **options,
     )
-    # Of a text index the parts lie aside until they are merged, also when there is but one.
-    return dataset.merge_existing_index_segments([built]) if spec.kind == "fts" else built
-
-
-def _vector(options: Mapping[str, Any], rows: int) -> tuple[str, dict[str, Any]]:
-    """Return Lance's name of a vector index over so many rows, and Lance's options."""
-    encoding = str(options.get("encoding", "flat"))
-    if rows < TRAINING_ROWS_MIN:
-        encoding = "flat"  # too few to train a code book of
-    partitions = int(options.get("partitions", max(1, rows // PARTITION_ROWS)))
-    found = {
-        "metric": str(options.get("metric", "l2")),
-        "num_partitions": max(1, min(partitions, rows // TRAINING_ROWS_MIN)),
-    }
-    if encoding == "pq" and "sub_vectors" in options:
-        found["num_sub_vectors"] = options["sub_vectors"]
-    return _ENCODINGS[encoding], found
 
 
 def encode(index: Any) -> str:
@@ -103,6 +96,7 @@ def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment
             covered=tuple(sorted(spans[n] for n in segment.fragment_ids if n in spans)),
             nbytes=segment.size_bytes or 0,
             tied=tuple(sorted(spans[n] for n in tied_now.intersection(segment.fragment_ids))),
+            encoding=encoding_of(index.index_type),
         )
         for index in dataset.describe_indices()
         for segment in index.segments

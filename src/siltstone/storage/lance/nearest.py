@@ -6,40 +6,50 @@ rows that it should not see are in a block list, so that they take no place amon
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from siltstone.storage.lance.row_addresses import RowAddresses
+from siltstone.storage.lance.vector_indexes import refine_of
 from siltstone.storage.tables.values import NearestQuery, Ranked
 
 ADDRESS, DISTANCE, QUERY = "_rowaddr", "_distance", "query_index"
 
 
-def metrics_of(dataset: Any) -> set[tuple[str, str]]:
-    """Return the columns of the vector indexes of a version, each with its metric."""
+def refines_of(dataset: Any) -> dict[tuple[str, str], int | None]:
+    """Return the columns of the vector indexes of a version, each with its metric.
+
+    What an index finds is measured again so many times k rows, if it rounds too much; None: not.
+    """
     return {
-        (name, str(index.details["metric_type"]).lower())
+        (name, str(index.details["metric_type"]).lower()): refine_of(index.index_type)
         for index in dataset.describe_indices()
         if "metric_type" in (index.details or {})
         for name in index.field_names
     }
 
 
-def options_of(asked: NearestQuery, blocked: bytes | None, *, indexed: bool) -> dict[str, Any]:
-    """Return the options of Lance's scanner for a search; `indexed`: an index has the metric."""
+def options_of(
+    asked: NearestQuery, blocked: bytes | None, refines: Mapping[tuple[str, str], int | None]
+) -> dict[str, Any]:
+    """Return the options of Lance's scanner for a search; `refines`: see `refines_of`."""
+    index = (asked.column, asked.metric)
+    indexed = asked.indexed and index in refines
     nearest: dict[str, Any] = {
         "column": asked.column,
         "q": asked.vectors[0] if len(asked.vectors) == 1 else asked.vectors,
         "k": asked.k,
         "metric": asked.metric,
-        "use_index": asked.indexed and indexed,
+        "use_index": indexed,
     }
     if asked.probes is not None:
         nearest["nprobes"] = asked.probes
-    if asked.refine is not None:
-        nearest["refine_factor"] = asked.refine
+    refine = asked.refine or (refines[index] if indexed else None)
+    if refine is not None:
+        nearest["refine_factor"] = refine
     if asked.least is not None:
         nearest["distance_range"] = (asked.least, None)
     return {

@@ -574,13 +574,12 @@ class LancePinned:
         deadline.check()
         with translated(self._where, is_reading=True):
             blocked = self._blocked.without(visible, is_kept=is_kept) if visible else None
-            indexed = (asked.column, asked.metric) in self._metrics
-            options = nearest.options_of(asked, blocked, indexed=indexed)
+            options = nearest.options_of(asked, blocked, self._refines)
             return nearest.ranked(self.dataset.scanner(**options).to_table(), self._addresses)
 
     @cached_property
-    def _metrics(self) -> set[tuple[str, str]]:
-        return nearest.metrics_of(self.dataset) if self._has_sound_indexes else set()
+    def _refines(self) -> dict[tuple[str, str], int | None]:
+        return nearest.refines_of(self.dataset) if self._has_sound_indexes else {}
 
     @cached_property
     def _blocked(self) -> BlockLists:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from siltstone.choices import IndexKind
+from siltstone.choices import Encoding, IndexKind
 from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
@@ -156,7 +156,8 @@ class NearestQuery:
         metric: "l2" (squared), "cosine" or "dot" of floats, "hamming" of bytes.
         indexed: Whether indexes may be asked, which find nearly the nearest.
         probes: How many partitions of an index are looked into; None: Lance decides.
-        refine: Measure so many times k rows of an index by their vectors; None: none.
+        refine: Measure so many times k rows of an index by their vectors; None: as many as its
+            encoding needs.
         least: The rows nearer than that are left out, by the distance as an index has it.
         prefilter: The rows that match it are ranked, and no others: SQL on which Lance and we
             agree, see `engine.filter.pushed`.
@@ -188,7 +189,7 @@ class Segment:
 
     `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's. A compaction leaves
     the parts `tied` of a segment for search: their rows would go, or get other row ids, and the
-    segment would be wrong.
+    segment would be wrong. An index of vectors has an `encoding`, that of its first segment.
     """
 
     id: str
@@ -198,6 +199,7 @@ class Segment:
     covered: tuple[Span, ...]
     nbytes: int
     tied: tuple[Span, ...] = ()
+    encoding: Encoding | None = None
 
     @property
     def is_for_search(self) -> bool:
