@@ -83,6 +83,8 @@ def test_an_encoding_finds_the_nearest_of_rows_that_change(
     made = table.create_index("v", kind="vector", encoding=encoding, metric=metric)
     assert (made.encoding, made.options["encoding"]) == (encoding, encoding)
     assert recall(table, model, metric) >= 0.95
+    assert made.recall is not None
+    assert made.recall >= 0.95
     for turn in range(2):
         new = dict(zip(range(turn * 400, turn * 400 + 900), embeddings(900, turn + 2), strict=True))
         table.upsert(table_of(new, np.stack([*new.values()])))
@@ -179,3 +181,38 @@ def test_the_encoding_is_chosen_by_the_number_and_the_size_of_the_vectors() -> N
     assert [sub_vectors_of(size) for size in (1, 3, 7, 17, 100, 384, 1536)] == [
         *(1, 3, 1, None, 20, 48, 192)
     ]
+
+
+def test_a_measured_recall_is_that_of_the_index_and_outlives_the_process(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((6_000, 48)).astype(np.float32)  # no order: the hardest there is
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = filled(db, table_of(range(6_000), rows))
+        for name, options in {"good": {}, "bad": {"partitions": 23, "metric": "dot"}}.items():
+            table.create_index("v", kind="vector", name=name, **options)
+        made = {index.name: index.recall for index in table.indexes()}
+        assert made["good"] == 1
+        assert made["bad"] is not None
+        found = table.search(rows[::187], 11, metric="dot", columns=["id"]).to_pylist()
+        exact = table.search(rows[::187], 11, metric="dot", columns=["id"], exact=True).to_pylist()
+        pairs = {(row["_query"], row["id"]) for row in exact}
+        true = len(pairs & {(row["_query"], row["id"]) for row in found}) / len(pairs)
+        assert made["bad"] == pytest.approx(true, abs=0.15)
+        assert "recall 1.000" in str(db.status())
+        table.upsert(table_of(range(50), rows[:50]))
+        merged(db)
+        db.optimize()
+    for options in ({"read_only": True}, {"background": False}):
+        with st.connect(tmp_path / "s", **options) as db:
+            assert {index.name: index.recall for index in db["t"].indexes()} == made
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_what_has_no_two_rows_has_no_recall(db: st.Store, rows: int) -> None:
+    table = filled(db, table_of(range(rows), embeddings(rows, 1)))
+    assert table.create_index("v", kind="vector").recall is None
+
+
+def test_rows_that_are_alike_are_as_good_as_each_other(db: st.Store) -> None:
+    table = filled(db, table_of(range(400), np.repeat(embeddings(20, 1), 20, axis=0)))
+    assert table.create_index("v", kind="vector", encoding="sq").recall == 1

@@ -275,7 +275,8 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
     """A declared index on a column of a keyed table; table and column by their ids.
 
     `declared` is the number of the first record with the index. It distinguishes two indexes that
-    had the same name one after the other. `kind` is "btree", "bitmap", "fts" or "vector".
+    had the same name one after the other. `kind` is "btree", "bitmap", "fts" or "vector". `recall`
+    is that of a vector index when half of base or more was built, from 0 to 1; None: not measured.
     """
 
     table: int
@@ -284,6 +285,7 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     declared: int
     options: tuple[tuple[str, IndexOption], ...] = ()
+    recall: float | None = None
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -41,7 +41,8 @@ class IndexStatus:
 
     Hidden rows, and rows that are not merged, are no rows of base.
     `_key` is the index of the key that an older siltstone built; the next optimize drops it.
-    `encoding` is how the first segment of a vector index keeps vectors; None: it has none.
+    `encoding` is how the first segment of a vector index keeps vectors; None: it has none. `recall`
+    is the share of the ten nearest rows that it found when half of base or more was built.
     """
 
     name: str
@@ -53,15 +54,20 @@ class IndexStatus:
     lagging_rows: int
     indexed_rows: int = 0
     encoding: Encoding | None = None
+    recall: float | None = None
 
     def __str__(self) -> str:
         lag = f", {self.lagging_rows} rows behind" if self.lagging_rows else ""
-        return f"{self.name} ({self.kind} of {self.column}{lag})"
+        recall = "" if self.recall is None else f", recall {self.recall:.3f}"
+        return f"{self.name} ({self.kind} of {self.column}{recall}{lag})"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """A segment to build over parts of a base; it replaces those with the ids `gone`."""
+    """A segment to build over parts of a base; it replaces those with the ids `gone`.
+
+    `is_measured`: it is of vectors, and of so many rows that its recall is measured.
+    """
 
     table: str
     incarnation: int
@@ -69,6 +75,7 @@ class IndexTask:
     spec: IndexSpec
     within: tuple[Span, ...]
     gone: tuple[str, ...]
+    is_measured: bool = False
 
     @property
     def rows(self) -> int:
@@ -137,7 +144,8 @@ def tasks_of(
         covered = {span for segment in gone for span in segment.covered}
         within = tuple(span for span in spans if span in covered or span in lacking)
         ids = tuple(segment.id for segment in gone)
-        yield IndexTask(name, storage.incarnation, opened.pin, spec, within, ids)
+        is_measured = spec.kind == "vector" and 2 * _rows(within) >= opened.rows
+        yield IndexTask(name, storage.incarnation, opened.pin, spec, within, ids, is_measured)
 
 
 def _outgrown(mine: Sequence[Segment], lag: int, *, is_whole: bool) -> list[Segment]:
@@ -182,7 +190,12 @@ def statuses(
     segments, spans = ((), ()) if opened is None else (opened.segments, opened.spans)
 
     def status(
-        name: str, column: str, kind: str, options: dict[str, IndexOption], stored: str
+        name: str,
+        column: str,
+        kind: str,
+        options: dict[str, IndexOption],
+        stored: str,
+        recall: float | None = None,
     ) -> IndexStatus:
         mine = [segment for segment in segments if segment.index == stored]
         lag = 0 if opened is None else _live(opened, _lacking(spans, mine))
@@ -190,11 +203,18 @@ def statuses(
         nbytes = sum(segment.nbytes for segment in mine)
         encoding = mine[0].encoding if mine else None
         return IndexStatus(
-            name, column, kind, options, len(mine), nbytes, lag, rows - lag, encoding
+            name, column, kind, options, len(mine), nbytes, lag, rows - lag, encoding, recall
         )
 
     found = [
-        status(index.name, names[index.column], index.kind, dict(index.options), stored_name(index))
+        status(
+            index.name,
+            names[index.column],
+            index.kind,
+            dict(index.options),
+            stored_name(index),
+            index.recall,
+        )
         for index in declared_on(record, table.id)
         if index.column in names  # the definition may be newer than the record
     ]

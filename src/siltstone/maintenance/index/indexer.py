@@ -2,8 +2,8 @@
 
     declare, drop   one record each; nothing is built
     catch up        read record n ─▶ plan: the parts of a base that an index lacks
-                    ─▶ job record ─▶ build segments over them ─▶ publish: put on the newest bases
-                    ─▶ promote
+                    ─▶ job record ─▶ build segments over them ─▶ measure the recall of large ones
+                    of vectors ─▶ publish: put on the newest bases ─▶ promote
 
 Any process, any time. An index changes no result: if it lacks rows, or is damaged, a scan reads
 them. So the declaration is not a frame. A process that loses a race puts its segments on the
@@ -31,10 +31,12 @@ from siltstone.maintenance.index.index_plan import (
     IndexTask,
     declared_on,
     living,
+    stored_name,
     tasks_of,
     unwanted,
     wanted,
 )
+from siltstone.maintenance.index.recall import recall_of
 from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.storage.site import Site
@@ -61,10 +63,11 @@ _NOTHING = CaughtUp((), 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """A segment with the task that wanted it."""
+    """A segment with the task that wanted it; `recall`: see `Index`."""
 
     task: IndexTask
     segment: BuiltSegment
+    recall: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +253,14 @@ class Indexer:
                 _log.warning("no index %s over %s: %s", task.spec.name, task.pin.folder, error)
                 hopeless.add(_key(task))
             else:
-                yield _Built(task, segment)
+                yield _Built(task, segment, self._recall(task, segment))
+
+    def _recall(self, task: IndexTask, segment: BuiltSegment) -> float | None:
+        """Return the recall of a base with a segment; that version is then nobody's."""
+        if not task.is_measured:
+            return None
+        pin = self._tables.indexer.put(task.pin, [segment], task.gone)
+        return recall_of(self._tables.reader.open(pin), task.spec)
 
     def _publish(
         self,
@@ -278,7 +288,7 @@ class Indexer:
                 msgspec.structs.replace(storage, base=pins.get(storage.incarnation, storage.base))
                 for storage in now.keyed
             )
-            return msgspec.structs.replace(now, keyed=keyed)
+            return _with_recalls(msgspec.structs.replace(now, keyed=keyed), fitting)
 
         published = self._manifests.publish(change, base=record, attempts=attempts)
         cross(Failpoint.INDEX_AFTER_PUBLISH)
@@ -406,6 +416,18 @@ def _declared(
 
 def _with_indexes(record: Record, indexes: tuple[Index, ...]) -> Record:
     return msgspec.structs.replace(record, declared_indexes=indexes or msgspec.UNSET)
+
+
+def _with_recalls(record: Record, fitting: Sequence[_Built]) -> Record:
+    """Return the record with what was measured of the indexes that get a segment."""
+    found = {one.task.spec.name: one.recall for one in fitting if one.recall is not None}
+    if not found:
+        return record
+    indexes = tuple(
+        msgspec.structs.replace(index, recall=found.get(stored_name(index), index.recall))
+        for index in record.indexes
+    )
+    return _with_indexes(record, indexes)
 
 
 def _key(task: IndexTask) -> str:
