@@ -54,7 +54,7 @@ def covered(segment: Segment) -> int:
     return sum(end - first for first, end in segment.covered)
 
 
-def test_a_fold_that_hides_rows_drops_no_segment_and_builds_none(db: Store) -> None:
+def test_a_fold_that_hides_rows_drops_no_segment_and_builds_one_of_vectors(db: Store) -> None:
     table = filled(db, 3)
     for name, kind in (("place", "vector"), ("words", "fts"), ("id", "btree")):
         table.create_index(name, kind)
@@ -63,8 +63,10 @@ def test_a_fold_that_hides_rows_drops_no_segment_and_builds_none(db: Store) -> N
     table.delete(list(range(900, 950)))
     fold(db, table)
     after = {one.id for name in ("place", "words", "id") for one in segments(db, name)}
-    assert before == after
-    assert [index.lagging_rows for index in table.indexes()] == [50, 50, 50]
+    assert before < after
+    assert len(after) == len(before) + 1
+    lags = {index.name: index.lagging_rows for index in table.indexes()}
+    assert lags == {"id": 50, "place": 0, "words": 50}
     check(lance.dataset(db.path / "tables/t-1/base"))
 
 
@@ -72,14 +74,14 @@ def test_an_optimize_joins_parts_within_one_coverage_and_keeps_the_segments(db: 
     table = filled(db, 4)
     table.create_index("place", "vector")
     for n in range(3):
-        fold(db, table, rows(10_000 + n * 20, 20))
+        fold(db, table, rows(10_000 + n * 20, 5))  # all three: less than a hundredth
     before = {one.id: covered(one) for one in segments(db)}
     done = db.optimize()
     # Of history 7 files become one, of base 7 become two.
-    assert (done.files_before, done.files_after, done.indexed_rows) == (14, 3, 60)
+    assert (done.files_before, done.files_after, done.indexed_rows) == (14, 3, 15)
     after = {one.id: covered(one) for one in segments(db)}
     assert before.items() <= after.items()
-    assert sorted(after.values()) == [60, 4 * PART]
+    assert sorted(after.values()) == [15, 4 * PART]
     check(lance.dataset(db.path / "tables/t-1/base"))
 
 
@@ -87,11 +89,12 @@ def test_too_many_small_segments_become_one_and_a_large_one_stays(db: Store) -> 
     table = filled(db, 10)
     table.create_index("place", "vector")
     (large,) = segments(db)
-    written = 0
+    written, known = 0, {large.id}
     for n in range(12):
         fold(db, table, rows(100_000 + n * 60, 60))
-        done = db.optimize()
-        written += done.indexed_rows
+        db.optimize()
+        written += sum(covered(one) for one in segments(db) if one.id not in known)
+        known |= {one.id for one in segments(db)}
         assert len(segments(db)) <= SEGMENTS_MAX
         assert large.id in {one.id for one in segments(db)}
     assert written == 60 * (12 + 7)  # the eighth time with the seven small ones
@@ -117,6 +120,6 @@ def test_a_table_that_is_folded_again_and_again_indexes_few_rows_again(db: Store
         known |= {one.id for one in segments(db)}
         assert len(segments(db)) <= SEGMENTS_MAX
     (index,) = table.indexes()
-    assert index.lagging_rows < 0.3 * 8 * PART
-    assert indexed <= 4 * user
+    assert index.lagging_rows <= 0.01 * 8 * PART
+    assert indexed <= 6 * user
     check(lance.dataset(db.path / "tables/t-1/base"))

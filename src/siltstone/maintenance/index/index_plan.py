@@ -32,7 +32,9 @@ SEGMENT_RATIO = 2
 
 So large segments are left alone until those beside them have half of their rows.
 """
-LAG_SHARE = 0.2
+LAG_SHARE, VECTOR_LAG_SHARE = 0.2, 0.01
+"""A merge builds what an index lacks from such shares of base on. A search compares each row that
+an index of vectors lacks, so these are few (`python -m bench.vector_upkeep`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ def tasks_of(
     """Yield the tasks that update the indexes of a base that lack some of its rows.
 
     An index is rebuilt completely if it lacks half of the rows.
-    `is_urgent`: only indexes that lack `LAG_SHARE` of the rows.
+    `is_urgent`: only indexes that lack `LAG_SHARE` of the rows, of vectors more than
+    `VECTOR_LAG_SHARE`.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
     name = catalogs.name_of(table)
@@ -138,7 +141,7 @@ def tasks_of(
         mine = [segment for segment in opened.segments if segment.index == spec.name]
         lacking = _lacking(spans, mine)
         lag = _rows(lacking)
-        if not lag or (is_urgent and lag < LAG_SHARE * opened.rows):
+        if not lag or (is_urgent and not _is_urgent(spec, lag / opened.rows)):
             continue
         gone = _outgrown(mine, lag, is_whole=2 * lag >= opened.rows)
         covered = {span for segment in gone for span in segment.covered}
@@ -146,6 +149,10 @@ def tasks_of(
         ids = tuple(segment.id for segment in gone)
         is_measured = spec.kind == "vector" and 2 * _rows(within) >= opened.rows
         yield IndexTask(name, storage.incarnation, opened.pin, spec, within, ids, is_measured)
+
+
+def _is_urgent(spec: IndexSpec, share: float) -> bool:
+    return share > VECTOR_LAG_SHARE if spec.kind == "vector" else share >= LAG_SHARE
 
 
 def _outgrown(mine: Sequence[Segment], lag: int, *, is_whole: bool) -> list[Segment]:

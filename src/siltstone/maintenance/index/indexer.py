@@ -165,7 +165,7 @@ class Indexer:
 
         Args:
             table: As in `declare`; None: all.
-            is_urgent: Only indexes that lack `LAG_SHARE` of the rows of base.
+            is_urgent: Only indexes that lack a large share of the rows of base (`index_plan`).
             attempts: The maximum number of plans, if other writers change the inputs.
             publish_attempts: The maximum number of records that each plan tries.
 
