@@ -3,8 +3,8 @@
     memtables         32   those that take commits, and those that are being flushed
     history_indexes   16   of unmerged history; memtables leave it more, or take of it: writers stop
                            when both have 48
-    bases             21   of all tables: resident rows, caches of rows, images, overlays;
-                           a half of it at most are pages of key runs
+    bases             21   of all tables: resident rows, caches of rows, images, overlays, vectors
+                           above base; a half of it at most are pages of key runs
     lance              9   Lance's own caches, of all handles: 7.5 of indexes, 1.5 of metadata
     flushed            9   memtables that are in history, and stay as a cache
     recent_writes      6   keys that open transactions may conflict with

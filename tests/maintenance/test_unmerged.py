@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from siltstone.maintenance.schedule import unmerged
@@ -55,3 +57,28 @@ def test_the_memory_of_many_small_tables_is_worth_a_merge(db):
     assert not wants_merge(view_of(db), 32 * (size + 1))
     db.merge()
     assert history_bytes(view_of(db)) == 0
+
+
+def test_vectors_that_searches_keep_are_worth_a_merge(db, monkeypatch):
+    monkeypatch.setattr(unmerged, "MERGE_ROWS_MIN", 1_000_000)
+    size, rows = 256, 2_000
+    db.create_table("docs", {"id": "int64", "v": f"vector(float32, {size})"}, primary_key="id")
+    vectors = np.random.default_rng(1).standard_normal((rows, size)).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), size)
+    db["docs"].upsert(pa.table({"id": pa.array(range(rows)), "v": column}))
+    assert db.status().memory.vectors == 0
+    db["docs"].search(vectors[0])
+    kept = db.status().memory.vectors
+    assert kept >= vectors.nbytes
+    # What is not flushed is not worth a merge, which could not fold it.
+    assert not wants_merge(view_of(db), 16 * kept)
+    db.checkpoint()
+    db["docs"].search(vectors[0])
+    assert db.status().memory.vectors == kept
+    budget = 32 * history_bytes(view_of(db)) + 1
+    assert 16 * kept > budget
+    assert wants_merge(view_of(db), 16 * kept)
+    assert not wants_merge(view_of(db), 16 * (kept + 1))
+    db.merge()
+    assert db.status().memory.vectors == 0
+    assert not wants_merge(view_of(db), 16 * kept)

@@ -352,6 +352,15 @@ def load_of(source: Source, *, rows_min: int) -> Load | None:
     return Load(table.seq, table.pin) if is_large else None
 
 
+def vector_bytes(source: Source) -> int:
+    """Return the bytes of the vectors of its rows that searches keep."""
+    if not isinstance(source, HistoryRun):
+        return source.origin.nbytes
+    loaded: LoadSlice | None = source.__dict__.get("_slice")  # a search of a load made it
+    kept = 0 if loaded is None else loaded.origin.nbytes
+    return kept + sum(item.part.origin.nbytes for item in source.indexed)
+
+
 def index_bytes(run: HistoryRun) -> int:
     """Return about how many bytes the index takes once it is loaded.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.history_run import HistoryRun, vector_bytes
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import State, View
 from siltstone.formats.manifest import Pin
@@ -78,6 +78,7 @@ class Memory:
     base_indexes: int
     overlays: int
     images: int
+    vectors: int
     recent_writes: int
     lance_caches: int
     bytes_max: int
@@ -214,6 +215,7 @@ def memory_of(view: View, recent_bytes: int, lance_bytes: int, bytes_max: int) -
         base_indexes=sum(found.base.nbytes for found in levels if found.base is not None),
         overlays=sum(found.kept.nbytes for found in levels),
         images=sum(found.images.nbytes for found in levels),
+        vectors=sum(vector_bytes(source) for found in levels for source in found.sources),
         recent_writes=recent_bytes,
         lance_caches=lance_bytes,
         bytes_max=bytes_max,

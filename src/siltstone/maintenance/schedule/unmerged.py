@@ -2,7 +2,8 @@
 
 A merge costs by the rows that it folds, and a deletion file (at most 131 kB) for each part that it
 touches. An un-merged row costs scans more than one of base, and its index takes memory. So merges
-begin early, long before writers are slowed (`pace.py`).
+begin early, long before writers are slowed (`pace.py`). A search compares all un-merged vectors,
+and keeps them; so what it keeps counts, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.history_run import HistoryRun, Source, index_bytes
+from siltstone.engine.levels.history_run import HistoryRun, Source, index_bytes, vector_bytes
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import Generation, Levels, View
 
@@ -19,12 +20,16 @@ MERGE_SHARE = 0.1
 """Of base. Uniform upserts write 2.26, 2.59, 2.94 and 3.70 bytes per byte of user data at merges of
 0.2, 0.1, 0.05 and 0.02 of a base of 1 M rows (`python -m bench.fold --share`)."""
 MERGE_MEMORY_SHARE = 1 / 32
+MERGE_VECTORS_SHARE = 1 / 16
+"""Less than a third of what finds rows may take, so they have room until the merge ends."""
 _ROW_BYTES = 64
 
 
 def wants_merge(view: View, memory_bytes_max: int) -> bool:
     """Return whether there is enough to merge: rows of a table, or bytes of memory."""
     if history_bytes(view) >= MERGE_MEMORY_SHARE * memory_bytes_max:
+        return True
+    if flushed_vector_bytes(view) >= MERGE_VECTORS_SHARE * memory_bytes_max:
         return True
     for levels in _foldable(view):
         rows = sum(source.rows for source in levels.flushed)
@@ -49,6 +54,11 @@ def history_bytes(view: View) -> int:
         _ROW_BYTES * source.rows if isinstance(source, Memtable) else index_bytes(source)
         for source in sources
     )
+
+
+def flushed_vector_bytes(view: View) -> int:
+    """Return the bytes of the vectors that searches keep of all that a merge would fold now."""
+    return sum(vector_bytes(source) for levels in _foldable(view) for source in levels.flushed)
 
 
 def sealed_bytes(sealed: Sequence[Generation]) -> int:
