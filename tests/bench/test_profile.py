@@ -1,9 +1,12 @@
 """A profile finds every stage of a commit, and leaves the product as it was."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import siltstone as st
 from bench import profile
 from siltstone.engine.commit.committer import Committer
 from siltstone.storage.files.files import RealFile
@@ -20,7 +23,28 @@ def test_a_profile_names_each_stage_and_puts_back_what_it_wrapped(tmp_path: Path
         assert sum(case["stages"].values()) == pytest.approx(case["whole"])
         assert case["stages"].keys() - names == {profile._REST}
     assert set(synced["ran"]) == names  # a stage that nobody runs is stale
-    assert instant["stages"]["write and sync"] < synced["stages"]["write and sync"]
+
+
+def test_as_if_a_sync_took_no_time_nothing_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, pwritev, fdatasync = list[str](), os.pwritev, os.fdatasync
+
+    def written(fd: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        synced.extend(["written"] if flags & os.RWF_DSYNC else [])
+        return pwritev(fd, buffers, offset, flags)
+
+    monkeypatch.setattr(os, "pwritev", written)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append("synced") or fdatasync(fd))
+    with st.connect(tmp_path / "store", background=False) as db:
+        table = db.create_table("t", {"id": "int64"}, primary_key="id")
+        synced.clear()
+        table.upsert({"id": 1})
+        assert synced
+        synced.clear()
+        with profile._instant_sync():
+            table.upsert({"id": 2})
+        assert synced == []
 
 
 def test_a_stage_is_without_the_stages_inside_it() -> None:
