@@ -363,6 +363,58 @@ def test_what_was_set_aside_is_adopted_after_a_clean_up_by_path(db):
     assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [*range(10), 100, 101]
 
 
+def test_no_clean_up_takes_the_rows_of_a_version_while_ours_is_shown_in_its_place(db):
+    """Its files have kept names before its manifest is taken away."""
+    folder = strange(db, "p")
+    db["p"].append([{"id": 50, "v": "b"}])  # takes the number, too
+    db.checkpoint()
+    with contextlib.closing(Meeting()) as meeting, ThreadPoolExecutor(1) as pool:
+        failpoints.arm("aside.after_link=pause", socket=meeting.address)
+        done = pool.submit(db.merge)
+        held = meeting.expect(done)
+        (private,) = (folder / "_siltstone" / "strangers").iterdir()
+        (public,) = [p for p in (folder / "_versions").glob("*.manifest") if p.samefile(private)]
+        held_back = folder / "held-back.manifest"
+        public.rename(held_back)  # as the next step of the promotion does
+        dataset = lance.dataset(str(folder))
+        dataset.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
+        held_back.rename(public)
+        failpoints.disarm()
+        held.go()
+        done.result()
+    assert db.adopt("p", dry_run=False).rows == len(STRANGE)
+    assert db["p"].count() == 13
+
+
+def test_a_version_whose_rows_a_clean_up_took_is_named_and_keeps_no_other_for_ever(db):
+    """Lance deletes the data first: one that is killed leaves a manifest without its rows."""
+    folder = strange(db, "p")
+    (external,) = db._parts.site.tables.external.versions(str(folder.relative_to(db.path)))
+    (gone,) = external.files
+    (folder / "data" / gone).unlink()
+    strange(db, "p", written=[{"id": 102, "v": "s"}])
+    (first, _) = drift(db, deep=True)
+    assert external.path in first and f"{gone} is gone" in first
+    with pytest.raises(RequestError, match=rf"{gone} is gone.*move this file away"):
+        db.adopt("p", dry_run=False)
+    assert db["p"].count() == 10
+    (db.path / external.path).unlink()
+    assert db.adopt("p", dry_run=False).rows == 1
+    assert db["p"].count() == 11
+
+
+def test_rows_that_have_kept_names_alone_are_adopted_beside_files_that_lack_theirs(db):
+    folder = strange(db, "p")
+    place = str(folder.relative_to(db.path))
+    (external,) = db._parts.site.tables.external.versions(place)
+    kept = folder / "_siltstone" / "_kept" / "data"
+    db._parts.site.tables.names.unite(place)
+    (ours,) = [p.name for p in kept.iterdir() if p.name not in external.files]
+    (folder / "data" / external.files[0]).unlink()
+    (kept / ours).unlink()  # as a store that was copied without it
+    assert db.adopt("p", dry_run=False).rows == len(STRANGE)
+
+
 # stores that were copied without their hard links
 
 
