@@ -22,6 +22,7 @@ import siltstone as st
 from proof.soak.post import Post
 from proof.soak.stock import REFUSED, require_foreseen
 from siltstone.maintenance.repair.external_appends import external_versions_of
+from siltstone.storage.tables.values import ExternalVersion
 
 APPENDED, COMPACTED = "stock", "journal"
 """Written by path: a version that did anything but append keeps others from being imported."""
@@ -37,7 +38,7 @@ def folder_of(root: Path, table: str) -> Path:
 
 
 def settle(db: st.Store, aside: Path) -> int:
-    """Import what was appended by path, move away what was not; return the number of rows.
+    """Import what was appended by path and is whole, move away the rest; return the rows' number.
 
     Args:
         db: The store, which nobody else works on.
@@ -47,10 +48,19 @@ def settle(db: st.Store, aside: Path) -> int:
     for _, version in list(
         external_versions_of(parts.site.tables.external, parts.site.manifests.newest())
     ):
-        if not version.path.startswith(f"tables/{APPENDED}-"):
+        if not version.path.startswith(f"tables/{APPENDED}-") or _is_lost(version):
             aside.mkdir(exist_ok=True)
             (db.path / version.path).rename(aside / version.path.replace("/", "~"))
     return db.adopt(APPENDED, dry_run=False).rows
+
+
+def _is_lost(version: ExternalVersion) -> bool:
+    """Say whether a clean-up by path has taken the rows that were appended by path.
+
+    One that finds the version below another one takes both its data and its manifest, the data
+    first: a guest that is killed in between leaves the manifest.
+    """
+    return version.added is None and "is gone" in version.by
 
 
 class Guest:

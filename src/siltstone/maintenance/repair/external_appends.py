@@ -163,7 +163,7 @@ class Adopter:
             self._require_there(external)
             raise RequestError(
                 f"{external.path}: {told(external)}, and adopt again: it cannot be adopted,"
-                " because it did not only append; nothing was changed"
+                " because it did not only append, or is not whole; nothing was changed"
             )
         return found
 

@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from siltstone.formats.manifest import Pin
@@ -47,7 +48,14 @@ class LanceNames:
         if fresh:
             wanted = {pin.version: self._root / pin.path for pin in fresh}
             with translated(where, is_reading=False):
-                promotion.link(self._files, where, wanted, max(wanted), durable=False)
+                promotion.link(
+                    self._files,
+                    where,
+                    wanted,
+                    max(wanted),
+                    before_aside=partial(kept.unite, self._files, self._root, folder),
+                    durable=False,
+                )
                 self._hint(where, sorted(wanted))
         with self._lock:
             if len(self._shown) >= _SHOWN_MAX:
@@ -61,8 +69,9 @@ class LanceNames:
         where = self._root / newest.folder
         wanted = {pin.version: self._root / pin.path for pin in (*pins, newest)}
         with translated(where, is_reading=False):
-            promotion.link(self._files, where, wanted, newest.version)
+            # Before a manifest gets or loses its name: a clean-up takes what none of them names.
             kept.unite(self._files, self._root, newest.folder)
+            promotion.link(self._files, where, wanted, newest.version)
             promotion.forget_tags(self._files, where)
             # Also what a client has tagged: without our name for it, it would pass for another's.
             promotion.unlink_stale(self._files, where, set(wanted), newest.version)

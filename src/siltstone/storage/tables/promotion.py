@@ -25,7 +25,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
@@ -43,19 +43,31 @@ _LINKS_MAX = 16
 _log = logging.getLogger(__name__)
 
 
+def _nothing() -> None:
+    pass
+
+
 def link(
-    files: Files, folder: Path, wanted: Mapping[int, Path], newest: int, *, durable: bool = True
+    files: Files,
+    folder: Path,
+    wanted: Mapping[int, Path],
+    newest: int,
+    *,
+    before_aside: Callable[[], None] = _nothing,
+    durable: bool = True,
 ) -> None:
     """Give each manifest (version -> private path) its public name; the newest comes last.
 
     Names that are not `durable` may be lost in a power cut, and must then be created again.
+    `before_aside` is called before an external version loses its name, and so its guard against
+    clean-ups.
     """
     public = folder / "_versions"
     if durable or not files.is_dir(public):
         files.mkdir(public)
     for version in sorted(wanted, key=lambda number: (number == newest, number)):
         private = wanted[version]
-        _give(files, folder, private, public / private.name)
+        _give(files, folder, private, public / private.name, before_aside)
     if durable:
         files.sync_dir(public)
 
@@ -69,7 +81,9 @@ def hint(files: Files, folder: Path, newest: int) -> None:
     files.replace(path, json.dumps({"version": newest}).encode(), durable=False)
 
 
-def _give(files: Files, folder: Path, private: Path, public: Path) -> None:
+def _give(
+    files: Files, folder: Path, private: Path, public: Path, before_aside: Callable[[], None]
+) -> None:
     """Link a manifest to its public name, whoever has that name now.
 
     Raises:
@@ -85,6 +99,7 @@ def _give(files: Files, folder: Path, private: Path, public: Path) -> None:
             if is_ours(files, folder, public):
                 files.unlink(public)  # of an older line: a base was folded again; or a copy
             else:
+                before_aside()
                 _set_aside(files, folder, public)
     raise FileExistsError(f"{public} was taken {_LINKS_MAX} times while it was given a version")
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,8 @@ class LanceExternal:
 
     def added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
         """See `tables.ExternalTables.added`."""
-        dataset = self._by_path(folder, external.version, external.path)
+        read = [f"{folder}/data/{name}" for name in external.files]
+        dataset = self._by_path(folder, external.version, external.path, read)
         return _rows_of(dataset, external, self._root / folder)
 
     def _refuse_other(
@@ -160,17 +162,34 @@ class LanceExternal:
     def _described(self, folder: str, version: int, path: str) -> ExternalVersion:
         try:
             dataset = self._by_path(folder, version, path)
-            return _account_of(dataset, path, self._root / folder, folder)
+            found = _account_of(dataset, path, self._root / folder, folder)
         except SiltstoneError as error:
             return ExternalVersion(path, version, 0, f"it cannot be read: {error}")
+        # Lance deletes data first: a clean-up that was killed leaves a manifest without its rows.
+        data = (f"{folder}/data/{name}" for name in found.files)
+        gone = [each for each in data if not self._is_there(each)]
+        if gone:
+            by = f"{found.by}; {gone[0]} is gone, and its rows with it"
+            return replace(found, by=by, added=None, files=())
+        return found
 
-    def _by_path(self, folder: str, version: int, path: str) -> Any:
-        """Open a version by path where its files are: a clean-up may have taken public names."""
+    def _is_there(self, path: str) -> bool:
+        return self._files.exists(kept.place(self._files, self._root, path))
+
+    def _by_path(
+        self, folder: str, version: int, path: str, read: Collection[str] | None = None
+    ) -> Any:
+        """Open a version by path where its files are: a clean-up may have taken public names.
+
+        `read` are the files that will be read; None: any.
+        """
         manifest = self._root / path
         dataset = self._at(folder, version, manifest)
         home = kept.home_of(folder)
-        named = external_change.of(folder, dataset.get_fragments()).values()
-        exposed, hidden = kept.lacking(self._files, self._root, chain.from_iterable(named))
+        if read is None:
+            named = external_change.of(folder, dataset.get_fragments()).values()
+            read = [*chain.from_iterable(named)]
+        exposed, hidden = kept.lacking(self._files, self._root, read)
         return dataset if exposed or not hidden else self._at(str(home), version, manifest)
 
     def _at(self, location: str, version: int, manifest: Path) -> Any:
