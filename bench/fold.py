@@ -43,6 +43,7 @@ KINDS = {
 }
 SCHEMA = {"id": "int64", "v": "int64", "w": "float64", "text": "string"}
 BATCH_ROWS = 20_000
+_TOGETHER = 100
 _READERS, _SHOWN = 2, 5
 
 
@@ -201,29 +202,43 @@ def opened(root: Path, count: int, threads: int, memory: int) -> None:
         print(f"open {1000 * (ready - began):.0f} ms, first get {1000 * (first - ready):.0f} ms")
         for key in range(0, count, max(1, count // 2_000)):  # whatever is checked at first use
             table.get(key)
-        for what, low in (("", 0), (" of absent keys", 2 * count)):
-            done = [0] * threads
-            is_over = threading.Event()
+        read_for_a_while(threads, " gets/s", 1, lambda key: table.get(key[0]), 0, count)
+        read_for_a_while(
+            threads, f" rows/s, {_TOGETHER} by a get_many", _TOGETHER, table.get_many, 0, count
+        )
+        read_for_a_while(
+            threads, " gets/s of absent keys", 1, lambda key: table.get(key[0]), 2 * count, count
+        )
 
-            def read(number: int, low: int = low, done: list[int] = done) -> None:
-                keys = np.random.default_rng(number).integers(low, low + count, 1 << 20).tolist()
-                for key in keys:
-                    if is_over.is_set():  # noqa: B023 - joined below
-                        return
-                    table.get(key)
-                    done[number] += 1
 
-            readers = [threading.Thread(target=read, args=[number]) for number in range(threads)]
-            began, work = time.perf_counter(), time.process_time()
-            for reader in readers:
-                reader.start()
-            time.sleep(5)
-            is_over.set()
-            for reader in readers:
-                reader.join()
-            rate = sum(done) / (time.perf_counter() - began)
-            spent = 1e6 * (time.process_time() - work) / sum(done)
-            print(f"{threads} threads: {rate:,.0f} gets/s{what}, {spent:.0f} us of processor time")
+def read_for_a_while(
+    threads: int,
+    what: str,
+    size: int,
+    read: Callable[[list[int]], object],
+    low: int,
+    count: int,
+) -> None:
+    """Read keys from [low, low + count), so many at a time, in some threads; print the rate."""
+    done, is_over = [0] * threads, threading.Event()
+
+    def work(number: int) -> None:
+        keys = np.random.default_rng(number).integers(low, low + count, 1 << 20).tolist()
+        while not is_over.is_set() and done[number] + size <= len(keys):
+            read(keys[done[number] : done[number] + size])
+            done[number] += size
+
+    readers = [threading.Thread(target=work, args=[number]) for number in range(threads)]
+    began, used = time.perf_counter(), time.process_time()
+    for reader in readers:
+        reader.start()
+    time.sleep(5)
+    is_over.set()
+    for reader in readers:
+        reader.join()
+    rate = sum(done) / (time.perf_counter() - began)
+    spent = 1e6 * (time.process_time() - used) / sum(done)
+    print(f"{threads} threads: {rate:,.0f}{what}, {spent:.0f} us of processor time")
 
 
 def scanned(table: st.Table, folder: Path, columns: list[str]) -> tuple[float, float]:

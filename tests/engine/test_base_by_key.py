@@ -41,10 +41,7 @@ class FewBits(RuleBasedStateMachine):
         super().__init__()
         self.files = SimFiles()
         self.tables = fake_lance(ROOT, self.files)
-        records = PastRecords(ManifestStore(self.files, ROOT))
-        self.readers = Readers(
-            self.tables.reader, self.tables.keys, records, index_bytes_max=1 << 20
-        )
+        self.readers = self.new_readers()
         self.table_schema = table_schema(self.kind)
         self.codec = self.table_schema.codec
         self.rows: dict[Key, int] = {}
@@ -54,6 +51,10 @@ class FewBits(RuleBasedStateMachine):
     def create(self) -> None:
         self.pin = self.tables.writer.create("tables/t-1/base", self.table_schema.arrow)
         self.base = self.readers.base_of(self.pin, self.table_schema)
+
+    def new_readers(self) -> Readers:
+        records = PastRecords(ManifestStore(self.files, ROOT))
+        return Readers(self.tables.reader, self.tables.keys, records, index_bytes_max=1 << 20)
 
     def key(self, number: int) -> Key:
         return number if self.kind == "int64" else f"key {number}"
@@ -116,6 +117,13 @@ class FewBits(RuleBasedStateMachine):
             for _ in range(2):  # the second time from the cache
                 assert self.base.find(key) == row
         assert len(self.pin.runs) <= key_cover.RUNS_MAX
+
+    @invariant()
+    def rows_that_are_read_together_are_those_of_their_keys(self) -> None:
+        cold = self.new_readers().base_of(self.pin, self.table_schema)
+        found = cold.find_many([self.key(number) for number in range(32)])
+        all_rows = {key: {"id": key, "v": value} for key, value in self.rows.items()}
+        assert found == (all_rows if cold.has_all_keys else {})
 
     @invariant()
     def every_living_row_is_found_among_many(self) -> None:

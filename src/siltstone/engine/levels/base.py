@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
@@ -48,6 +48,7 @@ _ROW_BYTES_FLOOR = 400
 INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _MISSES_MIN = 64
+_TOGETHER_MIN = 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Cached: TypeAlias = tuple[int | None, "dict[str, object] | None"]
@@ -139,13 +140,43 @@ class Base:
         found = self._found_before(key) or self._find(key)
         if not self.table_schema.rows.is_packable:
             return found[1]  # a nested value may be changed by whoever gets it
+        self._remember(key, found)
+        return found[1]
+
+    def find_many(self, keys: Sequence[Key]) -> dict[Key, dict[str, object]]:
+        """Return rows that are in no memory, by one read of Lance; `find` has all others.
+
+        A row that is taken by itself costs hundreds of microseconds. There are none if Python lacks
+        a form for one of them: `find` says for which.
+        """
+        names, codec = self.table_schema.arrow.names, self.table_schema.codec
+        if not (self.rows and self.table_schema.rows.is_packable and self.has_all_keys):
+            return {}
+        wanted = [key for key in keys if key not in self._cache and not self._found_before(key)]
+        self._misses += len(wanted)
+        if len(wanted) < _TOGETHER_MIN or self._rows_in_memory() is not None:
+            return {}
+        at = [(key, n) for key in wanted for n in self._matches(key) if self._is_live(n)]
+        taken = self.table.take(np.array([n for _, n in at], np.int64), names)
+        try:
+            values = taken.to_pylist()
+        except (OverflowError, ValueError):
+            return {}
+        found: dict[Key, dict[str, object]] = {}
+        for (key, position), stored, row in zip(at, codec.keys(taken), values, strict=True):
+            if stored == key:
+                found[key] = row
+                self._remember(key, (self.keys.place_of(position), row))
+        return found
+
+    def _remember(self, key: Key, found: Cached) -> None:
+        """Put a row into the cache; a full one is dropped at once: no lock, bounded."""
         size = self._row_bytes + _variable_bytes(found[1])
         if self._cached_bytes + size > self._cached_max:
-            self._cache, self._cached_bytes = {}, 0  # drop all at once: no lock, bounded
+            self._cache, self._cached_bytes = {}, 0
         if size <= self._cached_max:
             self._cached_bytes += size
             self._cache[key] = found
-        return found[1]
 
     def _found_before(self, key: Key) -> Cached | None:
         """Return a row that the base before the last fold had cached, if it is still there."""
@@ -345,28 +376,3 @@ def _variable_bytes(row: dict[str, object] | None) -> int:
 
 def _slots(codes: Codes) -> np.ndarray:
     return (codes.view(np.uint64) * _MIX) >> np.uint64(64 - _FILTER_BITS)
-
-
-def batches_kept(
-    batches: Iterable[pa.RecordBatch], kept: pa.BooleanArray
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with a bit in `kept`; the batches are complete and in row order."""
-    start = 0
-    for batch in batches:
-        if start + batch.num_rows > len(kept):  # rows beyond those asked for
-            batch = batch.slice(0, len(kept) - start)  # noqa: PLW2901
-        mask = kept.slice(start, batch.num_rows)
-        start += batch.num_rows
-        count = mask.true_count
-        if count:
-            yield batch if count == batch.num_rows else batch.filter(mask)
-
-
-def batches_kept_by_position(
-    batches: Iterable[pa.RecordBatch], kept: Bits
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with a bit in `kept`, from batches with a column of positions."""
-    for batch in batches:
-        has = kept.has(batch.column(POSITION).to_numpy())
-        rest = batch.drop_columns([POSITION])
-        yield rest if has.all() else rest.filter(pa.array(has))

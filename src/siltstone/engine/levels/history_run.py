@@ -23,7 +23,6 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema, aligned, table_schema_of
 from siltstone.engine.levels.attached import Attached
-from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import (
     NOTHING,
     Chunk,
@@ -34,6 +33,7 @@ from siltstone.engine.levels.chunk import (
     find_version,
     run_of,
 )
+from siltstone.engine.levels.kept_batches import batches_kept
 from siltstone.engine.levels.load_keys import LoadKeys, LoadSlice, Part
 from siltstone.engine.levels.memtable import Found, Memtable, indexed
 from siltstone.engine.levels.row_vectors import Origin

@@ -24,16 +24,18 @@ from siltstone import deadline
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.filter.named_keys import keys_named
-from siltstone.engine.levels.base import Base, batches_kept, batches_kept_by_position
+from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import Chunk, batch_of
 from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.images import Images
+from siltstone.engine.levels.kept_batches import batches_kept, batches_kept_by_position
 from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.row_vectors import FreshVectors
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
+from siltstone.engine.read.many_rows import many_rows
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
 
@@ -271,27 +273,7 @@ class KeyedReader:
         is_narrow = len(names) <= _WHOLE_ROW_COLUMNS_MAX
         if len(keys) == 1 and is_narrow and self.table_schema.rows.is_packable:
             return iter(self.many(keys).select(read).to_batches())
-        return self._looked_up(keys, read)
-
-    def _looked_up(self, keys: Sequence[Key], read: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some keys, and of others with the same codes, as a scan does."""
-        overlay, base = self.overlay(), self.base
-        visibility, codec = overlay.visibility, self.table_schema.codec
-        codes = codec.codes_of(keys)
-        order = np.argsort(codes)
-        codes = codes[order]
-        if base is not None and base.rows:
-            found = base.positions(codes, lambda at: [keys[i] for i in order[at].tolist()])
-            found = np.sort(found[visibility.visible.has(found)])
-            stored = self._stored(base, read)
-            if len(found):
-                rows = base.table.take(found, list(stored.values()))
-                yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
-        places = visibility.find(codes, lambda at: [keys[i] for i in order[at].tolist()])[1]
-        for source, parts, kept, first in overlay.levels:
-            mask = np.zeros(len(kept), bool)
-            mask[places[(places >= first) & (places < first + len(kept))] - first] = True
-            yield from source.rows_kept(parts, pa.array(mask), self.table_schema, read)
+        return self.looked_up(keys, read)
 
     def _scan_levels(self, read: list[str], wanted: Filter | None) -> Iterator[pa.RecordBatch]:
         overlay = self.overlay()
@@ -363,21 +345,27 @@ class KeyedReader:
 
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
-        if self.table_schema.rows.has_nanosecond_times:
-            return self._many_of(keys)
-        try:
-            rows = [row for row in map(self.found, keys) if row is not None]
-        except (OverflowError, ValueError):  # beyond Python, or nanoseconds without pandas
-            return self._many_of(keys)
-        return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
+        return many_rows(self, keys)
 
-    def _many_of(self, keys: Sequence[Key]) -> pa.Table:
-        """See `many`: for rows that would not be the same as Python values."""
-        codec, schema = self.table_schema.codec, self.table_schema.arrow
-        rows = pa.Table.from_batches(self._looked_up(keys, schema.names), schema)
-        places = {key: place for place, key in enumerate(codec.keys(rows))}
-        found = [places[key] for key in keys if key in places]
-        return rows.take(pa.array(found, pa.int64()))
+    def looked_up(self, keys: Sequence[Key], read: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some keys, and of others with the same codes, as a scan does."""
+        overlay, base = self.overlay(), self.base
+        visibility, codec = overlay.visibility, self.table_schema.codec
+        codes = codec.codes_of(keys)
+        order = np.argsort(codes)
+        codes = codes[order]
+        if base is not None and base.rows:
+            found = base.positions(codes, lambda at: [keys[i] for i in order[at].tolist()])
+            found = np.sort(found[visibility.visible.has(found)])
+            stored = self._stored(base, read)
+            if len(found):
+                rows = base.table.take(found, list(stored.values()))
+                yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
+        places = visibility.find(codes, lambda at: [keys[i] for i in order[at].tolist()])[1]
+        for source, parts, kept, first in overlay.levels:
+            mask = np.zeros(len(kept), bool)
+            mask[places[(places >= first) & (places < first + len(kept))] - first] = True
+            yield from source.rows_kept(parts, pa.array(mask), self.table_schema, read)
 
 
 def beyond_python(key: Key, error: OverflowError) -> RequestError:

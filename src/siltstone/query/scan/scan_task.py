@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from siltstone.engine.catalog.table_schema import aligned
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.levels.base import batches_kept
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.history_run import are_few
+from siltstone.engine.levels.kept_batches import batches_kept
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.blobs import is_blob
 from siltstone.formats.manifest import Pin
