@@ -35,7 +35,9 @@ def _compare(arguments: argparse.Namespace) -> int:
         for workload in ALL:
             print(f"{workload.name:10}{workload.title}")
         return 0
-    sizes = _QUICK if arguments.quick else Sizes(arguments.scale, arguments.seconds, 3)
+    sizes = (
+        _QUICK if arguments.quick else Sizes(arguments.scale, arguments.seconds, arguments.rounds)
+    )
     if arguments.record and sizes.scale < 1:
         sys.exit("--record: what is measured on small tables is not kept")
     workloads = _chosen(arguments.workloads)
@@ -114,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workloads", help="W1,W3,...; all of them if not given")
     parser.add_argument("--peers", help="siltstone,sqlite,...; all that are installed if not given")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="of everything, in turns")
     parser.add_argument("--scale", type=float, default=1.0, help="of tables and batches")
     parser.add_argument("--quick", action="store_true", help="one round, small: under two minutes")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")

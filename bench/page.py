@@ -47,6 +47,7 @@ class Asked:
     bound: float
     value: float | None
     is_ceiling: bool
+    spread: tuple[float, float] | None = None
 
     @property
     def is_met(self) -> bool | None:
@@ -127,7 +128,9 @@ _NO_SIZES = {"scale": 1.0, "seconds": 0.0, "rounds": 0}
 def asked(runs: list[Run]) -> list[Asked]:
     """Return all targets, with what the newest runs say of them."""
     results, _ = together(runs)
-    found = [Asked(t.name, t.bound, t.value(results), t.is_ceiling) for t in TARGETS]
+    found = [
+        Asked(t.name, t.bound, t.value(results), t.is_ceiling, t.spread(results)) for t in TARGETS
+    ]
     spark = history.newest(runs, "spark")
     return found + [Asked(**target) for target in (spark.found["targets"] if spark else [])]
 
@@ -156,10 +159,14 @@ def _targets(drawn: Drawn, found: list[Asked]) -> None:
     drawn.say("## Targets\n", f"{met} of {measured} are met.\n")
     given = [(one.name, one.bound, one.value, one.is_ceiling) for one in found]
     drawn.plot("targets", "each target, and how far it is reached", plots.targets(given))
-    rows = [judged(o.name, o.bound, o.value, o.is_met, o.is_ceiling) for o in found]
-    drawn.say(_table(TARGET_HEADER, rows))
+    rows = [[*judged(o.name, o.bound, o.value, o.is_met, o.is_ceiling), _spread(o)] for o in found]
+    drawn.say(_table([*TARGET_HEADER, "lowest to highest round"], rows))
     if measured > met:
         drawn.say("### The misses, and what is known of them\n", "\n".join(_misses(found)) + "\n")
+
+
+def _spread(one: Asked) -> str:
+    return "" if one.spread is None else " to ".join(map(number, one.spread))
 
 
 def _misses(found: list[Asked]) -> Iterator[str]:

@@ -12,7 +12,7 @@ A value stands under workload, peer, metric and round. JSON, as `bench.history` 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from bench.measure import median
@@ -47,6 +47,17 @@ class Results:
             found["failures"],
         )
 
+    def of_round(self, number: int) -> Results:
+        """Return what one round found, by itself."""
+        one = {
+            workload: {
+                peer: {m: values[number : number + 1] for m, values in metrics.items()}
+                for peer, metrics in found.items()
+            }
+            for workload, found in self.rounds.items()
+        }
+        return replace(self, rounds=one)
+
     def found(self) -> dict[str, Any]:
         """Return it as `bench.history` keeps it."""
         return {
@@ -68,6 +79,12 @@ class Results:
     def fail(self, workload: str, peer: str, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
         self.failures.append({"workload": workload, "peer": peer, "error": text[:300]})
+
+    @property
+    def most_rounds(self) -> int:
+        """How many rounds the workload with the most of them had."""
+        lists = [v for found in self.rounds.values() for m in found.values() for v in m.values()]
+        return max(map(len, lists), default=0)
 
     def value(self, workload: str, metric: str, peer: str = OURS) -> float | None:
         """Return the median over the rounds, or None where nothing was measured."""

@@ -19,6 +19,12 @@ class Target:
     value: Question
     is_ceiling: bool = False
 
+    def spread(self, results: Results) -> tuple[float, float] | None:
+        """Return the lowest and the highest value of a round; None of fewer than two rounds."""
+        each = (self.value(results.of_round(n)) for n in range(results.most_rounds))
+        found = [value for value in each if value is not None]
+        return (min(found), max(found)) if len(found) > 1 else None
+
     def is_met(self, results: Results) -> bool | None:
         """Tell whether it is met; None where it was not measured."""
         found = self.value(results)
