@@ -243,6 +243,33 @@ def test_damage_of_what_hides_rows_is_named_and_repaired(what: str, tmp_path: Pa
         assert repaired.verify(deep=True).is_sound
 
 
+def test_damage_of_what_hides_rows_is_named_and_left_where_no_history_has_the_rows(
+    tmp_path: Path,
+) -> None:
+    """The two names of a deletion file are one file: who trims the past, restores a backup."""
+    root = tmp_path / "db"
+    with st.connect(root, background=False, retention_s=0) as db:
+        table = filled(db)
+        for turn in range(3):
+            table.upsert([{"id": n, "v": f"new {turn}"} for n in range(turn, 400, 50)])
+            fold(db)
+            db.vacuum(dry_run=False, grace_s=0)
+        db.create_table("other", {"id": "int64"}, primary_key="id").upsert({"id": 1})
+        fold(db)
+    (path,) = {p.resolve() for p in root.glob("tables/t-1/base/_deletions/*")}
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    for _ in range(2):  # the first changes nothing for the second
+        repaired = admin.repair(root, dry_run=False, deep=True)
+        assert any(path.name in str(finding) for finding in repaired.unproven), repaired
+    assert path.read_bytes() == data
+    with st.connect(root, background=False) as db:
+        assert db["other"].count() == 1
+        with pytest.raises(CorruptionError, match=path.name):
+            as_dict(db["t"])
+
+
 def test_a_part_that_was_removed_by_hand_is_named_and_the_rows_come_back(tmp_path: Path) -> None:
     root = tmp_path / "db"
     with st.connect(root) as db:
