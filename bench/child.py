@@ -37,7 +37,7 @@ def _bytes(name: str) -> int:
 
 def _memory(path: str, budget: str, wanted: str) -> None:
     """Warm everything up that is used once, then write and read; see `workloads/memory.py`."""
-    store = Siltstone(Path(path), memory_bytes_max=int(budget))
+    store = Siltstone(Path(path), memory_bytes_max=int(budget), tune_malloc=True)
     rows = max(100, min(2_000, int(budget) // 8 // data.DOCUMENT_BYTES))
     stream = data.documents(10 * int(budget) // data.DOCUMENT_BYTES, rows, 1)
     for _ in range(_WARM_UPS):

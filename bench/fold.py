@@ -2,7 +2,8 @@
 
     python -m bench.fold --rows 1e6                 uniform upserts of 2 x base, folded as they come
     python -m bench.fold --rows 1e6 --gets          point reads while a fifth of base is replaced
-    python -m bench.fold --rows 4e6 --scans         scans of a base with a sixth of its rows hidden
+    python -m bench.fold --rows 1e6 --gets --child  the same, merged in a child as owners do
+    python -m bench.fold --rows 4e6 --scans         scans of a base with 19 % of its rows hidden
     python -m bench.fold --rows 1e7 --cold          a new process opens the store and reads keys
     python -m bench.fold --rows 1e6 --filters       filters that name keys
 
@@ -17,6 +18,8 @@ import argparse
 import contextlib
 import multiprocessing
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -110,12 +113,13 @@ def amplification(root: Path, count: int, share: float, times: float) -> None:
         print("seconds:", {name: round(value, 1) for name, value in took.items()})
 
 
-def gets(root: Path, count: int) -> None:
-    """Read keys from two threads, first alone, then beside upserts and merges in the process."""
+def gets(root: Path, count: int, *, by_child: bool) -> None:
+    """Read keys from two threads, first alone, then beside upserts and merges."""
     with st.connect(root, background=False) as db:
         table = loaded(db, count)
         alone = reading(table, count, lambda: time.sleep(5))
-        beside = reading(table, count, lambda: folded(db, table, count))
+        merge = (lambda: merged_by_child(root, db)) if by_child else db.merge
+        beside = reading(table, count, lambda: folded(db, table, count, merge))
         kept = beside[0] / alone[0]
         print(
             f"base {count:,} rows: gets {alone[0]:,.0f}/s alone, {beside[0]:,.0f}/s beside merges"
@@ -124,13 +128,13 @@ def gets(root: Path, count: int) -> None:
 
 
 def scans(root: Path, count: int) -> None:
-    """Scan a base before and after a sixth of its rows was deleted: ours, and by Lance."""
+    """Scan a base before and after 19 % of its rows were deleted: ours, and by Lance."""
     with st.connect(root, background=False) as db:
         table = loaded(db, count)
         folder = next(root.glob("tables/t-*/base"))
         columns = {"one column": ["v"], "all columns": list(SCHEMA)}
         clean = {name: scanned(table, folder, some) for name, some in columns.items()}
-        gone = np.random.default_rng(1).choice(count, count // 6, replace=False)
+        gone = np.random.default_rng(1).choice(count, 19 * count // 100, replace=False)
         for first in range(0, len(gone), 100_000):
             table.delete(gone[first : first + 100_000].tolist())
         db.checkpoint()
@@ -189,7 +193,7 @@ def cold(root: Path, count: int, memory: int) -> None:
         process.join()
 
 
-def opened(root: Path, count: int, threads: int, memory: int) -> None:
+def opened(root: Path, count: int, threads: int, memory: int = 0) -> None:
     """Open the store in this process; read random keys, then keys that are not there."""
     import_module("siltstone.store")
     options = {"memory_bytes_max": memory} if memory else {}
@@ -281,13 +285,20 @@ def reading(table: st.Table, count: int, work: Callable[[], None]) -> tuple[floa
     return sum(done) / (time.perf_counter() - began), max(longest)
 
 
-def folded(db: st.Store, table: st.Table, count: int) -> None:
+def merged_by_child(root: Path, db: st.Store) -> None:
+    """Merge as the scheduler of an owner does: in a child at nice 19."""
+    command = [sys.executable, "-m", "siltstone", "merge", "--db", str(root), "--quiet"]
+    subprocess.run(["nice", "-n", "19", *command], check=True)
+    db.merge()  # nothing is left to do: the owner takes over what the child published
+
+
+def folded(db: st.Store, table: st.Table, count: int, merge: Callable[[], object]) -> None:
     """Replace a fifth of base, in ten merges."""
     random = np.random.default_rng(3)
     for turn in range(10):
         table.upsert(rows(random.choice(count, count // 50, replace=False), turn))
         db.checkpoint()
-        db.merge()
+        merge()
 
 
 def main() -> None:
@@ -297,6 +308,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1, help="of base, that each merge folds")
     parser.add_argument("--times", type=float, default=2.0, help="x base is upserted")
     parser.add_argument("--gets", action="store_true")
+    parser.add_argument("--child", action="store_true", help="merge in a child, with --gets")
     parser.add_argument("--scans", action="store_true")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--memory", type=float, default=0, help="bytes, of the store read cold")
@@ -311,7 +323,7 @@ def main() -> None:
         elif given.filters:
             filters(folder / "db", int(given.rows))
         elif given.gets:
-            gets(folder / "db", int(given.rows))
+            gets(folder / "db", int(given.rows), by_child=given.child)
         else:
             amplification(folder / "db", int(given.rows), given.share, given.times)
     finally:

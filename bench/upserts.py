@@ -3,6 +3,7 @@
     python -m bench.upserts --rows 1e8 --upserts 1e7    siltstone: load, hide a fifth, upsert, read
     python -m bench.upserts --rows 1e7 --upserts 1e7 --rocksdb      the same keys in RocksDB
     python -m bench.upserts --rows 1e7 --upserts 1e5 --lance        merge_insert of Lance by itself
+    python -m bench.upserts --rows 1e6 --upserts 1e6 --peers        all three, one after the other
 
 Rows have 100 bytes. Of siltstone and Lance the bytes are those of new files (the log is left out),
 of RocksDB what its process wrote without a log: all per byte of the upserts. A fifth of the loaded
@@ -183,15 +184,16 @@ def main() -> None:
     parser.add_argument("--upserts", type=float, default=1e6)
     parser.add_argument("--rocksdb", action="store_true")
     parser.add_argument("--lance", action="store_true")
+    parser.add_argument("--peers", action="store_true", help="beside siltstone")
     given = parser.parse_args()
     count, upserts = int(given.rows), int(given.upserts)
     folder = Path(tempfile.mkdtemp(prefix="upserts-"))
     try:
-        if given.rocksdb:
-            apart(rocksdb, folder / "db", count, upserts)
-        elif given.lance:
-            apart(merge_insert, folder / "db", count, upserts)
-        else:
+        if given.rocksdb or given.peers:
+            apart(rocksdb, folder / "rocksdb", count, upserts)
+        if given.lance or given.peers:
+            apart(merge_insert, folder / "lance", count, upserts)
+        if given.peers or not (given.rocksdb or given.lance):
             apart(load, folder / "db", count)
             apart(upsert, folder / "db", count, upserts)
             warm(folder / "db")

@@ -33,6 +33,7 @@ class Siltstone:
             self._db.create_table("accounts", ACCOUNTS, primary_key="id")
             self._db.create_table("ledger", LEDGER, primary_key="id")
         self._accounts = self._db["accounts"]
+        self._indexed = bool(self._accounts.indexes())
 
     def load(self, rows: pa.Table) -> None:
         self._accounts.upsert(rows)
@@ -82,11 +83,17 @@ class Siltstone:
         """Read every document; return the bytes of the largest batch."""
         return max(batch.nbytes for batch in self._db["documents"].scan())
 
+    def index(self, column: str) -> None:
+        """Declare an index; who settles next builds it, and later what it lacks."""
+        self._accounts.create_index(column, build=False)
+        self._indexed = True
+
     def settle(self) -> None:
         """Checkpoint, then merge the way the scheduler does: in a child at nice 19 (ADR 7)."""
         self._db.checkpoint()
-        command = [sys.executable, "-m", "siltstone", "merge", "--db", str(self._path), "--quiet"]
-        subprocess.run(["nice", "-n", "19", *command], check=True)
+        for work in ("merge", "optimize") if self._indexed else ("merge",):
+            command = [sys.executable, "-m", "siltstone", work, "--db", str(self._path), "--quiet"]
+            subprocess.run(["nice", "-n", "19", *command], check=True)
         self._db.merge()  # nothing is left to do: the owner takes over what the child published
 
     def close(self) -> None:

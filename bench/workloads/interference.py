@@ -13,6 +13,7 @@ import numpy as np
 from bench import data
 from bench.measure import Clients, Operation, Sample
 from bench.peer import Peer
+from bench.peers.siltstone import Siltstone
 from bench.workload import Metrics, Place
 
 _BASE_ROWS = 1_000_000
@@ -26,6 +27,8 @@ class Interference:
 
     def prepare(self, peer: Place) -> None:
         peer.store.load(data.base(peer.sizes.rows(_BASE_ROWS)))
+        if isinstance(peer.store, Siltstone):
+            peer.store.index("balance")
         peer.store.settle()
 
     def measure(self, peer: Place, turn: int) -> Metrics:

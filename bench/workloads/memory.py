@@ -1,5 +1,7 @@
 """Memory: how much a child grows that writes 20 times `memory_bytes_max`, then scans it all.
 
+It runs with `tune_malloc`, as servers and the command line do.
+
 Resident memory, with all that allocators keep, is compared with what it was after a warm-up (write,
 checkpoint, merge and scan, three times): Lance and Arrow take some 300 MB before the first row.
 "Two batches" are each as large as the largest that the scan gave. The merges run in a process of

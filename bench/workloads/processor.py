@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-from bench.calls import calls_in_process, ours
+from bench.calls import C, calls_in_process, ours
 from bench.workload import Metrics, Place
 
 _NAMES = {
@@ -43,4 +43,5 @@ class Processor:
             "commit calls": float(calls.total()),
             "commit functions of ours": float(ours(calls)),
             "commit functions up to the sync": float(before_sync),
+            "commit syncs": float(sum(calls[C, name] for name in ("pwritev", "fdatasync"))),
         }

@@ -2,7 +2,8 @@
 
 Timed is the namespace's part: `create_table_version`, and `batch_commit_tables` over two tables,
 synced; what the client writes before is not. Beside it the route that Lance's own namespace has for
-it, a merge_insert of two rows into a `__manifest` dataset, which syncs nothing.
+it, a merge_insert of two rows into a `__manifest` dataset, which syncs nothing. "Its syncs alone"
+is how long at least one sync of this process ran while a version was created.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 import siltstone as st
 from bench.measure import median, timed
+from bench.syncs import noted_syncs
 from bench.workload import Metrics, Place
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.staging import staged
@@ -43,12 +45,14 @@ class Versions:
 
     def measure(self, peer: Place, turn: int) -> Metrics:
         seconds = peer.sizes.seconds
-        single, new = _measured(_new(peer), seconds)
-        _, old = _measured(peer.path, seconds)
+        single, synced, new = _measured(_new(peer), seconds)
+        _, _, old = _measured(peer.path, seconds)
         lance_new = _merged(_manifest(peer, "lance-new", 2), seconds, turn)
         lance_old = _merged(_manifest(peer, "lance", 2), seconds, turn)
         return {
             "create p50 ms": 1e3 * single,
+            "its syncs alone p50 ms": 1e3 * synced,
+            "create / its syncs alone": single / synced,
             "batch of 2 p50 ms": 1e3 * new,
             "batch of 2 p50 ms, many versions": 1e3 * old,
             "many versions / new": old / new,
@@ -81,18 +85,21 @@ def commit(ns: SiltstoneNamespace, requests: list[dict[str, Any]]) -> None:
     ns.batch_commit_tables({"operations": operations})
 
 
-def _measured(path: Path, seconds: float) -> tuple[float, float]:
-    """Return the median seconds of a single version, and of a batch of two."""
+def _measured(path: Path, seconds: float) -> tuple[float, float, float]:
+    """Return the median seconds of a single version, of its syncs alone, and of a batch of two."""
     single: list[float] = []
+    synced: list[float] = []
     batch: list[float] = []
-    with opened(path) as ns:
+    with opened(path) as ns, noted_syncs() as syncs:
         end = time.perf_counter() + seconds
         while len(batch) < _LEAST or time.perf_counter() < end:
             one = stage(ns, "a")
+            syncs.clear()
             single.append(timed(lambda one=one: ns.create_table_version(one)))
+            synced.append(syncs.seconds())
             both = [stage(ns, name) for name in TABLES]
             batch.append(timed(lambda both=both: commit(ns, both)))
-    return median(single), median(batch)
+    return median(single), median(synced), median(batch)
 
 
 def _manifest(peer: Place, suffix: str, rows: int) -> Path:
