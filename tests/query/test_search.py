@@ -278,7 +278,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ([float("inf"), 0, 0, 0], {}, "finite"),
     ([1e300, 0, 0, 0], {}, "finite"),
     (["a", "b", "c", "d"], {}, "a list of numbers"),
-    ("words", {}, "a search for words is not there yet"),
+    (b"words", {}, "a text, a vector, or a list of vectors"),
     (None, {}, "a list of numbers"),
     ([True, False, True, True], {}, "a list of numbers"),
     ([[1.0] * 4, [1.0]], {}, "a list of numbers"),

@@ -1,7 +1,8 @@
-"""Plan: a search at one seq: base by its index, the rows above it by their vectors, one ranking.
+"""Plan: a search at one seq: base by its index, the rows above it by themselves, one ranking.
 
     base     Lance ranks the rows that are visible and match (`stored`)
     levels   an exact scan of the live rows that match, own writes included (`fresh`)
+    words    instead of both for texts (`words`): a distance is a score below zero
     merge    the k least distances; rows that are equally far by their keys
     rows     the other columns of those k, by position
 
@@ -20,12 +21,15 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
-from siltstone.query.search.candidates import BASE, Candidates, joined
+from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
 from siltstone.query.search.stored import Stored
+from siltstone.query.search.text_query import SCORE, TextQuery
 from siltstone.query.search.vector_query import DISTANCE, QUERY, VectorQuery
+from siltstone.query.search.words import word_search
 
 _DISTANCE_FIELD = pa.field(DISTANCE, pa.float32(), nullable=False)
+_SCORE_FIELD = pa.field(SCORE, pa.float32(), nullable=False)
 _QUERY_FIELD = pa.field(QUERY, pa.int32(), nullable=False)
 
 
@@ -46,6 +50,36 @@ def search(
     if query.is_many:
         rows = rows.append_column(_QUERY_FIELD, pa.array(best.queries))
     return rows.append_column(_DISTANCE_FIELD, pa.array(best.distances))
+
+
+def search_words(
+    reader: Reader, query: TextQuery, wanted: Filter | None, columns: Sequence[str]
+) -> pa.Table:
+    """Return the k rows with the highest scores, the highest first; the score comes last.
+
+    A row has the highest of the scores of its columns. The other arguments are as for `search`.
+    """
+    stored = _stored(reader)
+    searches = [
+        word_search(reader, query, column, weight, wanted, stored)
+        for column, weight in query.columns
+    ]
+    found = (joined(each.candidates(), query.k) for each in searches)
+    best = joined([_once([*found])], query.k)
+    best = best.at(_ranked(reader, best, query.k))
+    rows = _rows(reader, best, columns)
+    return rows.append_column(_SCORE_FIELD, pa.array(-best.distances))
+
+
+def _once(found: list[Candidates]) -> Candidates:
+    """Return each row once, with its least distance."""
+    if len(found) == 1:
+        return found[0]
+    rows = concatenated(found)
+    order = np.lexsort((rows.distances, rows.places, rows.levels))
+    levels, places = rows.levels[order], rows.places[order]
+    is_first = np.append(True, (levels[1:] != levels[:-1]) | (places[1:] != places[:-1]))
+    return rows.at(order[is_first[: len(order)]])
 
 
 def _candidates(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
