@@ -389,8 +389,8 @@ class Table(WritableTable[Receipt, Receipt]):
         Args:
             column: A column of a keyed table.
             kind: "btree" (equality, ranges), "bitmap" (the same, for few distinct values), "fts"
-                (words of a text, for other Lance clients) or "vector" (nearest neighbours, for
-                `search` and other Lance clients).
+                (words of a text) or "vector" (nearest neighbours), both for `search` and other
+                Lance clients.
             name: By default the column's name.
             build: False leaves building it to the next optimize or merge.
             options: For fts: language, base_tokenizer, stem, lower_case, remove_stop_words,

@@ -254,7 +254,7 @@ class Segment:
 
     @property
     def is_for_search(self) -> bool:
-        """Whether it is of texts or vectors: costly to build, and only other clients ask it."""
+        """Whether it is of texts or vectors: costly to build, and asked by searches alone."""
         return self.kind in {"fts", "vector"}
 
 
