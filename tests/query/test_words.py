@@ -16,6 +16,7 @@ from siltstone.query.search.text_query import CHARACTERS_MAX, FUZZY_WORDS_MAX
 from siltstone.query.search.vector_query import K_MAX
 from tests.namespace.clients import make, opened
 from tests.query.words_found import found, scores
+from tests.server.stores import joined_to
 
 COLUMNS = {"id": "int64", "s": "string", "note": "string", "v": "vector(float32, 2)"}
 OPTIONS = {"with_position": True}
@@ -78,16 +79,15 @@ def test_a_read_only_process_finds_the_new_words(db: st.Store, tmp_path: Path) -
         assert found(reader["t"].search("river silt", phrase=False)) == [7]
 
 
-def test_a_joined_process_gets_the_same_rows(db: st.Store, tmp_path: Path) -> None:
+def test_a_joined_process_gets_the_same_rows(db: st.Store) -> None:
     table = filled(db)
-    db.serve_local()
     ways: list[dict[str, Any]] = [
         {"filter": "id % 2 = 0", "columns": ["note", "id"]},
         {"operator": "and", "boost": 2},
         {"phrase": True, "exact": True},
         {"fuzzy": 1, "boost": {"s": 0.5}},
     ]
-    with st.connect(tmp_path / "s", join=True) as joined:
+    with joined_to(db) as joined:
         for way in ways:
             here = table.search("odd stones", k=40, **way).to_arrow()
             assert joined["t"].search("odd stones", k=40, **way).to_arrow() == here
