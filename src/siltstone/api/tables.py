@@ -10,7 +10,7 @@ Handles carry the table's id, not its name: they go on after a rename.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 import pyarrow as pa
@@ -192,6 +192,10 @@ class ReadableTable(ScannedTable):
         distance_range: tuple[float | None, float | None] | None = None,
         nprobes: int | None = None,
         refine: int | None = None,
+        vector: object = None,
+        vector_column: str | None = None,
+        fusion: str | Mapping[str, float] | None = None,
+        rerank: Callable[[pa.Table], object] | None = None,
     ) -> SearchResult:
         """Return the k rows that fit best, the best first: with the nearest vectors, or with words.
 
@@ -204,6 +208,9 @@ class ReadableTable(ScannedTable):
 
         With words, rows have their `_score` (BM25). An index of texts is needed; which rows have
         the words is always exact.
+
+        With words and `vector` both searches are done, and their rankings become one. Rows have the
+        `_score` of it, and `_distance` and `_words_score`, null for those that one search lacks.
 
         Args:
             query: A text: words to search for. Or the numbers of one vector, or a list of up to
@@ -228,6 +235,13 @@ class ReadableTable(ScannedTable):
             nprobes: Of vectors: how many partitions of an index are looked into; None leaves it to
                 Lance.
             refine: Of vectors: measure so many times k rows that an index found; None: none.
+            vector: Beside words, the numbers of one vector: search for both.
+            vector_column: Beside words, the column of vectors; `column` is that of the texts.
+            fusion: Of both: "rrf" (by ranks, 1 / (60 + rank); the default), or the weights of
+                scores from 0 to 1, {"words": 0.3, "vector": 0.7}.
+            rerank: Of both: a function that gets the rows as an Arrow table, with the columns asked
+                for and the three of the search, and returns a score for each. Not in a process that
+                joined.
 
         Raises:
             RequestError: A vector that does not fit the column or has a NaN, an empty text, a k

@@ -45,6 +45,10 @@ class Searchable(Readable):
         distance_range: object = None,
         nprobes: int | None = None,
         refine: int | None = None,
+        vector: object = None,
+        vector_column: str | None = None,
+        fusion: str | Mapping[str, float] | None = None,
+        rerank: Callable[[pa.Table], object] | None = None,
     ) -> SearchResult:
         """See `api.tables.ReadableTable.search`."""
         from siltstone.query.search import plan  # noqa: PLC0415 - few ask for it
@@ -59,18 +63,46 @@ class Searchable(Readable):
             "nprobes": nprobes,
             "refine": refine,
         }
+        both = {"vector_column": vector_column, "fusion": fusion, "rerank": rerank}
         common = {"k": k, "column": column, "exact": exact}
         asked: Callable[..., pa.Table]
-        if isinstance(query, str):
-            _refuse(of_vectors, "a vector", "words")
+        if vector is not None:
+            asked = _both(reader, query, vector, common | of_words, common | of_vectors, both)
+        elif isinstance(query, str):
+            _refuse(of_vectors | both, "a vector", "words")
             asked = partial(plan.search_words, reader, _words(reader, query, **common, **of_words))
         else:
             _refuse(of_words, "words", "a vector")
+            _refuse(both, "words and a vector", "a vector")
             asked = partial(plan.search, reader, _vector(reader, query, **common, **of_vectors))
         shown = known_columns(arrow, columns)
         wanted = filter_of(filter, arrow)
         self._note(reader, (), wanted)
         return SearchResult(asked(wanted, arrow.names if shown is None else shown))
+
+
+def _both(
+    reader: Reader,
+    text: object,
+    vector: object,
+    of_words: dict[str, Any],
+    of_vectors: dict[str, Any],
+    both: dict[str, Any],
+) -> Callable[..., pa.Table]:
+    """Return a search for words and by a vector; `column` is that of the words."""
+    from siltstone.query.search import fusion, plan  # noqa: PLC0415 - as above
+    from siltstone.query.search.vector_query import K_MAX, count_of  # noqa: PLC0415 - as above
+
+    if not isinstance(text, str):
+        raise RequestError("vector= is of a search for words, too: the first argument is a text")
+    k = count_of("k", of_words["k"], K_MAX)
+    wide = {"k": fusion.window(k, K_MAX)}
+    words = _words(reader, text, **of_words | wide)
+    near = _vector(reader, vector, **of_vectors | wide | {"column": both["vector_column"]})
+    if near.is_many:
+        raise RequestError("a search for words and by a vector takes one vector")
+    how = fusion.fusion_of(k, both["fusion"], both["rerank"])
+    return partial(plan.search_both, reader, words, near, how)
 
 
 def _words(reader: Reader, text: str, **options: object) -> TextQuery:
