@@ -413,3 +413,21 @@ def test_what_an_index_cannot_answer_is_refused_by_name(db: st.Store) -> None:
     table.create_index("w", kind="fts", language="Klingon", build=False)
     with pytest.raises(st.RequestError, match="no such index of texts"):
         table.search("stone", column="w")
+
+
+def test_rows_are_found_without_an_index_that_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = filled(db)
+        merged(db)
+        right = {row["id"]: row["_score"] for row in table.search("odd 7", k=50, exact=True)}
+    path = min((tmp_path / "s").rglob("_indices/*/part_0_invert.lance"))
+    spoiled = bytearray(path.read_bytes())
+    spoiled[len(spoiled) // 3] ^= 1
+    path.write_bytes(spoiled)
+    with st.connect(tmp_path / "s", background=False) as db:
+        for way in ({}, {"exact": True}):
+            found_now = {row["id"]: row["_score"] for row in db["t"].search("odd 7", k=50, **way)}
+            assert found_now == pytest.approx(right)
+    assert "damaged index" in caplog.text

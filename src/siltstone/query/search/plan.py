@@ -116,7 +116,8 @@ def _chosen(
         best = best.at(order)
         return best, _rows(reader, best, columns)
     names = list(_key_names(reader))
-    is_few = len(best) <= 2 * k + _FEW  # one read for the keys and the columns
+    # One read for the keys and the columns, unless it would be of columns of many other rows.
+    is_few = {*columns} <= {*names} or len(best) <= 2 * k + _FEW
     rows = _rows(reader, best, list(dict.fromkeys([*names, *columns])) if is_few else names)
     chosen = _by_keys(best, rows.select(names), k)
     best = best.at(chosen)

@@ -40,7 +40,7 @@ from siltstone.storage.tables.values import (
     WordsQuery,
 )
 
-_MARGIN, _GROWTH, _ASKED_MAX = 8, 8, 100_000
+_MARGIN, _GROWTH, _ASKED_MAX = 128, 8, 100_000  # short texts often have like scores
 _TAKEN_ROWS = 4_096
 _NO_TOTALS = TextTotals(0, 0)
 Options = Mapping[str, IndexOption | None]
