@@ -19,7 +19,16 @@ from siltstone.formats.bits import Bits, without_some
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import POSITION, NearestQuery, PartId, Ranked, Segment
+from siltstone.storage.tables.values import (
+    POSITION,
+    NearestQuery,
+    PartId,
+    Ranked,
+    Segment,
+    TextIndex,
+    TextTotals,
+    WordsQuery,
+)
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -191,6 +200,25 @@ class FakePinned:
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
         """See `tables.PinnedTable.nearest`: no search of these tests comes as far as base."""
+        raise NotImplementedError
+
+    @property
+    def text_indexes(self) -> list[TextIndex]:
+        """See `tables.PinnedTable.text_indexes`; nor does a search for words."""
+        raise NotImplementedError
+
+    def with_words(
+        self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
+    ) -> Ranked:
+        """See `tables.PinnedTable.with_words`."""
+        raise NotImplementedError
+
+    def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
+        """See `tables.PinnedTable.text_totals`."""
+        raise NotImplementedError
+
+    def count_with_word(self, column: str, word: str, visible: Bits | None = None) -> int:
+        """See `tables.PinnedTable.count_with_word`."""
         raise NotImplementedError
 
     def part(self, index: int) -> pa.Table:
