@@ -40,8 +40,37 @@ def search(
         wanted: Only rows that match are ranked; None: all.
         columns: The columns to return; the distance comes last.
     """
+    return _answer(reader, query, _best(reader, query, wanted), columns)
+
+
+def search_in_parts(
+    reader: Reader,
+    query: VectorQuery,
+    wanted: Filter | None,
+    columns: Sequence[str],
+    rows_max: int,
+) -> pa.RecordBatchReader:
+    """Return the rows of `search`, read as they are asked for, `rows_max` at once."""
+    best = _best(reader, query, wanted)
+    starts = range(0, len(best), rows_max)
+    parts = (best.at(np.arange(start, min(start + rows_max, len(best)))) for start in starts)
+    batches = (
+        batch for part in parts for batch in _answer(reader, query, part, columns).to_batches()
+    )
+    empty = _answer(reader, query, best.at(np.zeros(0, np.int64)), columns)
+    return pa.RecordBatchReader.from_batches(empty.schema, batches)
+
+
+def _best(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Candidates:
+    """Return the k nearest of each query, in their order."""
     best = joined(_candidates(reader, query, wanted), query.k)
-    best = best.at(_ranked(reader, best, query.k))
+    return best.at(_ranked(reader, best, query.k))
+
+
+def _answer(
+    reader: Reader, query: VectorQuery, best: Candidates, columns: Sequence[str]
+) -> pa.Table:
+    """Return the rows of candidates, with whose they are, and how far."""
     rows = _rows(reader, best, columns)
     if query.is_many:
         rows = rows.append_column(_QUERY_FIELD, pa.array(best.queries))
