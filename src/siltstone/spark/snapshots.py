@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
+from siltstone.choices import SearchMetric
 from siltstone.context_exits import close_on_exit
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
-from siltstone.spark.application import Read, store_of
+from siltstone.spark.application import Read, of_session, store_of
 from siltstone.spark.reader import PLAN, Plan
 
 
@@ -108,6 +109,71 @@ class SparkSnapshot:
         read = Read(store, self._snapshot[table].id, table, self.seq)
         Plan(schemas.to_spark(found), tuple(tasks), read).save(path)
         return self._spark.read.format("siltstone").option(PLAN, str(path)).load()
+
+    def search(
+        self,
+        table: str,
+        vector: object,
+        k: int = 10,
+        *,
+        column: str | None = None,
+        metric: SearchMetric | None = None,
+        filter: str | None = None,  # noqa: A002 - the contract's name
+        columns: Sequence[str] | None = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        exact: bool = False,
+    ) -> DataFrame:
+        """Return the k rows with the nearest vectors as a frame, with their `_distance`.
+
+        The driver searches, now: the rows are part of the frame, and stay when the snapshot closes.
+        Sort by `_distance`: a frame has no order.
+
+        Args:
+            table: Its name at this seq.
+            vector: One vector, or a list of up to 1,000: `_query` says whose a row is.
+            k: How many rows, of each vector.
+            column: As all others: see `Table.search`.
+            metric: "l2" (the default), "cosine", "dot" or "hamming".
+            filter: Only rows that match take a place among the k.
+            columns: The columns; None: all.
+            distance_range: (lower, upper).
+            nprobes: How many partitions of an index are looked into.
+            refine: Measure so many times k rows that an index found.
+            exact: Ask no index.
+
+        Raises:
+            RequestError: An argument is wrong: see `Table.search`.
+            SchemaMismatchError: There is no such column, or Spark has no type for one.
+        """
+        source = self._snapshot[table]
+        found = source.search(
+            vector,
+            k,
+            column=column,
+            metric=metric,
+            filter=filter,
+            columns=columns,
+            distance_range=distance_range,
+            nprobes=nprobes,
+            refine=refine,
+            exact=exact,
+        )
+        self._tell_read(table)
+        rows = found.to_arrow().combine_chunks()
+        schema = schemas.to_spark(rows.schema)
+        wanted = schemas.arrow_schema(schema)
+        batches = [schemas.as_schema(batch, wanted) for batch in rows.to_batches()]
+        whole = pa.Table.from_batches(batches, wanted) if batches else wanted.empty_table()
+        return self._spark.createDataFrame(whole, schema)
+
+    def _tell_read(self, table: str) -> None:
+        """Record a read that the driver makes itself, where overwrites can see it."""
+        application = of_session(self._spark)
+        if application is not None and application.is_here:
+            store = store_of(self._store.path, self._store.store_id)
+            application.tell_read(Read(store, self._snapshot[table].id, table, self.seq))
 
     def create_views(self, tables: Sequence[str] | None = None, prefix: str = "") -> list[str]:
         """Create a temporary view of each table for Spark SQL; return their names.
