@@ -108,3 +108,73 @@ def test_a_wrong_search_is_one_clear_error(
     given: dict[str, Any] = {"table": "t", "column": "v", **options}
     with snapshot(spark, db) as snap, pytest.raises(st.RequestError, match=said):
         snap.search(**given)
+
+
+def test_a_frame_is_joined_with_the_nearest_rows_of_a_table_by_executors(
+    spark: SparkSession, db: st.Store
+) -> None:
+    asked = [(n, [n / 7, 0.25]) for n in range(700)]
+    frame = spark.createDataFrame(
+        [*asked, (999, None)], "query bigint, near array<double>"
+    ).repartition(2)
+    with snapshot(spark, db) as snap:
+        joined = snap.join_nearest(
+            frame, "near", "t", 2, column="v", columns=["id", "at"], filter="id <> 5"
+        )
+        assert joined.columns == ["query", "near", "id", "at", "_distance"]
+        found = joined.select("query", "id", "_distance").orderBy("query", "_distance", "id")
+        rows = [tuple(each) for each in found.collect()]
+        wanted = db["t"].search(
+            [vector for _, vector in asked], 2, column="v", columns=["id"], filter="id <> 5"
+        )
+        assert rows == [(each["_query"], each["id"], each["_distance"]) for each in wanted]
+        times = {each["at"] for each in joined.where("id = 9").collect()}
+        assert times == {row(9)["at"].replace(tzinfo=None)}  # as Spark gives times in UTC
+
+
+def test_a_join_with_another_seq_than_now_searches_it(spark: SparkSession, db: st.Store) -> None:
+    frame = spark.createDataFrame([([100.0, 0.0],), ([3.0, 0.5],)], "near array<float>")
+    with snapshot(spark, db) as snap:
+        joined = snap.join_nearest(frame, "near", "t", 1, column="v", columns=["id"])
+        db["t"].update(3, v=[50.0, 0.0])
+        db.checkpoint()
+        assert sorted(each["id"] for each in joined.collect()) == [3, 7]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"k": 0}, "k must be an integer from 1"),
+        ({"column": "w"}, "no column 'w'"),
+        ({"column": "name"}, "needs fixed-size lists"),
+        ({"column": None}, "column must be one of v, b"),
+        ({"metric": "hamming"}, "l2 or cosine or dot"),
+        ({"filter": "w = 1"}, "no column 'w'"),
+        ({"columns": ["w"]}, "no column"),
+        ({"columns": ["name"]}, r"both have \['name'\]"),
+        ({"vector": "x"}, "no column 'x'"),
+        ({"table": "x"}, "no table 'x'"),
+    ],
+)
+def test_a_wrong_join_is_refused_before_it_runs(
+    spark: SparkSession, db: st.Store, options: dict[str, Any], said: str
+) -> None:
+    frame = spark.createDataFrame([("a", [1.0])], "name string, near array<float>")
+    given: dict[str, Any] = {
+        "vector": "near",
+        "table": "t",
+        "k": 2,
+        "column": "v",
+        "columns": ["id"],
+        **options,
+    }
+    with snapshot(spark, db) as snap, pytest.raises(st.RequestError, match=said):
+        snap.join_nearest(frame, **given)
+
+
+def test_a_vector_that_does_not_fit_ends_the_join(spark: SparkSession, db: st.Store) -> None:
+    frame = spark.createDataFrame([([1.0],)], "near array<float>")
+    with snapshot(spark, db) as snap:
+        joined = snap.join_nearest(frame, "near", "t", 1, column="v", columns=["id"])
+        with pytest.raises(Exception, match="vectors of 2 numbers; the query has 1x1"):
+            joined.collect()
