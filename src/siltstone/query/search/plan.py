@@ -47,6 +47,31 @@ def search(
         columns: The columns to return; the distance comes last.
     """
     best, rows = _chosen(reader, _near(reader, query, wanted), query.k, columns)
+    return _answer(query, best, rows)
+
+
+def search_in_parts(
+    reader: Reader,
+    query: VectorQuery,
+    wanted: Filter | None,
+    columns: Sequence[str],
+    rows_max: int,
+) -> pa.RecordBatchReader:
+    """Return the rows of `search`, read as they are asked for, `rows_max` at once."""
+    best, _ = _chosen(reader, _near(reader, query, wanted), query.k, ())
+
+    def part(start: int, end: int) -> pa.Table:
+        some = best.at(np.arange(start, end))
+        return _answer(query, some, _rows(reader, some, columns))
+
+    starts = range(0, len(best), rows_max)
+    parts = (part(start, min(start + rows_max, len(best))) for start in starts)
+    batches = (batch for each in parts for batch in each.to_batches())
+    return pa.RecordBatchReader.from_batches(part(0, 0).schema, batches)
+
+
+def _answer(query: VectorQuery, best: Candidates, rows: pa.Table) -> pa.Table:
+    """Return the rows of candidates, with whose they are, and how far."""
     if query.is_many:
         rows = rows.append_column(_QUERY_FIELD, pa.array(best.queries))
     return rows.append_column(_DISTANCE_FIELD, pa.array(best.distances))

@@ -80,6 +80,39 @@ class Searchable(Readable):
         self._note(reader, (), wanted)
         return SearchResult(asked(wanted, arrow.names if shown is None else shown))
 
+    def search_in_parts(
+        self,
+        vector: object,
+        k: int,
+        rows_max: int,
+        *,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: object = None,
+        **options: Any,
+    ) -> pa.RecordBatchReader:
+        """Return the rows of `search`, ranked now, and read as they are asked for.
+
+        Args:
+            vector: As for `search`, as the others.
+            k: How many rows.
+            rows_max: How many rows are read at once.
+            filter: Only rows that match are ranked.
+            columns: The columns; None: all.
+            options: All the other arguments of `search`.
+        """
+        from siltstone.query.search import plan  # noqa: PLC0415 - as above
+        from siltstone.query.search.vector_query import vector_query  # noqa: PLC0415 - as above
+
+        reader = self._reader()
+        arrow = reader.table_schema.arrow
+        query = vector_query(arrow, vector, k=k, **options)
+        shown = known_columns(arrow, columns)
+        wanted = filter_of(filter, arrow)
+        self._note(reader, (), wanted)
+        return plan.search_in_parts(
+            reader, query, wanted, arrow.names if shown is None else shown, rows_max
+        )
+
 
 def _both(
     reader: Reader,
