@@ -189,6 +189,13 @@ def test_a_table_without_a_key_is_searched_too(db: st.Store) -> None:
     assert ids(plain.search(near(45), k=3, filter="id % 10 = 0")) == [40, 50, 30]
 
 
+def test_a_vector_may_be_given_by_its_name(db: st.Store) -> None:
+    table = filled(db)
+    assert ids(table.search(vector=near(3), k=1)) == [3]
+    with pytest.raises(st.RequestError, match="a list of numbers; got None"):
+        table.search()
+
+
 def test_an_empty_table_has_no_nearest_row(db: st.Store) -> None:
     table = db.create_table("t", COLUMNS, primary_key="id")
     result = table.search(near(1)).to_arrow()

@@ -177,7 +177,7 @@ class ReadableTable(ScannedTable):
     @abstractmethod
     def search(
         self,
-        query: object,
+        query: object = None,
         k: int = 10,
         *,
         column: str | None = None,
@@ -235,7 +235,7 @@ class ReadableTable(ScannedTable):
             nprobes: Of vectors: how many partitions of an index are looked into; None leaves it to
                 Lance.
             refine: Of vectors: measure so many times k rows that an index found; None: none.
-            vector: Beside words, the numbers of one vector: search for both.
+            vector: Beside words, the numbers of one vector: search for both. Alone it is `query`.
             vector_column: Beside words, the column of vectors; `column` is that of the texts.
             fusion: Of both: "rrf" (by ranks, 1 / (60 + rank); the default), or the weights of
                 scores from 0 to 1, {"words": 0.3, "vector": 0.7}.

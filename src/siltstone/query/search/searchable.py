@@ -30,7 +30,7 @@ class Searchable(Readable):
 
     def search(
         self,
-        query: object,
+        query: object = None,
         k: int = 10,
         *,
         column: str | None = None,
@@ -66,6 +66,8 @@ class Searchable(Readable):
         both = {"vector_column": vector_column, "fusion": fusion, "rerank": rerank}
         common = {"k": k, "column": column, "exact": exact}
         asked: Callable[..., pa.Table]
+        if query is None:
+            query, vector = vector, None
         if vector is not None:
             asked = _both(reader, query, vector, common | of_words, common | of_vectors, both)
         elif isinstance(query, str):
