@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
@@ -32,8 +33,13 @@ _ARGUMENTS = (*_NAMED, *_OF_INDEX)
 _CALL = re.compile(r"\bsearch\s*\(", re.IGNORECASE)
 _HOW = "search('table', vector, k => 10)"
 _CLAUSES = frozenset(
-    ["SELECT", "WHERE", "GROUP_BY", "ORDER_BY", "HAVING", "QUALIFY", "LIMIT", "VALUES", "WITH"]
+    [
+        *("FROM", "JOIN", "SELECT", "WHERE", "GROUP_BY", "ORDER_BY", "HAVING", "QUALIFY"),
+        *("LIMIT", "VALUES", "WITH"),
+    ]
 )
+SEARCHES_MAX = 16
+"""Of one statement."""
 
 
 class _Found(Protocol):
@@ -69,7 +75,9 @@ class SearchedRows:
     def schema(self) -> pa.Schema:
         """The columns that it was asked for, `_query` for many vectors, and `_distance`."""
         whole, names = self.table.schema, self.call.options.get("columns")
-        shown = whole.names if names is None else list(cast("Any", names))
+        shown = whole.names if names is None else names
+        if not isinstance(shown, list):
+            raise RequestError(f"columns must be a list of names, like ['id']; got {shown!r:.80}")
         unknown = [name for name in shown if name not in whole.names]
         if unknown:
             raise SchemaMismatchError(no_such("column", unknown, whole.names))
@@ -116,7 +124,9 @@ def taken_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list[S
     if not _CALL.search(sql):
         return sql, parameters, []
     tokens = _tokens(sql)
-    spans = list(_spans(tokens))
+    spans = list(islice(_spans(tokens), SEARCHES_MAX + 1))
+    if len(spans) > SEARCHES_MAX:
+        raise RequestError(f"a statement has at most {SEARCHES_MAX} searches")
     calls, pieces, start = list[SearchCall](), list[str](), 0
     values = _Values(tokens, parameters)
     for number, (first, last) in enumerate(spans, 1):
@@ -140,33 +150,33 @@ def _tokens(sql: str) -> list[Any]:
 
 def _spans(tokens: list[Any]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last token of each call that stands where a table may."""
-    place = 1
-    while place < len(tokens) - 1:
-        is_call = _kind(tokens[place + 1]) == "L_PAREN" and tokens[place].text.lower() == "search"
-        if is_call and _kind(tokens[place]) == "VAR" and _is_table_place(tokens, place):
+    clauses, end = [""], -1  # of each open parenthesis: the clause that the next word is of
+    for place, token in enumerate(tokens[:-1]):
+        kind = _kind(token)
+        if place <= end:
+            continue
+        if kind == "L_PAREN":
+            clauses.append("")
+        elif kind == "R_PAREN" and len(clauses) > 1:
+            clauses.pop()
+        elif kind in _CLAUSES:
+            clauses[-1] = kind
+        if _is_call(tokens, place) and clauses[-1] in {"FROM", "JOIN"}:
             end = _closing(tokens, place + 1)
             yield place, end
-            place = end
-        place += 1
+
+
+def _is_call(tokens: list[Any], place: int) -> bool:
+    before, word, after = tokens[place - 1], tokens[place], tokens[place + 1]
+    return (
+        _kind(before) in {"FROM", "JOIN", "COMMA"}
+        and (_kind(word), word.text.lower()) == ("VAR", "search")
+        and _kind(after) == "L_PAREN"
+    )
 
 
 def _kind(token: Any) -> str:
     return token.token_type.name
-
-
-def _is_table_place(tokens: list[Any], place: int) -> bool:
-    before = _kind(tokens[place - 1])
-    if before != "COMMA":
-        return before in {"FROM", "JOIN"}
-    depth = 0
-    for token in reversed(tokens[:place]):
-        kind = _kind(token)
-        depth += (kind == "R_PAREN") - (kind == "L_PAREN")
-        if depth < 0 or (not depth and kind in _CLAUSES):
-            return False
-        if not depth and kind in {"FROM", "JOIN"}:
-            return True
-    return False
 
 
 def _closing(tokens: list[Any], place: int) -> int:
