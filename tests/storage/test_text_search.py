@@ -49,21 +49,21 @@ def test_the_rows_and_words_of_an_index_are_counted_with_and_without_hidden_rows
     built = [tables.indexer.build(pin, spec, spans[:1])]
     built.append(tables.indexer.build(pin, spec, spans[1:2]))
     table = tables.reader.open(tables.indexer.put(pin, built))
-    (index,) = table.text_indexes
+    (index,) = table.search.text_indexes
     assert (index.name, index.column, list(index.covered)) == ("s.1", "s", list(spans[:2]))
     assert dict(index.options)["stem"] is False
     covered = [len(tokens(text, PLAIN)) for part in rows[:2] for text in part]
-    assert table.text_totals(index) == TextTotals(60, sum(covered))
+    assert table.search.text_totals(index) == TextTotals(60, sum(covered))
     hidden = np.arange(5, 45)
     left = [n for at, n in enumerate(covered) if at not in hidden and n]
     visible = all_of(table.rows).without(hidden)
-    assert table.text_totals(index, visible) == TextTotals(len(left), sum(left))
+    assert table.search.text_totals(index, visible) == TextTotals(len(left), sum(left))
     everything = [text for part in rows for text in part]
     with_word = [at for at, t in enumerate(everything) if "stone" in (t or "").split()]
-    assert table.count_with_word("s", "stone") == sum(at < 64 for at in with_word)
+    assert table.search.count_with_word("s", "stone") == sum(at < 64 for at in with_word)
     seen = [at for at in with_word if at not in hidden]
-    assert table.count_with_word("s", "stone", visible) == sum(at < 64 for at in seen)
-    found = table.with_words(WordsQuery("s", "stone", 1_000), visible)
+    assert table.search.count_with_word("s", "stone", visible) == sum(at < 64 for at in seen)
+    found = table.search.with_words(WordsQuery("s", "stone", 1_000), visible)
     assert sorted(found.positions.tolist()) == seen
 
 

@@ -21,17 +21,14 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
     POSITION,
-    NearestQuery,
     PartId,
-    Ranked,
     Segment,
-    TextIndex,
-    TextTotals,
-    WordsQuery,
 )
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+    from siltstone.storage.tables.tables import PinnedSearch
 
 _BATCHES = 3  # into which a scan is cut: who forgets that there may be several is found out
 
@@ -196,29 +193,9 @@ class FakePinned:
         taken = self._with_positions.take(pa.array(wanted, pa.int64()))
         return _select(taken, names)
 
-    def nearest(
-        self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
-    ) -> Ranked:
-        """See `tables.PinnedTable.nearest`: no search of these tests comes as far as base."""
-        raise NotImplementedError
-
     @property
-    def text_indexes(self) -> list[TextIndex]:
-        """See `tables.PinnedTable.text_indexes`; nor does a search for words."""
-        raise NotImplementedError
-
-    def with_words(
-        self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
-    ) -> Ranked:
-        """See `tables.PinnedTable.with_words`."""
-        raise NotImplementedError
-
-    def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
-        """See `tables.PinnedTable.text_totals`."""
-        raise NotImplementedError
-
-    def count_with_word(self, column: str, word: str, visible: Bits | None = None) -> int:
-        """See `tables.PinnedTable.count_with_word`."""
+    def search(self) -> PinnedSearch:
+        """See `tables.PinnedTable.search`: no search of these tests comes as far as base."""
         raise NotImplementedError
 
     def part(self, index: int) -> pa.Table:

@@ -35,7 +35,7 @@ _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 64 << 20
 
 
-class Block(Protocol):
+class RowBlock(Protocol):
     """One column of consecutive rows of an origin, as searches read it."""
 
     @property
@@ -62,7 +62,7 @@ class Block(Protocol):
         ...
 
 
-OneBlock = TypeVar("OneBlock", bound=Block)
+OneBlock = TypeVar("OneBlock", bound=RowBlock)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +107,7 @@ class Origin:
     """
 
     name: object = None
-    blocks: Mapping[object, tuple[Block, ...]] = MappingProxyType({})
+    blocks: Mapping[object, tuple[RowBlock, ...]] = MappingProxyType({})
     """By the id of the column (of texts: and how they are taken apart), from ordinal 0 on.
     Replaced, never changed: most have none, and a transaction makes one for its own rows."""
 
@@ -258,7 +258,7 @@ def joined(known: Sequence[OneBlock], more: Iterable[OneBlock]) -> tuple[OneBloc
     return tuple(blocks)
 
 
-def _are_alike(one: Block, other: Block) -> bool:
+def _are_alike(one: RowBlock, other: RowBlock) -> bool:
     rows, nbytes = other.end - one.start, one.nbytes + other.nbytes
     is_small = rows <= _JOINED_ROWS_MAX and nbytes <= _JOINED_BYTES_MAX
     return is_small and one.end - one.start <= 2 * (other.end - other.start)

@@ -78,7 +78,7 @@ class Stored:
         asked, best = query.k + _MARGIN, NONE
         while True:
             lance = self._asked(query, asked, blocked.prefilter)
-            ranked = self.table.nearest(lance, blocked.visible, is_kept=blocked.is_kept)
+            ranked = self.table.search.nearest(lance, blocked.visible, is_kept=blocked.is_kept)
             found, distances, has_distance = self._distances(
                 query, ranked.positions, ranked.queries
             )

@@ -59,7 +59,7 @@ def indexed_columns(reader: Reader) -> frozenset[str]:
 
 
 def _of_version(reader: PlainReader) -> list[TextIndex]:
-    return [] if reader.table is None else list(reader.table.text_indexes)
+    return [] if reader.table is None else list(reader.table.search.text_indexes)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class WordSearch:
             return
         asked = self.query.k + _MARGIN
         while True:
-            found = self.stored.table.with_words(
+            found = self.stored.table.search.with_words(
                 self._asked(asked, blocked), blocked.visible, is_kept=blocked.is_kept
             )
             scores = (found.distances * np.float32(self.weight)).astype(np.float32)
@@ -197,7 +197,7 @@ class WordSearch:
             return
         table, name = self.stored.table, self.stored.names[self.column]
         query = asked(max(table.rows, 1), blocked)
-        found = table.with_words(query, blocked.visible, is_kept=blocked.is_kept)
+        found = table.search.with_words(query, blocked.visible, is_kept=blocked.is_kept)
         positions = np.sort(found.positions)
         for start in range(0, len(positions), _TAKEN_ROWS):
             deadline.check()
@@ -218,13 +218,13 @@ class WordSearch:
             return Statistics(tally.texts, tally.words, lambda word: df.get(word, 0))
         table, name = self.stored.table, self.stored.names[self.column]
         visible = self.stored.all_visible if self.query.is_exact else None
-        totals = table.text_totals(self.index, visible)
+        totals = table.search.text_totals(self.index, visible)
 
         def together(word: str) -> int:
             asked = self._surface(word)
             if asked is None and self.query.is_exact:
                 return df.get(word, 0) + self._df_of_texts.get(word, 0)
-            return df.get(word, 0) + table.count_with_word(name, asked or word, visible)
+            return df.get(word, 0) + table.search.count_with_word(name, asked or word, visible)
 
         return Statistics(tally.texts + totals.texts, tally.words + totals.words, together)
 
@@ -303,7 +303,7 @@ def _index(
     """Return the options of the index of a column, it in base, and what its words are kept by."""
     found: list[TextIndex] = []
     if stored is not None and column in stored.names:
-        found = [i for i in stored.table.text_indexes if i.column == stored.names[column]]
+        found = [i for i in stored.table.search.text_indexes if i.column == stored.names[column]]
     if isinstance(reader, PlainReader):
         _require_one(column, [index.name for index in found])
         return dict(found[0].options), found[0], None

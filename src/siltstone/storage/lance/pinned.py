@@ -32,30 +32,24 @@ import pyarrow.compute as pc
 from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, no_such
 from siltstone.formats import blobs
-from siltstone.formats.bits import Bits, all_of
+from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.shares import LanceShares
 from siltstone.storage.lance import indexes as lance_indexes
-from siltstone.storage.lance import nearest, text_search
-from siltstone.storage.lance.block_list import BlockLists
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.lance.pinned_search import LanceSearch
 from siltstone.storage.lance.point_reads import PointReads
-from siltstone.storage.lance.row_addresses import RowAddresses, RowIds, live_offsets, row_ids
+from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
     POSITION,
     WORN_RATIO,
-    NearestQuery,
     PartId,
-    Ranked,
     Segment,
     Span,
-    TextIndex,
-    TextTotals,
-    WordsQuery,
 )
 from siltstone.units import require
 
@@ -63,7 +57,6 @@ _log = logging.getLogger(__name__)
 _ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
 _COMPRESSION = 4
-_COUNTED_MAX = 4096
 # How far a scan runs ahead of its reader; the bytes are a share of the memory (`shares`).
 _AHEAD = {"batch_readahead": 4, "fragment_readahead": 2}
 # Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
@@ -140,8 +133,6 @@ class LancePinned:
         self._points = PointReads(data.sessions, self.fragments)
         self._verified: set[int] = set()
         self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
-        self._word_counts: dict[tuple[str, str], int] = {}
-        self._totals: dict[str, TextTotals] = {}
         self._blobs = blobs.names_of(self.schema)
 
     @property
@@ -569,89 +560,32 @@ class LancePinned:
         with translated(self._where, is_reading=True):
             return live_offsets(self.dataset, self.fragments[index])
 
-    def nearest(
-        self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
-    ) -> Ranked:
-        """See `tables.PinnedTable.nearest`."""
-        self._know([asked.column])
-        self._check(range(len(self.parts)))
-        if visible is None and self.pin.hidden:
-            visible = self.live
-        deadline.check()
-        with translated(self._where, is_reading=True):
-            blocked = self._blocked.without(visible, is_kept=is_kept) if visible else None
-            options = nearest.options_of(asked, blocked, self._refines)
-            return nearest.ranked(self.dataset.scanner(**options).to_table(), self._addresses)
-
     @property
-    def text_indexes(self) -> list[TextIndex]:
-        """See `tables.PinnedTable.text_indexes`."""
-        return self._text_indexes
+    def search(self) -> LanceSearch:
+        """See `tables.PinnedTable.search`."""
+        return self._search
 
     @cached_property
-    def _text_indexes(self) -> list[TextIndex]:
-        if not self._has_sound_indexes:
-            return []
-        return text_search.indexes_of(self.dataset, self.segments)
+    def _search(self) -> LanceSearch:
+        return LanceSearch(
+            self,
+            self._where,
+            ready_for=self._ready_for,
+            is_sound=lambda: self._has_sound_indexes,
+            addresses=lambda: self._addresses,
+            paths_of=self._paths_of_index,
+        )
 
-    def with_words(
-        self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
-    ) -> Ranked:
-        """See `tables.PinnedTable.with_words`."""
-        self._know([asked.column])
+    def _ready_for(self, column: str) -> None:
+        """Check what a search of a column reads."""
+        self._know([column])
         self._check(range(len(self.parts)))
-        if visible is None and self.pin.hidden:
-            visible = self.live
         deadline.check()
-        with translated(self._where, is_reading=True):
-            blocked = self._blocked.without(visible, is_kept=is_kept) if visible else None
-            options = text_search.options_of(asked, blocked)
-            return text_search.ranked(self.dataset.scanner(**options).to_table(), self._addresses)
 
-    def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
-        """See `tables.PinnedTable.text_totals`."""
-        known = self._totals.get(index.name) if visible is None else None
-        if known is not None:
-            return known
-        mine = {segment.id for segment in self.segments if segment.index == index.name}
+    def _paths_of_index(self, name: str) -> list[str]:
+        mine = {segment.id for segment in self.segments if segment.index == name}
         files = self._data.index_files(self.pin.folder, self.dataset, self.pin.inventory)
-        paths = [str(self._data.root / path) for path in files if path.split("/")[-2] in mine]
-        with translated(self._where, is_reading=True):
-            if visible is not None:
-                return text_search.totals(paths, lambda ids: self._are_among(ids, visible))
-            found = self._totals[index.name] = text_search.totals(paths)
-            return found
-
-    def _are_among(self, ids: np.ndarray, visible: Bits) -> np.ndarray:
-        """Return which row ids are those of visible rows."""
-        positions = self._row_ids.positions(ids, self.rows)
-        found = positions >= 0
-        found[found] = visible.has(positions[found])
-        return found
-
-    def count_with_word(self, column: str, word: str, visible: Bits | None = None) -> int:
-        """See `tables.PinnedTable.count_with_word`; of all rows it is remembered."""
-        known = self._word_counts.get((column, word)) if visible is None else None
-        if known is not None:
-            return known
-        everything = visible or all_of(self.rows)
-        asked = WordsQuery(column, word, self.rows, covered=True)
-        found = len(self.with_words(asked, everything).positions)
-        if visible is None and len(self._word_counts) < _COUNTED_MAX:
-            self._word_counts[column, word] = found
-        return found
-
-    @cached_property
-    def _refines(self) -> dict[tuple[str, str], int | None]:
-        return nearest.refines_of(self.dataset) if self._has_sound_indexes else {}
-
-    @cached_property
-    def _blocked(self) -> BlockLists:
-        return BlockLists(self.rows, lambda: self._row_ids)
-
-    @cached_property
-    def _row_ids(self) -> RowIds:
-        return row_ids(self.dataset, self.fragments)
+        return [str(self._data.root / path) for path in files if path.split("/")[-2] in mine]
 
 
 def parts_with(table: LancePinned, spans: Iterable[Span]) -> list[Part]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,9 @@ from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.manifest import DeletionFile, without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
-from siltstone.storage.lance.text_search import LanceAnalyzer
+from siltstone.storage.lance.text_search import analyzer
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import check as check_file
-from siltstone.storage.tables.values import IndexOption
 
 _OPEN_MAX = 64
 # An open version takes about 3 kB a fragment (measured), and every checkpoint opens a version of
@@ -46,6 +44,8 @@ class LanceReader:
         shares: What the caches and a scan may hold.
     """
 
+    analyzer = staticmethod(analyzer)
+
     def __init__(
         self, data: DatasetFiles, *, verify: str, open_parts_max: int, shares: LanceShares
     ) -> None:
@@ -58,15 +58,6 @@ class LanceReader:
         self._shares, self._caches = shares, LanceCaches(shares)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, LancePinned] = OrderedDict()
-
-    def analyzer(self, options: Mapping[str, IndexOption | None]) -> LanceAnalyzer:
-        """See `tables.TableReader.analyzer`."""
-        made = LanceAnalyzer(options)
-        try:
-            made.tokens("")
-        except (ValueError, TypeError) as error:
-            raise RequestError(f"Lance has no such index of texts: {error}") from error
-        return made
 
     def open(self, pin: Pin) -> LancePinned:
         """See `tables.TableReader.open`.

@@ -21,8 +21,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from siltstone.errors import RequestError
 from siltstone.storage.lance.row_addresses import RowAddresses
-from siltstone.storage.tables.values import Ranked, Segment, TextIndex, TextTotals, WordsQuery
+from siltstone.storage.tables.values import (
+    IndexOption,
+    Ranked,
+    Segment,
+    TextIndex,
+    TextTotals,
+    WordsQuery,
+)
 
 SCORE, ADDRESS = "_score", "_rowaddr"
 EXPANSIONS_MAX = 2**31 - 1  # all words that are near enough: Lance's own default is 50
@@ -164,3 +172,13 @@ class LanceAnalyzer:
         )
         found[scanner.to_table()["row"].to_numpy()] = True
         return found
+
+
+def analyzer(options: Mapping[str, IndexOption | None]) -> LanceAnalyzer:
+    """See `tables.TableReader.analyzer`."""
+    made = LanceAnalyzer(options)
+    try:
+        made.tokens("")
+    except (ValueError, TypeError) as error:
+        raise RequestError(f"Lance has no such index of texts: {error}") from error
+    return made

@@ -138,6 +138,15 @@ class PinnedTable(Protocol):
         """Return the rows at `positions`, in that order; a position may repeat."""
         ...
 
+    @property
+    def search(self) -> PinnedSearch:
+        """How its rows are ranked."""
+        ...
+
+
+class PinnedSearch(Protocol):
+    """Ranks the rows of one pinned version; it may use the version's indexes."""
+
     def nearest(
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
