@@ -17,6 +17,7 @@ import siltstone as st
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.local.store import LocalStore
+from siltstone.maintenance.merge import merge
 from siltstone.maintenance.merge.merge import Deferred, Merger
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
@@ -261,17 +262,23 @@ def test_readers_of_the_plain_path_see_the_last_merge(tmp_path: Path) -> None:
             assert duckdb.sql("select count(*) from plain").fetchall() == [(merged.num_rows,)]
 
 
-def test_an_external_clean_up_on_the_plain_path_spares_every_past(tmp_path: Path) -> None:
+def test_an_external_clean_up_on_the_plain_path_spares_every_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)  # merges hide rows, of few
     with st.connect(tmp_path / "db", segment_bytes=65_536, background=False) as db:
         table = db.create_table("t", SCHEMA, primary_key="id")
         plain = db.create_table("p", SCHEMA)
+        table.upsert([{"id": n, "v": -1} for n in range(30)])
         moments: dict[int, tuple[dict, int]] = {}
         for version in range(4):
-            table.upsert([{"id": n, "v": version} for n in range(version, version + 5)])
+            table.upsert([{"id": n, "v": version} for n in (version, 30 + version)])
+            table.delete(10 + version)
             plain.append([{"id": version, "v": version}])
             db.checkpoint()
             db.merge()
             moments[db.seq] = (rows(table), plain.count())
+        assert len([*base_of(db, "t").glob("_deletions/*")]) >= 2
         tables = Path(db.path, "tables")
         for folder in (base_of(db, "t"), *tables.glob("p-*")):
             lance.dataset(str(folder)).cleanup_old_versions(
