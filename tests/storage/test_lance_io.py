@@ -485,7 +485,7 @@ def test_an_error_of_lance_becomes_what_the_caller_can_act_on() -> None:
 
 
 def test_files_of_a_write_that_a_vacuum_took_are_named_without_the_words_of_lance() -> None:
-    where, text = Path("/store/tables/t-1"), "Not found: /store/t/_siltstone/a/1.manifest"
+    where, text = Path("/store"), "Not found: /store/t/_siltstone/a/1.manifest"
     for said in (f"Generic N/A error: {text}, /lance/reader.rs:335:56", f"x was not found: {text}"):
         found = classify(
             OSError(f"External error: LanceError(IO): {said}"), where, is_reading=False
