@@ -16,9 +16,18 @@ from siltstone import malloc
 pytestmark = pytest.mark.skipif(not malloc.is_known(), reason="no glibc: nothing is bounded")
 
 MIB = 1 << 20
-_CHILD = """
-import ctypes, json, sys
+_STORE = """
+import json, sys
 import siltstone as st
+db = st.connect(sys.argv[1], background=False, **json.loads(sys.argv[2]))
+"""
+_COMMAND_LINE = """
+import contextlib, runpy
+with contextlib.suppress(SystemExit):
+    runpy.run_module("siltstone", run_name="__main__", alter_sys=True)
+"""
+_MEASURED = """
+import ctypes, json
 
 class Info(ctypes.Structure):
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -27,7 +36,6 @@ class Info(ctypes.Structure):
 libc = ctypes.CDLL(None)
 libc.mallinfo2.restype, libc.malloc.restype = Info, ctypes.c_void_p
 libc.free.argtypes = [ctypes.c_void_p]
-db = st.connect(sys.argv[1], background=False, **json.loads(sys.argv[2]))
 libc.free(libc.malloc(24 << 20))  # glibc takes it for the size of what comes and goes
 before = libc.mallinfo2().hblkhd
 block = libc.malloc(8 << 20)
@@ -37,20 +45,35 @@ print(json.dumps(libc.mallinfo2().hblkhd - before))
 
 def mapped_of_8_mib(root: Path, options: dict[str, object], **environment: str) -> int:
     """Return how many bytes of a block of 8 MiB go back as soon as it is freed."""
+    return mapped_after(_STORE, str(root), json.dumps(options), **environment)
+
+
+def mapped_after(work: str, *arguments: str, **environment: str) -> int:
     done = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(root), json.dumps(options)],
+        [sys.executable, "-c", work + _MEASURED, *arguments],
         env=os.environ | environment,
         capture_output=True,
         check=True,
         timeout=60,
     )
-    return int(json.loads(done.stdout))
+    return int(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_a_process_keeps_freed_memory_unless_its_host_asks_for_less(tmp_path: Path) -> None:
     assert mapped_of_8_mib(tmp_path / "s", {}) == 0
     assert mapped_of_8_mib(tmp_path / "s", {"tune_malloc": True}) > 8 * MIB
     assert mapped_of_8_mib(tmp_path / "s", {}, SILTSTONE_TUNE_MALLOC="true") > 8 * MIB
+
+
+def test_the_command_line_gives_freed_memory_back_unless_it_is_told_not_to(tmp_path: Path) -> None:
+    for name, environment, is_given_back in (
+        ("a", {}, True),
+        ("b", {"SILTSTONE_TUNE_MALLOC": "false"}, False),
+    ):
+        given = ("init", "--db", str(tmp_path / name))
+        found = mapped_after(_COMMAND_LINE, *given, **environment)
+        assert (found > 8 * MIB) is is_given_back
+        assert (tmp_path / name).is_dir()
 
 
 def test_a_reader_may_ask_for_it_too(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from proof.exhaustion.causes import CAUSES
 from proof.exhaustion.footprint import Footprint, footprint
 from proof.exhaustion.ledger import Ledger
+from siltstone.maintenance.merge import merge
 from siltstone.storage.lance.lance_tables import warm_up
 
 COUNTS = 10
@@ -71,6 +72,7 @@ def _watch() -> None:
 
 def main() -> None:
     cause, cycles, seed, folder = sys.argv[1:]
+    merge.COMPACT_BELOW_ROWS = 0  # merges hide rows, of parts as small as these
     logging.disable()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

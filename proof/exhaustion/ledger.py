@@ -24,6 +24,8 @@ from siltstone.open.environment import Env
 from siltstone.options import resolve
 
 KEYS = 40
+COLD_KEYS = range(1000, 1240)
+"""Rows of each store's first base that nobody changes: so merges hide the few rows that change."""
 CYCLES_PER_STORE = 100
 """Then a new store begins: else its past would be what grows."""
 APP = "ledger"
@@ -107,6 +109,9 @@ class Ledger:
         assert self.db is not None
         self.db.create_table("keyed", {"id": "int64", "v": "binary"}, primary_key="id")
         self.db.create_table("plain", {"n": "int64"})
+        self._change(sizes={str(key): 16 for key in (*range(KEYS), *COLD_KEYS)})
+        self.db.checkpoint()
+        self.db.merge()
 
     def _take_up(self) -> None:
         """Go on with the store of a process that died: at any point, also before its tables."""
@@ -302,9 +307,12 @@ class Ledger:
             return
         rows = {row["id"]: row["v"] for row in found}
         if rows != self.rows or len(found) != len(self.rows):
+            wrong = [
+                key for key in sorted({*rows, *self.rows}) if rows.get(key) != self.rows.get(key)
+            ]
             raise BrokenPromiseError(
                 f"keyed has {len(found)} rows, {len(self.rows)} were promised; not as promised:"
-                f" {[key for key in range(KEYS) if rows.get(key) != self.rows.get(key)]}"
+                f" {wrong}"
             )
         if sorted(lines) != sorted(self.lines):
             raise BrokenPromiseError(f"plain has {len(lines)} rows of {len(self.lines)}")

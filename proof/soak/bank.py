@@ -1,8 +1,9 @@
 """Bank: tables of which any snapshot tells what each row must be, and the writers over them.
 
 Each writer counts n = 0, 1, 2, ... over all lives of the store. Transaction n of writer w moves
-money between two accounts, stamps its slot n % 50, at times deletes another slot, and every 50th
-time appends to the journal. So the highest n of a writer says what each of its rows is.
+money between two accounts, or to one of many savings, of which a merge thus hides a few each time.
+It stamps its slot n % 50, at times deletes another slot, and every 50th time appends to the
+journal. So the highest n of a writer says what each of its rows is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from proof.lines import lines_of
 
 WRITERS = 4
 ACCOUNTS = 24
+SAVINGS = range(ACCOUNTS, ACCOUNTS + 2_000)
 TOTAL = ACCOUNTS * 1_000
 SLOTS = 50
 TAGS_MAX = 6
@@ -33,6 +35,7 @@ def create(db: st.Store) -> None:
     with db.transaction() as tx:
         accounts = tx.create_table("accounts", {"id": "int64", "balance": "int64"}, "id")
         accounts.upsert([{"id": n, "balance": TOTAL // ACCOUNTS} for n in range(ACCOUNTS)])
+        accounts.upsert([{"id": n, "balance": 0} for n in SAVINGS])
         stamps = {"writer": "int64", "slot": "int64", "n": "int64", "text": "string"}
         tx.create_table("stamps", stamps, ["writer", "slot"])
         tx.create_table("journal", {"writer": "int64", "n": "int64"})
@@ -56,7 +59,8 @@ def stamped(last: int) -> dict[int, int]:
 def check(snapshot: Any) -> dict[int, int]:
     """Check all that a snapshot shows; return the last n of each writer."""
     balances = snapshot["accounts"].to_arrow()["balance"].to_pylist()
-    assert (len(balances), sum(balances)) == (ACCOUNTS, TOTAL), f"seq {snapshot.seq}: {balances}"
+    expected = ACCOUNTS + len(SAVINGS), TOTAL
+    assert (len(balances), sum(balances)) == expected, f"seq {snapshot.seq}: {balances}"
     rows = snapshot["stamps"].to_arrow().to_pylist()
     journal = snapshot["journal"].to_arrow().to_pylist()
     last: dict[int, int] = {}
@@ -87,6 +91,7 @@ def check_filters(snapshot: Any, last: dict[int, int]) -> None:
 def transfer(db: st.Store, writer: int, n: int, chance: random.Random) -> st.Receipt:
     """Do transaction n of a writer, until no other one is in its way."""
     one, other = chance.sample(range(ACCOUNTS), 2)
+    other = chance.choice(SAVINGS) if n % 2 else other
     amount = chance.randrange(100)
 
     def move(tx: Any) -> None:

@@ -14,10 +14,13 @@ from proof.soak import bank, stock
 from proof.soak.acknowledged import Acknowledged
 from proof.soak.post import Post
 from siltstone import admin
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.manifest_store import ManifestStore
 
 BACKUPS = "backups"
 RESTORED = "restored"
 BACKUPS_OF_ONE = 5
+HIDDEN = "merge with hidden rows"
 
 
 def again_and_again(
@@ -39,6 +42,14 @@ def vacuum(post: Post) -> None:
     with contextlib.suppress(st.BusyError):
         retention = bank.OPTIONS["retention"]
         admin.vacuum_store(post.root, dry_run=False, grace_s=0, retention=retention)
+
+
+def merge(post: Post) -> None:
+    """Merge, and count it if rows of a base are hidden since: then all read around them."""
+    admin.merge_store(post.root)
+    record = ManifestStore(RealFiles(), post.root).newest()
+    if any(storage.base is not None and storage.base.hidden for storage in record.keyed):
+        post.tally.add(HIDDEN)
 
 
 def optimize(post: Post) -> None:

@@ -14,14 +14,13 @@ from collections.abc import Callable
 
 from proof.soak import care, guest, players, stock
 from proof.soak.post import Post
-from siltstone import admin
+from siltstone.maintenance.merge import merge
 
 Work = Callable[[threading.Event], None]
 
 
 def work_of(post: Post) -> Work:
     """Return what a role does until it is told to stop."""
-    root = post.root
     made: dict[str, Callable[[], Work]] = {
         "owner": lambda: players.Owner(post).run,
         "joined": lambda: players.Joined(post).run,
@@ -31,7 +30,7 @@ def work_of(post: Post) -> Work:
         "stock": lambda: stock.Client(post).run,
         "guest": lambda: guest.Guest(post).run,
         "optimizer": lambda: care.again_and_again(post, lambda: care.optimize(post), 0.5),
-        "merger": lambda: care.again_and_again(post, lambda: admin.merge_store(root), 0.5),
+        "merger": lambda: care.again_and_again(post, lambda: care.merge(post), 0.5),
         "vacuum": lambda: care.again_and_again(post, lambda: care.vacuum(post), 0.5),
         "indexer": lambda: care.again_and_again(post, care.Indexer(post).work, 1.5),
         "backup": lambda: care.again_and_again(post, care.Keeper(post).work, 2.0),
@@ -40,7 +39,11 @@ def work_of(post: Post) -> Work:
 
 
 def main() -> None:
-    """Begin, say so, and work."""
+    """Begin, say so, and work; merges hide rows, of parts as small as these.
+
+    An owner's own merges do not: they run in a child, which rewrites small parts as anybody's does.
+    """
+    merge.COMPACT_BELOW_ROWS = 0
     faulthandler.register(signal.SIGUSR1)  # the crew asks where we hang
     post = Post.of(sys.argv[1])
     stop = threading.Event()

@@ -40,7 +40,7 @@ WORK = {
     "stock": "stock append",
     "guest": "guest",
     "optimizer": "optimizer",
-    "merger": "merger",
+    "merger": care.HIDDEN,
     "vacuum": "vacuum",
     "indexer": "indexer",
     "backup": "backup",

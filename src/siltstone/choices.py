@@ -11,6 +11,7 @@ StagedOp: TypeAlias = Literal["upsert", "insert", "delete", "append"]
 IndexKind: TypeAlias = Literal["btree", "bitmap", "fts", "vector"]
 Metric: TypeAlias = Literal["l2", "cosine", "dot"]
 SearchMetric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]
+TextOperator: TypeAlias = Literal["or", "and"]
 Encoding: TypeAlias = Literal["flat", "sq", "pq", "rq", "hnsw_sq", "hnsw_flat"]
 JobState: TypeAlias = Literal["running", "dead", "finished"]
 

@@ -29,6 +29,8 @@ FILES = {
     "orders.csv": "id,customer,total\n1,7,9.5\n7,8,20\n",
     "more.csv": "id,customer,total\n7,8,25\n8,7,1\n",
     "events.ndjson": '{"at": "2026-11-20T10:00:00", "what": "start"}\n',
+    "places.ndjson": '{"id": 1, "at": [0.5, 1.5]}\n{"id": 2, "at": [9, 9]}\n',
+    "query.json": "[0.5, 1]\n",
 }
 
 

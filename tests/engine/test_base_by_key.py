@@ -152,6 +152,42 @@ def test_base_finds_what_a_dict_finds(kind: str, monkeypatch: pytest.MonkeyPatch
     case().runTest()
 
 
+@pytest.mark.parametrize("is_covered", [False, True])
+def test_a_hit_in_a_part_that_is_gone_does_not_end_the_search_in_older_runs(
+    monkeypatch: pytest.MonkeyPatch, is_covered: bool
+) -> None:
+    """All keys have one code, so that the run of the newer part is hit for the older key."""
+    monkeypatch.setattr(KeyCodec, "stable_code", lambda *_: 3)
+    for name in ("stable_codes", "stable_codes_of"):
+        many = getattr(KeyCodec, name)
+        monkeypatch.setattr(KeyCodec, name, lambda *a, many=many: many(*a) & 0 | 3)
+    files, schema = SimFiles(), table_schema("string")
+    tables = fake_lance(ROOT, files)
+    records = PastRecords(ManifestStore(files, ROOT))
+    readers = Readers(tables.reader, tables.keys, records, index_bytes_max=1 << 20)
+
+    def folded(pin: Pin, key: str) -> Pin:
+        batch = pa.record_batch([[key], [len(key)]], schema=schema.arrow)
+        none = np.zeros(0, np.int64)
+        return tables.rewriter.fold(pin, drop=none, batches=[batch], compact_below=0)
+
+    pin = folded(tables.writer.create("tables/t-1/base", schema.arrow), "old")
+    pin = tables.keys.cover(pin, schema.codec)
+    pin = tables.keys.cover(folded(folded(pin, "newer"), "newest"), schema.codec)
+    done = tables.compactor.compact(pin, tables.reader.open(pin).spans[1])
+    pin = tables.compactor.swap(pin, [done])
+    if is_covered:
+        pin = tables.keys.cover(pin, schema.codec)
+    assert len(pin.runs) == 2 + is_covered
+    newer, older = tables.keys.open(pin).newest_first[-2:]
+    assert [len(each.starts) for each in (newer, older)] == [1, 1]
+    assert [len(each.run.find(3)) for each in (newer, older)] == [2, 1]  # one of a part that went
+    base = readers.base_of(pin, schema)
+    for key in ("old", "newer", "newest"):
+        assert base.find(key) == {"id": key, "v": len(key)}
+    assert base.find("none") is None
+
+
 def test_a_cached_row_of_a_part_whose_number_is_used_again_is_not_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -411,6 +411,28 @@ def test_a_reader_behind_all_images_makes_none_and_drops_none(db: Store) -> None
     assert images_of(db)._kept == kept
 
 
+def test_an_image_of_an_older_base_serves_no_reader_of_a_newer_one(db: Store) -> None:
+    table = db.create_table("t", {"id": "int64", "v": "int64", "w": "int64"}, primary_key="id")
+    table.upsert(pa.table({"id": range(1000), "v": [1] * 1000, "w": [1] * 1000}))
+    db.checkpoint()
+    db.merge()
+    table.upsert({"id": 0, "v": 1, "w": 1})
+    for _ in range(HOT_SCANS):
+        assert total(table) == 1000
+    state = db._core.state()
+    (definition,) = state.view.catalog.tables
+    late = db._core.readers.open(state.view, definition, state.visible)
+    assert isinstance(late, KeyedReader)
+    table.upsert({"id": 5, "v": 11, "w": 1})
+    db.checkpoint()
+    db.merge()
+    for _ in range(HOT_SCANS):
+        image_for(late, ["w"])
+    assert images_of(db)._kept[0].seq == late.seq, "it has more columns than the newer one"
+    table.upsert({"id": 6, "v": 21, "w": 1})
+    assert total(table) == 1030
+
+
 def test_a_column_of_one_transaction_is_not_that_of_another(db: Store) -> None:
     table = merged(db)
     heat(table)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from siltstone.engine.commit.write_set import Receipt, RowPart, WriteSet
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.formats import group
+from siltstone.local.group_upserts import GroupUpserts
 from siltstone.local.store import LocalStore
+from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransactionTable
 from tests.formats.test_row_encoder import HOSTILE_NAMES, HOSTILE_VALUES
 from tests.formats.test_rows import VALUES
@@ -129,19 +133,105 @@ def test_calls_in_a_transaction_do_what_the_long_way_does(
         tx.rollback()
 
 
-@settings(max_examples=60)
+class Recorded:
+    """What is committed meanwhile, without what no two commits have alike, nor two tables."""
+
+    def __init__(self, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._taken: list[WriteSet] = []
+        committer = store._core.writer()
+        commit, commit_all = committer.commit, committer.commit_all
+
+        def recorded(write_set: WriteSet) -> Receipt:
+            self._taken.append(write_set)
+            return commit(write_set)
+
+        def all_recorded(write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException]:
+            self._taken += write_sets
+            return commit_all(write_sets)
+
+        monkeypatch.setattr(committer, "commit", recorded)
+        monkeypatch.setattr(committer, "commit_all", all_recorded)
+
+    def taken(self) -> list[dict[str, object]]:
+        """Return what was committed since the last call."""
+        taken, self._taken = self._taken, []
+        return [told(write_set) for write_set in taken]
+
+
+def told(write_set: WriteSet) -> dict[str, object]:
+    parts = [part for part in write_set.parts if isinstance(part, RowPart)]
+    assert len(parts) == len(write_set.parts)
+    frame = frame_with([part.entry for part in parts])
+    if write_set.few is not None:  # what the leader takes instead
+        assert frame_with(write_set.few.entries) == frame
+        keys = [(part.incarnation, [*part.keys().values]) for part in parts]
+        assert [(each[0], [*each[1].values]) for each in write_set.few.written] == keys
+    rest = set(write_set.__struct_fields__) - {"number", "parts", "few", "planned"}
+    keys = [part.keys().values for part in parts]
+    return {name: getattr(write_set, name) for name in rest} | {"frame": frame, "keys": keys}
+
+
+def frame_with(entries: Sequence[group.Entry]) -> list[bytes]:
+    rows = [
+        msgspec.structs.replace(each, incarnation=1)
+        for each in entries
+        if isinstance(each, group.RowsEntry)
+    ]
+    assert len(rows) == len(entries)
+    return [bytes(part) for part in group.encode(1, 1, [group.Member(1, 1, None, [*rows])])]
+
+
+def upserted_alone(store: LocalStore, name: str, row: dict[str, object]) -> int:
+    table = store[name]
+    assert isinstance(table, LocalTable)
+    table._plan = table._planned()
+    return table.upsert(row).rows
+
+
+def upserted_in_a_group(store: LocalStore, name: str, row: dict[str, object]) -> int:
+    group_upserts = GroupUpserts(store._core)
+    table = group_upserts.table(name)
+    assert table is not None
+    (receipt,) = group_upserts.commit([table.upsert(row)])
+    assert isinstance(receipt, Receipt)
+    return receipt.rows
+
+
+@pytest.mark.parametrize("upserted", [upserted_alone, upserted_in_a_group])
+def test_an_upsert_of_one_small_row_is_as_durable_as_in_the_long_way(
+    store: LocalStore, upserted: Callable[[LocalStore, str, dict[str, object]], int]
+) -> None:
+    name = f"t{store.seq}"
+    table: Any = store.create_table(name, {"key": "int64", "v": "string"}, primary_key="key")
+    table.upsert({"key": 0, "v": "a"})  # from here on nobody asks for room
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        recorded = Recorded(store, monkeypatch)
+        upserted(store, name, {"key": 1, "v": "b"})
+        (made,) = recorded.taken()
+        table._upsert_any({"key": 1, "v": "b"})
+        assert [made] == recorded.taken()
+    assert made["is_sync"]
+
+
+@pytest.mark.parametrize("upserted", [upserted_alone, upserted_in_a_group])
+@settings(max_examples=30)
 @given(data=some.data())
-def test_an_upsert_of_one_row_does_what_the_long_way_does(
-    store: LocalStore, data: some.DataObject
+def test_an_upsert_of_one_row_commits_what_the_long_way_does(
+    store: LocalStore,
+    upserted: Callable[[LocalStore, str, dict[str, object]], int],
+    data: some.DataObject,
 ) -> None:
     kinds, _ = columns(data)
-    name = f"t{store.seq}"
-    tables: list[Any] = [
-        store.create_table(f"{name}.{n}", kinds, primary_key="key") for n in range(2)
-    ]
-    for _ in range(data.draw(some.integers(1, 4))):
-        given = row(data, kinds)
-        ways = tables[0].upsert, tables[1]._upsert_any
-        found = [outcome(lambda way=way, row=given: way(dict(row)).rows) for way in ways]
-        assert found[0] == found[1]
+    names = [f"t{store.seq}.{n}" for n in range(2)]
+    tables: list[Any] = [store.create_table(name, kinds, primary_key="key") for name in names]
+    tables[0].upsert(row(data, kinds, fits=True))  # from here on nobody asks for room
+    tables[0].truncate()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        recorded = Recorded(store, monkeypatch)
+        for _ in range(data.draw(some.integers(1, 4))):
+            given = row(data, kinds)
+            short = outcome(lambda row=given: upserted(store, names[0], dict(row)))
+            made = recorded.taken()
+            assert short == outcome(lambda row=given: tables[1]._upsert_any(dict(row)).rows)
+            assert made == recorded.taken()
     assert tables[0].scan().read_all().equals(tables[1].scan().read_all())

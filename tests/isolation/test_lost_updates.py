@@ -17,6 +17,7 @@ import pytest
 
 import siltstone as st
 from siltstone.api.store import Store
+from siltstone.engine.commit import recent_writes
 from siltstone.maintenance.flush.bulk_load import load
 from tests.isolation.stores import with_two_rows
 from tests.support.traced import NthLine
@@ -32,6 +33,12 @@ WHERE = (
     "maintenance/flush/bulk_load.py",
 )
 COMMIT = "engine/commit/committer.py"
+
+
+@pytest.fixture(autouse=True)
+def _every_commit_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each commit forget what nobody needs; a store does so after many."""
+    monkeypatch.setattr(recent_writes, "_FORGET_EVERY", 1)
 
 
 def is_in_a_commit(frame: FrameType | None) -> bool:

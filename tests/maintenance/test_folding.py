@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import shutil
@@ -61,7 +62,8 @@ def hidden(db: st.Store) -> int:
 
 
 def as_dict(source: Any) -> dict[Any, Any]:
-    return {row["id"]: row["v"] for row in source.to_arrow().to_pylist()}
+    found = source.to_table() if isinstance(source, lance.LanceDataset) else source.to_arrow()
+    return {row["id"]: row["v"] for row in found.to_pylist()}
 
 
 def test_a_store_has_format_3_from_the_first_hidden_row_on(db: st.Store) -> None:
@@ -205,6 +207,49 @@ def test_an_optimize_and_a_vacuum_bring_no_hidden_row_back(db: st.Store) -> None
     fragments = lance.dataset(db.path / "tables/t-1/base").get_fragments()
     named = {str(f.deletion_file()).rpartition("/")[2] for f in fragments if f.deletion_file()}
     assert left == named
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["compacted", "also cleaned up"])
+def test_a_compaction_by_path_takes_no_hidden_row_out_and_brings_none_back(
+    db: st.Store, is_cleaned: bool
+) -> None:
+    table = filled(db)
+    before = as_dict(table), db.seq
+    table.upsert([{"id": n, "v": "new"} for n in range(0, 400, 50)])
+    table.delete({"id": 3})
+    fold(db)
+    assert hidden(db) == 9
+    folded = as_dict(table), db.seq
+    theirs = shown(db.path)
+    theirs.optimize.compact_files(materialize_deletions_threshold=0.0)
+    assert not any(part.deletion_file() for part in theirs.get_fragments())
+    if is_cleaned:
+        clean_up(theirs)
+    assert as_dict(table) == folded[0]
+    report = db.verify(deep=True)
+    assert report.is_sound
+    # A clean-up takes public names of our files; until the next promotion each is a warning.
+    lost = {"warning"} if is_cleaned else set()
+    assert {finding.severity for finding in report.findings} == {"drift", *lost}, report
+    table.upsert([{"id": n, "v": "newer"} for n in (7, 50, 400)])
+    fold(db)
+    assert hidden(db) == 11
+    expected = folded[0] | dict.fromkeys((7, 50, 400), "newer")
+    assert as_dict(table) == as_dict(shown(db.path)) == expected
+    with st.connect(db.path, read_only=True) as reader:
+        assert as_dict(reader["t"]) == expected
+        for rows, seq in (before, folded):
+            with reader.snapshot(seq=seq) as past:
+                assert as_dict(past["t"]) == rows
+        report = reader.verify(deep=True)
+    assert report.is_sound
+    assert {finding.severity for finding in report.findings} == {"drift"}, report
+
+
+def clean_up(dataset: lance.LanceDataset) -> None:
+    """Delete all that no version but the newest one needs, however new it is."""
+    now = dt.timedelta(microseconds=1)  # zero means "not given" to pylance
+    dataset.cleanup_old_versions(now, delete_unverified=True, error_if_tagged_old_versions=False)
 
 
 def test_a_backup_and_a_restored_store_have_the_rows_and_what_hides_them(

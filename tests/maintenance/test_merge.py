@@ -16,12 +16,16 @@ import pytest
 import siltstone as st
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.formats.manifest import Pin
 from siltstone.local.store import LocalStore
+from siltstone.maintenance.merge import merge
 from siltstone.maintenance.merge.merge import Deferred, Merger
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.values import Span
 from tests.engine.seams import HookedTables, Threads, fake_env, jobs_of, open_store
+from tests.maintenance.optimizers import optimizer_of
 
 SCHEMA = {"id": "int64", "v": "int64"}
 ACCOUNTS, START = 12, 100
@@ -117,6 +121,96 @@ def test_a_merge_overtaken_by_one_that_goes_further_is_done(made) -> None:
     assert not isinstance(db.merge(), Deferred)
     assert rows(table) == {**{n: n for n in range(10)}, 1: 11, 2: 22}
     assert db.merge().rows == 0
+
+
+@pytest.fixture
+def parted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A base of four parts of 30 rows each, of which merges hide rows."""
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
+    hooked: list[HookedTables] = []
+    with open_store(tmp_path / "db", fake_env(hooked=hooked)) as db:
+        table = db.create_table("t", SCHEMA, primary_key="id")
+        for part in range(4):
+            table.upsert([{"id": n, "v": n} for n in range(30 * part, 30 * (part + 1))])
+            db.checkpoint()
+            db.merge()
+        yield db, table, hooked[0]
+
+
+def base_pin(db: st.Store) -> Pin:
+    (storage,) = db._parts.site.manifests.newest().keyed
+    assert storage.base is not None
+    return storage.base
+
+
+def test_a_merge_that_loses_to_an_index_build_keeps_the_index(parted) -> None:
+    db, table, tables = parted
+    table.upsert({"id": 1, "v": 11})
+    db.checkpoint()
+    built: list[str] = []
+
+    def segments() -> list[str]:
+        return [each.id for each in db._parts.site.tables.reader.open(base_pin(db)).segments]
+
+    def build() -> None:
+        table.create_index("v")
+        built.extend(segments())
+
+    Race(tables, build)
+    assert merger_of(db.path, tables).merge().rows == 1
+    assert built
+    assert segments() == built
+    assert (base_pin(db).rows, base_pin(db).hidden) == (120, 1)
+    db._parts.owner.checkpointer.renew()
+    assert rows(table) == {**{n: n for n in range(120)}, 1: 11}
+
+
+def test_a_merge_that_loses_to_an_optimize_keeps_what_that_has_joined(parted) -> None:
+    db, table, tables = parted
+    table.upsert({"id": 1, "v": 11})
+    db.checkpoint()
+    joined: list[Span] = []
+
+    def spans() -> list[Span]:
+        return [*db._parts.site.tables.reader.open(base_pin(db)).spans]
+
+    def optimize() -> None:
+        optimizer_of(db.path, tables).optimize()
+        joined.extend(spans())
+
+    Race(tables, optimize)
+    assert merger_of(db.path, tables).merge().rows == 1
+    assert joined == [(0, 120)]
+    assert spans() == [*joined, (120, 121)]
+    assert (base_pin(db).rows, base_pin(db).hidden) == (120, 1)
+    db._parts.owner.checkpointer.renew()
+    assert rows(table) == {**{n: n for n in range(120)}, 1: 11}
+
+
+@pytest.mark.parametrize("is_further", [False, True], ids=["of the same rows", "of more rows"])
+def test_of_two_folds_of_deletes_alone_that_race_the_winners_base_stays(
+    parted, is_further: bool
+) -> None:
+    db, table, tables = parted
+    table.delete([3, 33])
+    db.checkpoint()
+    won: list[Pin] = []
+
+    def win() -> None:
+        if is_further:
+            table.delete([4, 63])
+            db.checkpoint()
+        assert merger_of(db.path, tables).merge().tables == ("t",)
+        won.append(base_pin(db))
+
+    Race(tables, win)
+    assert not isinstance(merger_of(db.path, tables).merge(), Deferred)
+    assert [base_pin(db)] == won
+    gone = {3, 33, 4, 63} if is_further else {3, 33}
+    assert (base_pin(db).rows, base_pin(db).hidden) == (120 - len(gone), len(gone))
+    db._parts.owner.checkpointer.renew()
+    assert rows(table) == {n: n for n in range(120) if n not in gone}
+    assert db.merge().tables == ()
 
 
 def test_a_checkpoint_that_publishes_while_a_merge_writes_loses_nothing(made) -> None:
@@ -261,17 +355,23 @@ def test_readers_of_the_plain_path_see_the_last_merge(tmp_path: Path) -> None:
             assert duckdb.sql("select count(*) from plain").fetchall() == [(merged.num_rows,)]
 
 
-def test_an_external_clean_up_on_the_plain_path_spares_every_past(tmp_path: Path) -> None:
+def test_an_external_clean_up_on_the_plain_path_spares_every_past(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)  # merges hide rows, of few
     with st.connect(tmp_path / "db", segment_bytes=65_536, background=False) as db:
         table = db.create_table("t", SCHEMA, primary_key="id")
         plain = db.create_table("p", SCHEMA)
+        table.upsert([{"id": n, "v": -1} for n in range(30)])
         moments: dict[int, tuple[dict, int]] = {}
         for version in range(4):
-            table.upsert([{"id": n, "v": version} for n in range(version, version + 5)])
+            table.upsert([{"id": n, "v": version} for n in (version, 30 + version)])
+            table.delete(10 + version)
             plain.append([{"id": version, "v": version}])
             db.checkpoint()
             db.merge()
             moments[db.seq] = (rows(table), plain.count())
+        assert len([*base_of(db, "t").glob("_deletions/*")]) >= 2
         tables = Path(db.path, "tables")
         for folder in (base_of(db, "t"), *tables.glob("p-*")):
             lance.dataset(str(folder)).cleanup_old_versions(

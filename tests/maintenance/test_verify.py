@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from siltstone.errors import CorruptionError
+from siltstone.formats.features import format_of_storage
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.sweep import distinct, needed, pins_of
 from siltstone.maintenance.repair.verify import Verifier
 from siltstone.storage.tables.jobs import Jobs
-from tests.maintenance.stores import open_store, paths
+from tests.maintenance.stores import Clock, open_store, paths
 
 KEYED = {"id": "int64", "v": "float64"}
 
@@ -130,9 +133,6 @@ def test_a_damaged_frame_of_the_log_is_named(db):
 
 
 def test_a_base_that_is_not_the_fold_of_history_is_found(db):
-    import msgspec
-    import numpy as np
-
     parts = db._parts
     record = parts.site.manifests.newest()
     (storage,) = record.keyed
@@ -145,6 +145,38 @@ def test_a_base_that_is_not_the_fold_of_history_is_found(db):
     )
     assert [f.message for f in fresh_verify(db, deep=True).findings] == [
         "it differs from the fold of its history"
+    ]
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_keys_that_appear_twice_are_found_where_no_history_tells(tmp_path, hides):
+    clock = Clock()
+    with open_store(tmp_path / "s", clock, retention_s=60) as store:
+        table = store.create_table("t", KEYED, primary_key="id")
+        table.upsert([{"id": n, "v": float(n)} for n in range(50)])
+        store.checkpoint()
+        store.merge()
+        clock.move(days=1)
+        store.vacuum(dry_run=False, grace_s=0)
+        site = store._parts.site
+        record = site.manifests.newest()
+        (storage,) = record.keyed
+        assert storage.history_from
+        assert fresh_verify(store, deep=True).findings == ()
+        again = [table.to_arrow().slice(0, 2).to_batches()[0]]
+        pin = site.tables.rewriter.fold(
+            storage.base, drop=np.array([7] if hides else []), batches=again, compact_below=0
+        )
+        pin = site.tables.keys.cover(pin, table._table_schema()[1].codec)
+        assert pin.hidden == hides
+        keyed = (msgspec.structs.replace(storage, base=pin),)
+        level = max(record.format, format_of_storage(keyed))
+        site.manifests.publish(
+            lambda now: msgspec.structs.replace(now, keyed=keyed, format=level), base=record
+        )
+        found = fresh_verify(store, deep=True).findings
+    assert [(each.severity, each.path, each.message) for each in found] == [
+        ("error", pin.folder, "2 keys appear twice")
     ]
 
 

@@ -149,6 +149,27 @@ def test_the_nearest_rows_come_with_their_distance(ns: SiltstoneNamespace) -> No
     assert found(ns, PLAIN, **wanted) == [{"id": 1, "_distance": 1.0}]
 
 
+NEAREST: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"vector": [1.0]}, errors.InvalidInputError, "vectors of 2 numbers, the query has 1"),
+    ({"vector": [float("nan"), 0.0]}, errors.InvalidInputError, "no NaN"),
+    ({"vector": [1.0, 0.0], "k": 0}, errors.InvalidInputError, "k must be an integer from 1"),
+    ({"vector": [1.0, 0.0], "k": 2_000_000}, errors.InvalidInputError, "k is at most 1000000"),
+    ({"vector": [1.0, 0.0], "vector_column": "w"}, errors.TableColumnNotFoundError, "no column"),
+    ({"vector": [1.0, 0.0], "vector_column": "id"}, errors.InvalidInputError, "holds no vectors"),
+    ({"vector": [1.0, 0.0], "distance_type": "far"}, errors.InvalidInputError, "distance_type is"),
+]
+
+
+@pytest.mark.parametrize(("query", "kind", "said"), NEAREST)
+def test_a_wrong_search_is_one_clear_error(
+    ns: SiltstoneNamespace, query: dict[str, Any], kind: type[Exception], said: str
+) -> None:
+    vectors = pa.array([[0.0, 1.0], [0.0, 5.0]], pa.list_(pa.float32(), 2))
+    create(ns, PLAIN, pa.table({"id": [0, 1], "e": vectors}))
+    with pytest.raises(kind, match=said):
+        found(ns, PLAIN, **query)
+
+
 # transactions and snapshots
 
 

@@ -14,6 +14,7 @@ from proof.exhaustion import cycles, trial
 from proof.exhaustion.causes import CAUSES, SLOW_SYNC_S
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
 from proof.exhaustion.ledger import BrokenPromiseError, Ledger
+from siltstone.maintenance.merge import merge
 from siltstone.open.environment import Env
 
 IN_CHILDREN = {"disk-full": 12, "file-size": 12, "descriptors": 12, "memory": 3}
@@ -29,7 +30,10 @@ def test_a_store_outlives_what_the_system_refuses(cause: str) -> None:
 
 
 @pytest.mark.parametrize("cause", sorted(set(CAUSES) - set(IN_CHILDREN) - {"slow-disk"}))
-def test_a_store_outlives_what_its_surroundings_refuse(cause: str, tmp_path: Path) -> None:
+def test_a_store_outlives_what_its_surroundings_refuse(
+    cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
     said = cycles.run(cause, 8, 1, tmp_path)
     assert said["errors"] or cause == "clock"
 

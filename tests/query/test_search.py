@@ -14,6 +14,7 @@ import pytest
 import siltstone as st
 from siltstone.query.search.vector_query import K_MAX, QUERIES_MAX
 from tests.query.nearest_rows import found, nearest
+from tests.server.stores import joined_to
 
 SIZE = 4
 COLUMNS = {"id": "int64", "v": f"vector(float32, {SIZE})", "name": "string"}
@@ -73,11 +74,10 @@ def test_a_read_only_process_finds_the_new_vector(db: st.Store, tmp_path: Path) 
         assert ids(reader["t"].search(near(7), k=2)) == [6, 8]
 
 
-def test_a_joined_process_gets_the_same_rows(db: st.Store, tmp_path: Path) -> None:
+def test_a_joined_process_gets_the_same_rows(db: st.Store) -> None:
     table = filled(db)
-    db.serve_local()
     asked: dict[str, Any] = {"k": 3, "filter": "id % 2 = 0", "columns": ["name", "id"]}
-    with st.connect(tmp_path / "s", join=True) as joined:
+    with joined_to(db) as joined:
         for vector in (near(9), np.array(near(9)), [near(9), near(1)], pa.array(near(9))):
             here = table.search(vector, **asked).to_arrow()
             assert joined["t"].search(vector, **asked).to_arrow() == here
@@ -189,6 +189,13 @@ def test_a_table_without_a_key_is_searched_too(db: st.Store) -> None:
     assert ids(plain.search(near(45), k=3, filter="id % 10 = 0")) == [40, 50, 30]
 
 
+def test_a_vector_may_be_given_by_its_name(db: st.Store) -> None:
+    table = filled(db)
+    assert ids(table.search(vector=near(3), k=1)) == [3]
+    with pytest.raises(st.RequestError, match="a list of numbers; got None"):
+        table.search()
+
+
 def test_an_empty_table_has_no_nearest_row(db: st.Store) -> None:
     table = db.create_table("t", COLUMNS, primary_key="id")
     result = table.search(near(1)).to_arrow()
@@ -278,7 +285,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ([float("inf"), 0, 0, 0], {}, "finite"),
     ([1e300, 0, 0, 0], {}, "finite"),
     (["a", "b", "c", "d"], {}, "a list of numbers"),
-    ("words", {}, "a search for words is not there yet"),
+    (b"words", {}, "a text, a vector, or a list of vectors"),
     (None, {}, "a list of numbers"),
     ([True, False, True, True], {}, "a list of numbers"),
     ([[1.0] * 4, [1.0]], {}, "a list of numbers"),

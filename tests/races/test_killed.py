@@ -92,6 +92,40 @@ def test_an_optimizer_killed_at_every_failpoint_leaves_the_next_run_to_finish(
         assert again == st.Optimized((), 0, 0, 0)
 
 
+def test_a_killed_optimizers_work_on_a_part_that_lost_a_row_since_is_not_taken(
+    spares: Spares, tmp_path: Path
+) -> None:
+    with st.connect(tmp_path / "db", **shop.OPTIONS) as db:
+        table = db.create_table("t", {"id": "int64", "v": "string"}, "id")
+        for part in range(2):
+            table.upsert([{"id": n, "v": "old"} for n in range(300 * part, 300 * (part + 1))])
+            fold(db)
+        expected = dict.fromkeys(range(600), "old")
+        kill(spares, db.path, "optimize", Failpoint.OPTIMIZE_AFTER_FRAGMENTS, is_owner=False)
+        (dead,) = db.path.glob("jobs/*.json")
+        assert len(dead.read_bytes().splitlines()) == 3  # the job, and tasks of base and history
+        table.upsert({"id": 100, "v": "new"})
+        table.delete([400])
+        fold(db)
+        expected[100] = "new"
+        del expected[400]
+        assert not isinstance(db.optimize(target_rows=shop.TARGET_ROWS), st.Deferred)
+        assert not dead.exists()
+        with st.connect(db.path, read_only=True) as reader:
+            for each in (db, reader):
+                found = each["t"].to_arrow().to_pydict()
+                assert dict(zip(found["id"], found["v"], strict=True)) == expected
+                assert len(found["id"]) == len(expected)
+                assert each["t"].get(100) == {"id": 100, "v": "new"}
+                assert each["t"].get(400) is None
+        assert db.verify(deep=True).is_sound
+
+
+def fold(db: st.Store) -> None:
+    db.checkpoint()
+    assert not isinstance(db.merge(), st.Deferred)
+
+
 @killed_at([*points_of("merge"), *points_of("keys"), *elsewhere("publish")])
 def test_a_merge_killed_at_every_failpoint_leaves_the_next_one_to_finish(
     spares: Spares, root: Path, point: Point

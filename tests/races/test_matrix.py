@@ -41,7 +41,7 @@ PLANS_MAX = {
     ("index", "flush"): 1,
     ("index", "attach"): 1,
     ("index", "ddl"): 1,
-    ("optimize", "merge"): 1,
+    ("optimize", "merge"): 2,
     ("optimize", "optimize"): 1,
     ("optimize", "vacuum"): 1,
     ("optimize", "flush"): 2,
@@ -49,7 +49,7 @@ PLANS_MAX = {
     ("optimize", "ddl"): 2,
 }
 """How often the first plans: once where it is put on the winner's record as it is. An optimize
-looks again when it is done, and finds what a flush has added."""
+looks again when it is done, and finds what a flush has added, or parts whose rows no merge hid."""
 PLANS = {
     "flush": Failpoint.FLUSH_BEFORE_PLAN.label,
     "merge": Failpoint.MERGE_BEFORE_PLAN.label,
@@ -66,7 +66,20 @@ def cells() -> list[tuple[str, str, str]]:
 
 
 def covering() -> list[tuple[str, str, str]]:
-    """Return the cells of CI: of any two of (first, second, stage) each combination is in one."""
+    """Return the cells of CI: of any two of (first, second, stage) each combination is in one.
+
+    And those in which a merge and another one change the same base at once.
+    """
+    return [*dict.fromkeys([*pairwise_cells(), *cells_of_one_base()])]
+
+
+def cells_of_one_base() -> Iterator[tuple[str, str, str]]:
+    for other, stage in product(("optimize", "index", "vacuum"), ("after plan", "before publish")):
+        yield "merge", other, stage
+        yield other, "merge", stage
+
+
+def pairwise_cells() -> list[tuple[str, str, str]]:
     return [
         (first, second, stage)
         for (i, first), (j, second) in product(enumerate(OPERATIONS), enumerate(OPERATIONS))

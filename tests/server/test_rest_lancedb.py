@@ -92,3 +92,58 @@ def test_an_update_sets_a_vector(remote: Any) -> None:
     table.update(where="id = 1", values={"e": [5.0, 6.0], "v": "z"})
     (row,) = table.search().where("id = 1").select(["e", "v"]).to_arrow().to_pylist()
     assert row == {"e": [5.0, 6.0], "v": "z"}
+
+
+def test_a_search_sees_the_rows_of_a_moment_ago_above_an_index(
+    served: tuple[st.Store, str], remote: Any
+) -> None:
+    db, url = served
+    rows = db.create_table("t", ROWS.schema, primary_key="id")
+    rows.upsert([{"id": n, "v": "old", "e": [float(n), 0.0], "s": None} for n in range(60)])
+    db.checkpoint()
+    db.merge()
+    rows.create_index("e", kind="vector")
+    rows.update(7, e=[500.0, 0.0], s={"e": [1.0, 0.0]})
+    rows.delete(8)
+    table = remote.open_table("t")
+
+    def ids(query: Any) -> list[int]:
+        return query.to_arrow().column("id").to_pylist()
+
+    def asked(x: float) -> Any:
+        return table.search([x, 0.0], vector_column_name="e")
+
+    assert ids(asked(500).limit(2)) == [7, 59]
+    assert ids(asked(7.4).limit(3)) == [6, 9, 5]
+    assert ids(asked(7.4).limit(2).offset(1)) == [9, 5]
+    assert ids(asked(0).limit(9).distance_range(1.0, 10.0)) == [1, 2, 3]
+    assert ids(asked(0).limit(2).where("id > 6")) == [9, 10]
+    assert ids(asked(0).limit(20_000).select(["id"])) == [
+        n for n in range(60) if n not in (7, 8)
+    ] + [7]
+    assert ids(asked(7).limit(1).nprobes(3).refine_factor(2)) == [6]
+    assert ids(asked(7).limit(1).bypass_vector_index()) == [6]
+    assert ids(table.search([0.0, 0.0], vector_column_name="s.e").limit(5)) == [7]
+    near = run(url, lambda t: t.query().nearest_to([500.0, 0.0]).column("e").limit(1).to_arrow())
+    assert near.column("id").to_pylist() == [7]
+    ring = run(
+        url,
+        lambda t: (
+            t.query().nearest_to([0.0, 0.0]).column("e").distance_range(1.0, 10.0).limit(9)
+        ).to_arrow(),
+    )
+    assert ring.column("id").to_pylist() == [1, 2, 3]
+    assert table.search().limit(None).to_arrow().num_rows == 59
+
+
+def test_a_wrong_search_is_one_clear_error(remote: Any) -> None:
+    table = remote.create_table("t", ROWS)
+    for query, said in (
+        (table.search([1.0], vector_column_name="e"), "vectors of 2 numbers, the query has 1"),
+        (table.search([1.0, 2.0], vector_column_name="v"), "column 'v' holds no vectors"),
+        (table.search([1.0, 2.0], vector_column_name="e").limit(2_000_000), "k is at most 1000000"),
+        (table.search([0.0, 0.0], vector_column_name="e").distance_type("cosine"), "zeros"),
+        (table.search([1.0, 0.0], vector_column_name="e").distance_type("hamming"), "uint8"),
+    ):
+        with pytest.raises(Exception, match=said):
+            query.to_arrow()

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+import siltstone as st
 from siltstone.server.rest.limits import Limits
 from tests.server.rest import Rest, rest_of
 
@@ -171,3 +173,135 @@ def test_a_plan_names_the_columns_that_the_query_makes(rest: Rest, table: str) -
     query = {"columns": {"x": "id + 1"}, "vector": [0.0, 0.0]}
     told = rest.post(f"/v1/table/{table}/explain_plan", {"query": query}).json
     assert "columns: x, _distance" in told
+
+
+NUMBERS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("f", pa.list_(pa.float32(), 3)),
+        ("h", pa.list_(pa.float16(), 3)),
+        ("d", pa.list_(pa.float64(), 3)),
+        ("b", pa.list_(pa.uint8(), 3)),
+        ("s", pa.struct([("f", pa.list_(pa.float32(), 3)), ("b", pa.list_(pa.uint8(), 3))])),
+    ]
+)
+
+
+def numbers_of(n: int) -> dict[str, Any]:
+    floats = [float(np.float16(np.sin(n + at))) for at in range(3)]
+    whole = [n % 7, (3 * n) % 256, n % 5]
+    row = {"id": n, "f": floats, "h": floats, "d": floats, "b": whole}
+    return {**row, "s": {"f": floats, "b": whole}}
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st.Store, Rest]]:
+    """Rows in base under an index, in history, and in a memtable; of some an old version, too."""
+    with rest_of(tmp_path_factory.mktemp("numbers") / "shop") as (db, _, client):
+        table = db.create_table("n", NUMBERS, primary_key="id")
+        for first, step in ((0, 1), (1, 3), (2, 5)):
+            rows = [numbers_of(n) for n in range(first, 300, step)]
+            table.upsert(pa.Table.from_pylist(rows, NUMBERS))
+            db.checkpoint()
+            if step == 1:
+                db.merge()
+                table.create_index("f", kind="vector")
+        table.upsert(pa.Table.from_pylist([numbers_of(n) for n in range(0, 300, 50)], NUMBERS))
+        table.delete([10, 20])
+        nulls: dict[str, Any] = {"f": [float("nan")] * 3, "h": None, "d": [None, 0.0, 1.0]}
+        table.upsert(pa.Table.from_pylist([{"id": 900, **nulls}], NUMBERS))
+        yield db, client
+
+
+ASKED: list[tuple[str, str]] = [
+    *((column, metric) for column in "fhd" for metric in ("l2", "cosine", "dot")),
+    ("b", "hamming"),
+]
+
+
+@pytest.mark.parametrize(("column", "metric"), ASKED)
+def test_a_query_gives_what_a_search_of_the_table_gives(
+    numbers: tuple[st.Store, Rest], column: str, metric: Any
+) -> None:
+    db, rest = numbers
+    vector = [3, 200, 1] if column == "b" else [0.3, -0.7, 0.1]
+    query: dict[str, Any] = {"vector": vector, "vector_column": column, "distance_type": metric}
+    for k, filter_ in ((1, None), (12, None), (40, "id % 3 = 0"), (400, None)):
+        asked = {**query, "k": k, "columns": ["id"], "filter": filter_}
+        found = (
+            db["n"]
+            .search(vector, k, column=column, metric=metric, filter=filter_, columns=["id"])
+            .to_pylist()
+        )
+        assert rows_of(rest, "n", **asked) == found
+        beyond = rows_of(rest, "n", **{**asked, "k": 20_000})  # each row is compared
+        assert beyond[:k] == found
+        assert (
+            rows_of(rest, "n", **{**asked, "k": 20_000, "offset": 5})[: max(k - 5, 0)] == found[5:]
+        )
+    if column in "fb":
+        nested = rows_of(rest, "n", **{**query, "vector_column": f"s.{column}", "k": 30})
+        one = rows_of(rest, "n", **query, k=30, filter="id < 900")
+        assert nested == one
+
+
+def test_the_bounds_of_a_search_are_those_of_a_comparison(
+    numbers: tuple[st.Store, Rest],
+) -> None:
+    _, rest = numbers
+    query: dict[str, Any] = {"vector": [0.3, -0.7, 0.1], "vector_column": "f", "columns": ["id"]}
+    for bounds in (
+        {"lower_bound": 0.5},
+        {"upper_bound": 0.5},
+        {"lower_bound": 0.2, "upper_bound": 1.0},
+        {"lower_bound": 2.0, "upper_bound": 1.0},
+    ):
+        searched = rows_of(rest, "n", **query, **bounds, k=9_000)
+        assert searched == rows_of(rest, "n", **query, **bounds, k=20_000)
+        assert all(bounds.get("lower_bound", 0) <= row["_distance"] for row in searched)
+        assert all(row["_distance"] < bounds.get("upper_bound", 99) for row in searched)
+
+
+def test_a_vector_that_has_no_distance_is_refused(numbers: tuple[st.Store, Rest]) -> None:
+    _, rest = numbers
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"vector": [1e300, 0, 0], "vector_column": "f"}, "finite numbers"),
+        ({"vector": [1e300, 0, 0], "vector_column": "s.f"}, "finite numbers"),
+        ({"vector": [0, 0, 0], "vector_column": "f", "distance_type": "cosine"}, "zeros"),
+        ({"vector": [0.5, 0, 0], "vector_column": "b", "distance_type": "hamming"}, "0 to 255"),
+        ({"vector": [1, 0, 0], "vector_column": "f", "distance_type": "hamming"}, "uint8"),
+        ({"vector": [1, 0, 0], "vector_column": "f", "k": 0}, "k must be an integer from 1"),
+        ({"vector": [1, 0, 0], "vector_column": "f", "k": 2_000_000}, "k is at most 1000000"),
+    ]
+    for query, said in wrong:
+        answer = rest.post("/v1/table/n/query", query)
+        assert answer.code == (400, 13), query
+        assert said in answer.json["error"]
+
+
+def test_a_plan_says_whether_an_index_is_asked(numbers: tuple[st.Store, Rest]) -> None:
+    _, rest = numbers
+    query: dict[str, Any] = {"vector": [1, 0, 0], "vector_column": "f"}
+    for more, said in (
+        ({"nprobes": 7}, "merged rows by an index of l2, if there is one, others compared"),
+        ({"nprobes": 7}, "nprobes 7, refine by Lance"),
+        ({"bypass_vector_index": True}, "each row is compared"),
+        ({"k": 20_000}, "each row is compared"),
+        ({"vector_column": "s.f"}, "each row is compared"),
+    ):
+        told = rest.post("/v1/table/n/explain_plan", {"query": {**query, **more}}).json
+        assert said in told
+
+
+def test_a_search_in_a_serializable_transaction_conflicts_with_a_write(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        db.create_table("t", NUMBERS, primary_key="id").upsert(numbers_of(1))
+        db.create_table("other", {"id": "int64"}, primary_key="id")
+        begun = rest.post("/v1/transaction/begin", {"isolation": "serializable"}).json["id"]
+        query = {"vector": [0, 0, 0], "vector_column": "f"}
+        assert len(rest.post("/v1/table/t/query", query, x_siltstone_txn=begun).rows) == 1
+        inserted = pa.table({"id": pa.array([1], pa.int64())})
+        answer = rest.post("/v1/table/other/insert", inserted, x_siltstone_txn=begun)
+        assert answer.status == 200, answer.body
+        db["t"].upsert(numbers_of(2))
+        assert rest.post(f"/v1/transaction/{begun}/commit", {}).status == 409

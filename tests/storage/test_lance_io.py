@@ -484,6 +484,17 @@ def test_an_error_of_lance_becomes_what_the_caller_can_act_on() -> None:
         assert type(classify(error, where, is_reading=is_reading)) is expected, error
 
 
+def test_files_of_a_write_that_a_vacuum_took_are_named_without_the_words_of_lance() -> None:
+    where, text = Path("/store"), "Not found: /store/t/_siltstone/a/1.manifest"
+    for said in (f"Generic N/A error: {text}, /lance/reader.rs:335:56", f"x was not found: {text}"):
+        found = classify(
+            OSError(f"External error: LanceError(IO): {said}"), where, is_reading=False
+        )
+        assert type(found) is UnavailableError
+        assert "deleted meanwhile; try again: /store/t/_siltstone/a/1.manifest" in str(found)
+        assert "LanceError" not in str(found)
+
+
 def test_a_wrong_prefilter_is_a_wrong_request(tables: Tables, pin: Pin) -> None:
     for wrong in ("id >>> 1", "nothing = 1"):
         with pytest.raises(RequestError):

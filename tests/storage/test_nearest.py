@@ -72,7 +72,7 @@ def check(tables: Tables, pin: Pin, hidden: np.ndarray = NONE) -> None:
     visible = table.live.without(np.flatnonzero(np.isin(ids, hidden)))
     live = ids[visible.bools()]
     for query, indexed in product(MATRIX[::150], (True, False)):
-        found = table.nearest(asked(query, indexed=indexed), visible)
+        found = table.search.nearest(asked(query, indexed=indexed), visible)
         assert ids[found.positions].tolist() == by_hand(query, np.sort(live))
 
 

@@ -57,6 +57,23 @@ def test_files_and_all_folders_above_are_synced_and_known_ones_once(tmp_path: Pa
     assert sorted(files.synced) == ["4", "data", "root", "t"]
 
 
+class Meeting(RealFiles):
+    """Real files whose syncs wait until as many run at once as one test syncs."""
+
+    def __init__(self, count: int) -> None:
+        self._barrier = threading.Barrier(count, timeout=30)
+
+    def sync_file(self, path: Path) -> None:
+        self._barrier.wait()
+        super().sync_file(path)
+
+
+def test_the_files_of_one_version_are_synced_at_once(tmp_path: Path) -> None:
+    paths = [file(tmp_path / "root", f"t/data/{number}") for number in range(4)]
+    with Syncs(tmp_path / "root", Meeting(len(paths))).all() as syncing:
+        syncing.begin(*paths, is_known=False)
+
+
 def test_a_sync_that_fails_is_raised_and_its_folders_are_not_taken_for_durable(
     tmp_path: Path,
 ) -> None:

@@ -19,10 +19,16 @@ from siltstone.formats.bits import Bits, without_some
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import POSITION, NearestQuery, PartId, Ranked, Segment
+from siltstone.storage.tables.values import (
+    POSITION,
+    PartId,
+    Segment,
+)
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+
+    from siltstone.storage.tables.tables import PinnedSearch
 
 _BATCHES = 3  # into which a scan is cut: who forgets that there may be several is found out
 
@@ -187,10 +193,9 @@ class FakePinned:
         taken = self._with_positions.take(pa.array(wanted, pa.int64()))
         return _select(taken, names)
 
-    def nearest(
-        self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
-    ) -> Ranked:
-        """See `tables.PinnedTable.nearest`: no search of these tests comes as far as base."""
+    @property
+    def search(self) -> PinnedSearch:
+        """See `tables.PinnedTable.search`: no search of these tests comes as far as base."""
         raise NotImplementedError
 
     def part(self, index: int) -> pa.Table:

@@ -81,7 +81,10 @@ class NthLine:
 
 
 def signalled(
-    nth: int, *signals: int, where: str | tuple[str, ...] = "engine/commit/committer.py"
+    nth: int,
+    *signals: int,
+    where: str | tuple[str, ...] = "engine/commit/committer.py",
+    passed: Callable[[FrameType], bool] = lambda _: False,
 ) -> NthLine:
     """Raise signals, by default Ctrl-C, before the nth line that the main thread runs there."""
 
@@ -89,7 +92,8 @@ def signalled(
         for number in signals or (signal.SIGINT,):
             signal.raise_signal(number)
 
-    return NthLine(nth, raise_signals, *([where] if isinstance(where, str) else where))
+    files = [where] if isinstance(where, str) else where
+    return NthLine(nth, raise_signals, *files, passed=passed)
 
 
 def code_of(function: Callable[..., object]) -> CodeType:

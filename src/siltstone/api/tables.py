@@ -10,7 +10,7 @@ Handles carry the table's id, not its name: they go on after a rename.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.choices import IndexKind, IndexOptions, SearchMetric
+from siltstone.choices import IndexKind, IndexOptions, SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
 
@@ -177,43 +177,76 @@ class ReadableTable(ScannedTable):
     @abstractmethod
     def search(
         self,
-        vector: object,
+        query: object = None,
         k: int = 10,
         *,
         column: str | None = None,
-        metric: SearchMetric | None = None,
         filter: Condition = None,  # noqa: A002
         columns: Columns = None,
+        exact: bool = False,
+        operator: TextOperator | None = None,
+        phrase: bool = False,
+        fuzzy: int | None = None,
+        boost: float | Mapping[str, float] | None = None,
+        metric: SearchMetric | None = None,
         distance_range: tuple[float | None, float | None] | None = None,
         nprobes: int | None = None,
         refine: int | None = None,
-        exact: bool = False,
+        vector: object = None,
+        vector_column: str | None = None,
+        fusion: str | Mapping[str, float] | None = None,
+        rerank: Callable[[pa.Table], object] | None = None,
     ) -> SearchResult:
-        """Return the k rows with the nearest vectors, the nearest first, with their `_distance`.
+        """Return the k rows that fit best, the best first: with the nearest vectors, or with words.
 
-        Every row of the sequence number that is read is seen, also one that came a moment ago. An
-        index of that metric finds nearly the nearest of the merged rows; all newer rows are
-        measured. Without one, or with `exact`, the answer is exact. Of rows that are equally far
-        the lower keys come first. Rows without a vector, or with a NaN in it, are never found.
+        Every row of the sequence number that is read is seen, also one that came a moment ago. Of
+        rows that fit equally well the lower keys come first.
+
+        With vectors, rows have their `_distance`. An index of that metric finds nearly the nearest
+        of the merged rows; all newer rows are measured. Without one, or with `exact`, the answer is
+        exact. Rows without a vector, or with a NaN in it, are never found.
+
+        With words, rows have their `_score` (BM25). An index of texts is needed; which rows have
+        the words is always exact.
+
+        With words and `vector` both searches are done, and their rankings become one. Rows have the
+        `_score` of it, and `_distance` and `_words_score`, null for those that one search lacks.
 
         Args:
-            vector: The numbers of one vector, or a list of up to 1,000: then each has its k rows,
-                and `_query` (int32, from 0) says whose a row is.
+            query: A text: words to search for. Or the numbers of one vector, or a list of up to
+                1,000 vectors: then each has its k rows, and `_query` (int32, from 0) says whose a
+                row is.
             k: How many rows, 1 to 10,000; of many vectors at most 100,000 together.
-            column: The column to search; it may be left out where only one holds vectors.
-            metric: "l2" (squared; the default), "cosine" (1 - cosine) or "dot" (1 - product) of
-                floats; "hamming" (different bits) of uint8. An index never chooses it.
+            column: The column to search; it may be left out where only one holds vectors, or has an
+                index of texts.
             filter: As for `scan`. Only rows that match take a place among the k.
             columns: The columns to return; None returns all.
-            distance_range: (lower, upper): only rows with lower <= distance < upper; None: no
-                bound.
-            nprobes: How many partitions of an index are looked into; None leaves it to Lance.
-            refine: Measure so many times k rows that an index found; None: none.
-            exact: Ask no index.
+            exact: Of vectors: ask no index. Of words: all scores are by the statistics of the rows
+                that are read, without those of replaced and deleted ones.
+            operator: Of words: "or" (a row has one of them; the default) or "and" (all of them).
+            phrase: Of words: they follow each other; needs an index `with_position`.
+            fuzzy: Of words: each is found with so many letters more, less or changed, 0 to 2.
+            boost: Of words: scores are multiplied by it. As {column: weight} it names the columns
+                to search; a row has the highest of its scores.
+            metric: Of vectors: "l2" (squared; the default), "cosine" (1 - cosine) or "dot" (1 -
+                product) of floats; "hamming" (different bits) of uint8. An index never chooses it.
+            distance_range: Of vectors: (lower, upper): only rows with lower <= distance < upper;
+                None: no bound.
+            nprobes: Of vectors: how many partitions of an index are looked into; None leaves it to
+                Lance.
+            refine: Of vectors: measure so many times k rows that an index found; None: none.
+            vector: Beside words, the numbers of one vector: search for both. Alone it is `query`.
+            vector_column: Beside words, the column of vectors; `column` is that of the texts.
+            fusion: Of both: "rrf" (by ranks, 1 / (60 + rank); the default), or the weights of
+                scores from 0 to 1, {"words": 0.3, "vector": 0.7}.
+            rerank: Of both: a function that gets the rows as an Arrow table, with the columns asked
+                for and the three of the search, and returns a score for each. Not in a process that
+                joined.
 
         Raises:
-            RequestError: A vector that does not fit the column or has a NaN, a k beyond its bounds,
-                a metric that the column does not have, or a filter that does not parse.
+            RequestError: A vector that does not fit the column or has a NaN, an empty text, a k
+                beyond its bounds, a metric that the column does not have, no index of texts, an
+                argument of the other kind of search, or a filter that does not parse.
             SchemaMismatchError: There is no such column.
         """
 
@@ -370,8 +403,8 @@ class Table(WritableTable[Receipt, Receipt]):
         Args:
             column: A column of a keyed table.
             kind: "btree" (equality, ranges), "bitmap" (the same, for few distinct values), "fts"
-                (words of a text, for other Lance clients) or "vector" (nearest neighbours, for
-                `search` and other Lance clients).
+                (words of a text) or "vector" (nearest neighbours), both for `search` and other
+                Lance clients.
             name: By default the column's name.
             build: False leaves building it to the next optimize or merge.
             options: For fts: language, base_tokenizer, stem, lower_case, remove_stop_words,

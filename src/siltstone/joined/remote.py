@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.operations import Codec, Face, Operation, of_face
@@ -92,6 +93,8 @@ def sendable(given: object) -> object:
     """Return Arrow-shaped rows as a stream, arrays and iterables as lists, all else as it is."""
     if isinstance(given, np.ndarray):
         return given.tolist()
+    if isinstance(given, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(given.type):
+        return given.to_pylist()  # values, no rows
     stream = stream_of(given)
     if stream is not None:
         return stream

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone import deadline
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Receipt
-from siltstone.engine.read.readable import Readable
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import RequestError, TableNotFoundError
@@ -44,12 +44,44 @@ class LanceReads(Protocol):
     def versions(self, name: str, /) -> TableVersions: ...
 
 
+class SearchedTable(Protocol):
+    """A table whose rows are read, and searched; see `engine.read.readable`."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def primary_key(self) -> tuple[str, ...]: ...
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader: ...
+
+    def count(self, filter: str | pc.Expression | None = None) -> int: ...  # noqa: A002
+
+    def search_in_parts(
+        self,
+        vector: object,
+        k: int,
+        rows_max: int,
+        *,
+        filter: str | pc.Expression | None = None,  # noqa: A002
+        columns: object = None,
+        **options: Any,
+    ) -> pa.RecordBatchReader:
+        """Return the rows with the nearest vectors, with `_distance`; read `rows_max` at once."""
+        ...
+
+
 class RowReads(Protocol):
     """What rows are read of: a snapshot, or a transaction with its own statements."""
 
     def tables(self) -> list[str]: ...
 
-    def __getitem__(self, name: str, /) -> Readable: ...
+    def __getitem__(self, name: str, /) -> SearchedTable: ...
 
     @property
     def lance(self) -> LanceReads: ...
@@ -60,7 +92,7 @@ class LanceSnapshot(LanceReads, Protocol):
 
     seq: int
 
-    def __getitem__(self, name: str, /) -> Readable: ...
+    def __getitem__(self, name: str, /) -> SearchedTable: ...
 
     @property
     def lance(self) -> Self: ...

@@ -9,19 +9,24 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
+from siltstone.choices import SearchMetric
 from siltstone.context_exits import close_on_exit
+from siltstone.errors import RequestError, SchemaMismatchError, no_such
+from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
-from siltstone.spark.application import Read, store_of
+from siltstone.spark.application import Read, of_session, store_of
+from siltstone.spark.nearest import NearestRows
 from siltstone.spark.reader import PLAN, Plan
 
 
@@ -108,6 +113,146 @@ class SparkSnapshot:
         read = Read(store, self._snapshot[table].id, table, self.seq)
         Plan(schemas.to_spark(found), tuple(tasks), read).save(path)
         return self._spark.read.format("siltstone").option(PLAN, str(path)).load()
+
+    def search(
+        self,
+        table: str,
+        vector: object,
+        k: int = 10,
+        *,
+        column: str | None = None,
+        metric: SearchMetric | None = None,
+        filter: str | None = None,  # noqa: A002 - the contract's name
+        columns: Sequence[str] | None = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        exact: bool = False,
+    ) -> DataFrame:
+        """Return the k rows with the nearest vectors as a frame, with their `_distance`.
+
+        The driver searches, now: the rows are part of the frame, and stay when the snapshot closes.
+        Sort by `_distance`: a frame has no order.
+
+        Args:
+            table: Its name at this seq.
+            vector: One vector, or a list of up to 1,000: `_query` says whose a row is.
+            k: How many rows, of each vector.
+            column: As all others: see `Table.search`.
+            metric: "l2" (the default), "cosine", "dot" or "hamming".
+            filter: Only rows that match take a place among the k.
+            columns: The columns; None: all.
+            distance_range: (lower, upper).
+            nprobes: How many partitions of an index are looked into.
+            refine: Measure so many times k rows that an index found.
+            exact: Ask no index.
+
+        Raises:
+            RequestError: An argument is wrong: see `Table.search`.
+            SchemaMismatchError: There is no such column, or Spark has no type for one.
+        """
+        source = self._snapshot[table]
+        found = source.search(
+            vector,
+            k,
+            column=column,
+            metric=metric,
+            filter=filter,
+            columns=columns,
+            distance_range=distance_range,
+            nprobes=nprobes,
+            refine=refine,
+            exact=exact,
+        )
+        self._tell_read(table)
+        rows = found.to_arrow().combine_chunks()
+        schema = schemas.to_spark(rows.schema)
+        wanted = schemas.arrow_schema(schema)
+        batches = [schemas.as_schema(batch, wanted) for batch in rows.to_batches()]
+        whole = pa.Table.from_batches(batches, wanted) if batches else wanted.empty_table()
+        return self._spark.createDataFrame(whole, schema)
+
+    def join_nearest(
+        self,
+        frame: DataFrame,
+        vector: str,
+        table: str,
+        k: int = 10,
+        *,
+        column: str | None = None,
+        metric: SearchMetric | None = None,
+        filter: str | None = None,  # noqa: A002 - the contract's name
+        columns: Sequence[str] | None = None,
+        distance_range: tuple[float | None, float | None] | None = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        exact: bool = False,
+    ) -> DataFrame:
+        """Return each row of a frame beside the k rows of a table nearest to its vector.
+
+        Executors search, for as many vectors as the frame has. They open the store at this seq, so
+        its retention must keep that while they work; the snapshot may be closed. A row without a
+        vector has no partner, and is left out.
+
+        Args:
+            frame: Any frame; its columns come first.
+            vector: Its column of vectors: arrays of numbers.
+            table: The name of the table at this seq.
+            k: How many rows, of each vector.
+            column: As all others: see `search`.
+            metric: "l2" (the default), "cosine", "dot" or "hamming".
+            filter: Only rows that match take a place among the k.
+            columns: The columns of the table; None: all. None may have a name of the frame's.
+            distance_range: (lower, upper).
+            nprobes: How many partitions of an index are looked into.
+            refine: Measure so many times k rows that an index found.
+            exact: Ask no index.
+
+        Raises:
+            RequestError: An argument is wrong: see `search`; the frame has no such column, or both
+                have a column of one name. What is wrong with a vector is raised by the tasks.
+        """
+        if vector not in frame.columns:
+            raise SchemaMismatchError(no_such("column", vector, frame.columns))
+        options: dict[str, Any] = {
+            "k": k,
+            "column": column,
+            "metric": metric,
+            "filter": filter,
+            "columns": columns,
+            "distance_range": distance_range,
+            "nprobes": nprobes,
+            "refine": refine,
+            "exact": exact,
+        }
+        found = self._schema_of_search(table, options)
+        both = sorted(set(frame.columns) & set(found.names))
+        if both:
+            raise RequestError(f"the frame and {table!r} both have {both}: rename, or give columns")
+        schema = StructType([*frame.schema.fields, *schemas.to_spark(found).fields])
+        self._tell_read(table)
+        place = cast("LocalSnapshot", self._snapshot).place_of(table)
+        return frame.mapInArrow(NearestRows(place, vector, options, schema), schema)
+
+    def _schema_of_search(self, table: str, options: Mapping[str, Any]) -> pa.Schema:
+        """Return the columns of a search, by one that finds nothing: it checks the arguments."""
+        source, given = self._snapshot[table], options["filter"]
+        sizes = {
+            field.name: cast("pa.FixedSizeListType", field.type).list_size
+            for field in source.schema
+            if pa.types.is_fixed_size_list(field.type)
+        }
+        size = sizes.get(options["column"] or next(iter(sizes), ""), 1)
+        nothing = "false" if given is None else f"({given}\n) AND false"
+        checked: dict[str, Any] = {**options, "filter": nothing}
+        return source.search([1] * size, **checked).schema
+
+    def _tell_read(self, table: str) -> None:
+        """Record a read that the driver makes itself, where overwrites can see it."""
+        application = of_session(self._spark)
+        if application is not None and application.is_here:
+            store = store_of(self._store.path, self._store.store_id)
+            application.tell_read(Read(store, self._snapshot[table].id, table, self.seq))
 
     def create_views(self, tables: Sequence[str] | None = None, prefix: str = "") -> list[str]:
         """Create a temporary view of each table for Spark SQL; return their names.

@@ -15,6 +15,7 @@ committed since the transaction began.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from bisect import bisect_left
 from collections import deque
@@ -326,21 +327,23 @@ def _contains(codes: Codes | FiledCodes, wanted: Codes) -> np.ndarray:
 
 
 class OpenTransactions:
-    """The read seqs of the open transactions. Lock: one, for all methods."""
+    """The read seqs of the open transactions. Lock: one, for all methods.
+
+    Who begins one takes the next of `numbers` first: whatever interrupts `begin`, it can be ended.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reads: dict[int, int] = {}
         self._abandoned: deque[int] = deque()
-        self._next = 0
+        self.numbers = itertools.count(1)
 
-    def begin(self, visible: object) -> tuple[int, object]:
+    def begin(self, number: int, visible: object) -> object:
         """Register a transaction at the state that `visible()` returns under the lock."""
         with self._lock:
             state = visible()  # type: ignore[operator]
-            self._next += 1
-            self._reads[self._next] = state.visible
-            return self._next, state
+            self._reads[number] = state.visible
+            return state
 
     def end(self, number: int) -> None:
         """Remove a transaction. Further calls do nothing."""

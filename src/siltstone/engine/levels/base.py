@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
@@ -218,9 +219,9 @@ class Base:
         if index is None:
             yield from self._scanned(key)
             return
-        code = codec.code(key)
-        at = int(index.codes.searchsorted(code))
-        while at < len(index.codes) and index.codes[at] == code:
+        code, sought = codec.code(key), index.sought
+        at = bisect_left(sought, code)
+        while at < len(sought) and sought[at] == code:
             yield int(index.ordinals[at])
             at += 1
 

@@ -1,7 +1,8 @@
 """Row vectors: the vectors of row versions above base as matrices, for searches in memory.
 
     origin   names the rows of a memtable, also when they are history; rows are only ever added
-    block    consecutive rows of an origin: one column as a matrix, and the square of each length
+    block    consecutive rows of an origin: one column as a matrix, and the square of each length;
+             or a column of texts as numbers of words, see `row_texts`
 
 The blocks of an origin are kept with it, by the id of the column, and go when it goes. So a commit
 costs a search its own rows; a checkpoint, which makes a memtable history, costs nothing. Blocks of
@@ -18,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,36 @@ if TYPE_CHECKING:
 
 _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 64 << 20
+
+
+class RowBlock(Protocol):
+    """One column of consecutive rows of an origin, as searches read it."""
+
+    @property
+    def start(self) -> int:
+        """The ordinal of the first row."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """One above the ordinal of the last row."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        ...
+
+    def upto(self, end: int) -> Self:
+        """Return the rows with an ordinal below `end`."""
+        ...
+
+    def followed_by(self, other: Self) -> Self:
+        """Return both as one; `other` has the next rows."""
+        ...
+
+
+OneBlock = TypeVar("OneBlock", bound=RowBlock)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +94,11 @@ class VectorBlock:
             return self
         return VectorBlock(self.start, self.matrix[:count], self.squares[:count])
 
+    def followed_by(self, other: VectorBlock) -> VectorBlock:
+        """Return both as one; `other` has the next rows."""
+        matrix = np.concatenate((self.matrix, other.matrix))
+        return VectorBlock(self.start, matrix, np.concatenate((self.squares, other.squares)))
+
 
 class Origin:
     """The name of the rows of a memtable or of a load of history, and what is kept of them.
@@ -71,9 +107,9 @@ class Origin:
     """
 
     name: object = None
-    blocks: Mapping[int, tuple[VectorBlock, ...]] = MappingProxyType({})
-    """By the id of the column, from ordinal 0 on. Replaced, never changed: most have none, and a
-    transaction makes one for its own rows."""
+    blocks: Mapping[object, tuple[RowBlock, ...]] = MappingProxyType({})
+    """By the id of the column (of texts: and how they are taken apart), from ordinal 0 on.
+    Replaced, never changed: most have none, and a transaction makes one for its own rows."""
 
     @classmethod
     def named(cls, name: object) -> Origin:
@@ -99,7 +135,7 @@ class Origin:
 
 
 class FreshVectors:
-    """The vectors above base that the searches of one store keep. Any thread."""
+    """The vectors and texts above base that the searches of one store keep. Any thread."""
 
     __slots__ = ("_bytes_left", "_noting", "_origins")
 
@@ -123,23 +159,45 @@ class FreshVectors:
         table_schema: TableSchema,
         column: str,
     ) -> Iterator[VectorBlock]:
+        """Yield a column of vectors of one part of a level; see `kept`."""
+        number = table_schema.ids[column]
+        return self.kept(source, parts, index, table_schema, column, number, block_of)
+
+    def kept(
+        self,
+        source: Source,
+        parts: Sequence[Part],
+        index: int,
+        table_schema: TableSchema,
+        column: str,
+        name: object,
+        make: Callable[[pa.Array, int], OneBlock],
+    ) -> Iterator[OneBlock]:
         """Yield a column of one part of a level, in order; rows new to it are read, and kept.
 
         What has no room is read anew by each search.
+
+        Args:
+            source: The level.
+            parts: Its parts.
+            index: Which of them.
+            table_schema: The columns as the reader shows them.
+            column: The name of one.
+            name: What the blocks are kept by.
+            make: Makes a block of some values, the first of which has that ordinal.
         """
-        part, number = parts[index], table_schema.ids[column]
-        origin = part.origin
-        known = origin.blocks.get(number, ())
+        part, origin = parts[index], parts[index].origin
+        known = cast("tuple[OneBlock, ...]", origin.blocks.get(name, ()))
         end = known[-1].end if known else 0
         for block in known:
             if block.start < part.rows:
                 yield block.upto(part.rows)
         if end >= part.rows:
             return
-        more: list[VectorBlock] = []
+        more: list[OneBlock] = []
         left = self._bytes_left()
         for array in _read(source, parts, index, end, table_schema, column):
-            block = block_of(array, end)
+            block = make(array, end)
             end, left = block.end, left - 2 * block.nbytes  # joined, there are two for a moment
             yield block
             more = [*more, block] if left >= 0 else []
@@ -147,7 +205,7 @@ class FreshVectors:
         if left >= 0:
             with self._noting:
                 self._origins.add(origin)
-                origin.blocks = {**origin.blocks, number: joined(known, more)}
+                origin.blocks = {**origin.blocks, name: joined(known, more)}
 
 
 def _read(
@@ -190,20 +248,17 @@ def squares_of(matrix: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->i", floats, floats)
 
 
-def joined(known: Sequence[VectorBlock], more: Iterable[VectorBlock]) -> tuple[VectorBlock, ...]:
+def joined(known: Sequence[OneBlock], more: Iterable[OneBlock]) -> tuple[OneBlock, ...]:
     """Return adjacent blocks, those of like size as one: each row is copied a few times at most."""
     blocks = [*known]
     for block in more:
         blocks.append(block)
         while len(blocks) > 1 and _are_alike(blocks[-2], blocks[-1]):
-            one, other = blocks[-2:]
-            matrix = np.concatenate((one.matrix, other.matrix))
-            squares = np.concatenate((one.squares, other.squares))
-            blocks[-2:] = [VectorBlock(one.start, matrix, squares)]
+            blocks[-2:] = [blocks[-2].followed_by(blocks[-1])]
     return tuple(blocks)
 
 
-def _are_alike(one: VectorBlock, other: VectorBlock) -> bool:
-    rows, nbytes = len(one.squares) + len(other.squares), one.nbytes + other.nbytes
+def _are_alike(one: RowBlock, other: RowBlock) -> bool:
+    rows, nbytes = other.end - one.start, one.nbytes + other.nbytes
     is_small = rows <= _JOINED_ROWS_MAX and nbytes <= _JOINED_BYTES_MAX
-    return is_small and len(one.squares) <= 2 * len(other.squares)
+    return is_small and one.end - one.start <= 2 * (other.end - other.start)

@@ -36,6 +36,7 @@ from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.many_rows import many_rows
+from siltstone.engine.read.text_search import TextSearch
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
 
@@ -89,7 +90,7 @@ class KeyedReader:
     keeps the files of all that is read for as long as this, or a scan of it, lives. `kept` has what
     readers before found out, and takes what this one does if `bytes_left`. `images`, if there are
     some, are of the table at several seqs: `sources` have all row versions above `merged_seq`.
-    `vectors` has those of `sources` that searches asked for.
+    `vectors` has those of `sources` that searches asked for, and `texts` how texts are searched.
     """
 
     table_schema: TableSchema
@@ -103,6 +104,7 @@ class KeyedReader:
     images: Images | None = None
     merged_seq: int = 0
     vectors: FreshVectors = field(default_factory=FreshVectors)
+    texts: TextSearch | None = None
     rows: dict[Key, Row | None] | None = field(default=None, init=False)
     _overlay: Overlay | None = field(default=None, init=False)
 
@@ -120,6 +122,7 @@ class KeyedReader:
             self.images,
             self.merged_seq,
             self.vectors,
+            self.texts,
         )
 
     def remembering(self, own: Source | None = None) -> KeyedReader:
@@ -139,6 +142,7 @@ class KeyedReader:
             self.images,
             self.merged_seq,
             self.vectors,
+            self.texts,
         )
         if self.table_schema.rows.is_packable:  # nested values are shared by copies of a row
             reader.rows = {} if self.rows is None else self.rows

@@ -32,6 +32,7 @@ from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats import blobs
@@ -52,12 +53,16 @@ from siltstone.storage.tables.tables import PinnedTable, TableReader
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlainReader:
-    """One version of a plain table; `lease` keeps its files. No `table`: it has no version yet."""
+    """One version of a plain table; `lease` keeps its files. No `table`: it has no version yet.
+
+    `texts`: how texts are searched; its indexes are those of the version.
+    """
 
     table_schema: TableSchema
     table: PinnedTable | None
     version: int
     lease: object = None
+    texts: TextSearch | None = None
 
     def count(self) -> int:
         """Return the number of rows."""
@@ -137,7 +142,9 @@ class Readers:
             reader = view.memo[key] = memo.at(seq)  # of the view's own levels, as that one was
             return reader
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            return KeyedReader(table_schema, (), None, seq, vectors=self._vectors)
+            return KeyedReader(
+                table_schema, (), None, seq, vectors=self._vectors, texts=self._texts(view, table)
+            )
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
@@ -155,6 +162,7 @@ class Readers:
                 images=levels.images,
                 merged_seq=levels.storage.merged_seq,
                 vectors=self._vectors,
+                texts=self._texts(view, table),
             )
         else:
             old, lease = self._serving(view, levels.storage, seq)
@@ -162,7 +170,13 @@ class Readers:
             sources = self.history(table, levels.storage, old.merged_seq, seq, leases)
             base = self.base(table, old)
             reader = KeyedReader(
-                table_schema, sources, base, seq, lease=leases, vectors=self._vectors
+                table_schema,
+                sources,
+                base,
+                seq,
+                lease=leases,
+                vectors=self._vectors,
+                texts=self._texts(view, table),
             )
         view.memo[key] = reader
         return reader
@@ -209,9 +223,15 @@ class Readers:
         self, table_schema: TableSchema, pin: Pin | None, lease: object = None
     ) -> PlainReader:
         """Return the reader of one version of a plain table; `lease` keeps its files."""
+        texts = TextSearch((), self._tables.analyzer)
         if pin is None:
-            return PlainReader(table_schema, None, 0)
-        return PlainReader(table_schema, self.pinned(pin), pin.version, lease)
+            return PlainReader(table_schema, None, 0, texts=texts)
+        return PlainReader(table_schema, self.pinned(pin), pin.version, lease, texts)
+
+    def _texts(self, view: View, table: TableDefinition) -> TextSearch:
+        """Return the indexes of texts of a table that the newest record declares."""
+        mine = (i for i in view.record.indexes if i.table == table.id and i.kind == "fts")
+        return TextSearch(tuple(mine), self._tables.analyzer)
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""

@@ -77,7 +77,10 @@ class EngineTransaction:
         if claim is not None:
             definitions.check_claim(claim, self._token)
         self.phase = Phase.OPEN
-        self._number, state = core.transactions.begin(core.state)
+        self._is_over = False
+        self.hold = StagingHold(core)
+        self._number = next(core.transactions.numbers)  # from here on a finalizer may end it
+        state = core.transactions.begin(self._number, core.state)
         assert isinstance(state, State)
         self.read_seq = state.visible
         self.catalog: Catalog = state.view.catalog
@@ -89,7 +92,6 @@ class EngineTransaction:
         self.after_commit: list[Callable[[], None]] = []
         self.unmoved: list[tuple[str, Tag | None]] = []
         self._found: dict[int, TableDefinition] = {}
-        self.hold = StagingHold(core)
         self.rows = TransactionRows(core, state.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
         core.under_way[self._number] = ref(self)
@@ -110,7 +112,7 @@ class EngineTransaction:
     def __del__(self) -> None:
         """Release a transaction that nobody ended: it would keep the recent writes for ever."""
         number = getattr(self, "_number", None)  # __init__ may have refused before
-        if number is not None and self.phase is Phase.OPEN:
+        if number is not None and not self._is_over:  # its end may have been interrupted, too
             self.core.under_way.pop(number, None)
             self.give_up()
 
@@ -287,3 +289,4 @@ class EngineTransaction:
         self.core.transactions.end(self._number)
         self.hold.close()
         self.rows.end()
+        self._is_over = True

@@ -160,7 +160,7 @@ class QueryVector(RequestPart):
 
 
 class QueryRequest(TableRequest):
-    """`columns`: see `selection`. No index is asked: what is said of one is a hint."""
+    """`columns`: see `selection`. An index of vectors takes three members; others are hints."""
 
     columns: list[str] | dict[str, str | list[str] | dict[str, str] | None] | None = None
     filter: str | None = None
@@ -171,12 +171,12 @@ class QueryRequest(TableRequest):
     vector_column: str | None = None
     distance_type: str | None = None
     version: Count | None = None
-    nprobes: HintNumber = None
-    minimum_nprobes: HintNumber = None
+    nprobes: Count | None = None
+    minimum_nprobes: Count | None = None
     maximum_nprobes: HintNumber = None
     ef: HintNumber = None
-    refine_factor: HintNumber = None
-    bypass_vector_index: HintFlag = None
+    refine_factor: Count | None = None
+    bypass_vector_index: bool | None = None
     fast_search: HintFlag = None
     full_text_query: NotOffered = None
     with_row_id: OnlyFalse = None

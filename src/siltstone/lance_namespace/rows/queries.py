@@ -7,14 +7,13 @@ from contextlib import ExitStack
 import msgspec
 import pyarrow as pa
 
-from siltstone.engine.read.readable import Readable
 from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.members import kinds
 from siltstone.lance_namespace.rows.row_query import RowQuery
 from siltstone.lance_namespace.rows.version_numbers import past_of
-from siltstone.lance_namespace.scope import Scope, seq_shown
+from siltstone.lance_namespace.scope import Scope, SearchedTable, seq_shown
 
 _OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())
 
@@ -53,7 +52,9 @@ def read(
     return wanted.read(table, scope.limits), seq
 
 
-def _opened(scope: Scope, name: str, version: int | None, held: ExitStack) -> tuple[Readable, int]:
+def _opened(
+    scope: Scope, name: str, version: int | None, held: ExitStack
+) -> tuple[SearchedTable, int]:
     """Return a table, perhaps in an older version, until `held` closes, and the seq of it."""
     if version is None:
         found = scope.opened(held)
@@ -105,7 +106,7 @@ def _explained(
             f"  limit: {wanted.limit}, offset: {wanted.offset}",
         ]
         if wanted.vector:
-            lines.append(f"  nearest: {wanted.search(table.schema)}")
+            lines.append(f"  nearest: {wanted.search_told(table.schema, scope.limits)}")
         if is_run:
             rows = [batch.num_rows for batch in wanted.read(table, scope.limits)]
             lines.append(f"  answered with: {sum(rows)} rows in {len(rows)} batches")

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import compile_value
-from siltstone.engine.read.readable import Readable
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.lance_namespace.errors import invalid, no_column
 from siltstone.lance_namespace.limits import RowLimits
+from siltstone.lance_namespace.scope import SearchedTable
 
 
 def table_in(tx: DefiningTransaction, name: str) -> EngineTransactionTable:
@@ -82,7 +82,7 @@ def assign(
     return table.append(changed)
 
 
-def restore(tx: DefiningTransaction, name: str, past: Readable, limits: RowLimits) -> int:
+def restore(tx: DefiningTransaction, name: str, past: SearchedTable, limits: RowLimits) -> int:
     """Replace all rows of a table by those that it had.
 
     Raises:

@@ -107,10 +107,10 @@ class _Bulk:
 
     def attach(self, batches: Iterator[pa.RecordBatch]) -> Receipt:
         core = self.core
-        number = next(core.numbers)
-        transaction, state = core.transactions.begin(core.writer().current)
-        assert isinstance(state, State)
+        number, transaction = next(core.numbers), next(core.transactions.numbers)
         try:
+            state = core.transactions.begin(transaction, core.writer().current)
+            assert isinstance(state, State)
             folder = f"{self.storage.folder}/.attached/{state.view.record.epoch}-{number}"
             fields = stored_fields(self.table_schema, ATTACHED, "upsert")
             names = tuple(history_name(column_id) for column_id in self.table_schema.schema.key)

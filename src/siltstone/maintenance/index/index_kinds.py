@@ -2,7 +2,7 @@
 
 btree    equality, ranges and IN; any type but lists, structs and vectors
 bitmap   the same, for columns with few values
-fts      words of a text, for full-text queries of Lance clients
+fts      words of a text, for searches
 vector   nearest neighbours, for searches
 """
 

@@ -32,8 +32,10 @@ def recall_of(table: PinnedTable, spec: IndexSpec) -> float | None:
     positions, block = _sample(table, spec.column, metric)
     if not len(positions):
         return None
-    found = table.nearest(_query(spec, block, metric, NEAREST + 1 + _MARGIN, is_exact=False))
-    exact = table.nearest(_query(spec, block, metric, NEAREST + 1 + _TIES_MAX, is_exact=True))
+    found = table.search.nearest(_query(spec, block, metric, NEAREST + 1 + _MARGIN, is_exact=False))
+    exact = table.search.nearest(
+        _query(spec, block, metric, NEAREST + 1 + _TIES_MAX, is_exact=True)
+    )
     shares = [
         share
         for number, position in enumerate(positions.tolist())

@@ -63,11 +63,12 @@ def joined(found: Iterable[Candidates], k: int) -> Candidates:
         waiting.append(each)
         count += len(each)
         if count > max(len(best), 16 * k):
-            best, waiting, count = _concatenated([best, *waiting]).nearest(k), [], 0
-    return _concatenated([best, *waiting]).nearest(k)
+            best, waiting, count = concatenated([best, *waiting]).nearest(k), [], 0
+    return concatenated([best, *waiting]).nearest(k)
 
 
-def _concatenated(parts: list[Candidates]) -> Candidates:
+def concatenated(parts: list[Candidates]) -> Candidates:
+    """Return all of several candidates."""
     return Candidates(
         np.concatenate([part.queries for part in parts]),
         np.concatenate([part.levels for part in parts]),

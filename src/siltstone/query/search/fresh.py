@@ -18,7 +18,7 @@ from siltstone.query.search.vector_query import VectorQuery
 def fresh(reader: KeyedReader, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
     """Yield the rows of each level that may be among the k nearest; their places are ordinals."""
     for number, level in enumerate(reader.overlay().levels):
-        lives = _matching(reader, level, wanted)
+        lives = matching(reader, level, wanted)
         if not lives.any():
             continue
         start = 0
@@ -33,7 +33,7 @@ def fresh(reader: KeyedReader, query: VectorQuery, wanted: Filter | None) -> Ite
             start += part.rows
 
 
-def _matching(reader: KeyedReader, level: Lives, wanted: Filter | None) -> np.ndarray:
+def matching(reader: KeyedReader, level: Lives, wanted: Filter | None) -> np.ndarray:
     """Return which rows of a level are live and match."""
     lives = level.kept.to_numpy(zero_copy_only=False)
     if wanted is None:

@@ -1,7 +1,8 @@
-"""Plan: a search at one seq: base by its index, the rows above it by their vectors, one ranking.
+"""Plan: a search at one seq: base by its index, the rows above it by themselves, one ranking.
 
     base     Lance ranks the rows that are visible and match (`stored`)
     levels   an exact scan of the live rows that match, own writes included (`fresh`)
+    words    instead of both for texts (`words`): a distance is a score below zero
     merge    the k least distances; rows that are equally far by their keys
     rows     the other columns of those k, by position
 
@@ -20,12 +21,17 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
-from siltstone.query.search.candidates import BASE, Candidates, joined
+from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
+from siltstone.query.search.fusion import Fused, Fusion, columns_of, fused, reranked
 from siltstone.query.search.stored import Stored
+from siltstone.query.search.text_query import SCORE, TextQuery
 from siltstone.query.search.vector_query import DISTANCE, QUERY, VectorQuery
+from siltstone.query.search.words import word_search
 
+_FEW = 64
 _DISTANCE_FIELD = pa.field(DISTANCE, pa.float32(), nullable=False)
+_SCORE_FIELD = pa.field(SCORE, pa.float32(), nullable=False)
 _QUERY_FIELD = pa.field(QUERY, pa.int32(), nullable=False)
 
 
@@ -40,12 +46,120 @@ def search(
         wanted: Only rows that match are ranked; None: all.
         columns: The columns to return; the distance comes last.
     """
-    best = joined(_candidates(reader, query, wanted), query.k)
-    best = best.at(_ranked(reader, best, query.k))
-    rows = _rows(reader, best, columns)
+    best, rows = _chosen(reader, _near(reader, query, wanted), query.k, columns)
+    return _answer(query, best, rows)
+
+
+def search_in_parts(
+    reader: Reader,
+    query: VectorQuery,
+    wanted: Filter | None,
+    columns: Sequence[str],
+    rows_max: int,
+) -> pa.RecordBatchReader:
+    """Return the rows of `search`, read as they are asked for, `rows_max` at once."""
+    best, _ = _chosen(reader, _near(reader, query, wanted), query.k, ())
+
+    def part(start: int, end: int) -> pa.Table:
+        some = best.at(np.arange(start, end))
+        return _answer(query, some, _rows(reader, some, columns))
+
+    starts = range(0, len(best), rows_max)
+    parts = (part(start, min(start + rows_max, len(best))) for start in starts)
+    batches = (batch for each in parts for batch in each.to_batches())
+    return pa.RecordBatchReader.from_batches(part(0, 0).schema, batches)
+
+
+def _answer(query: VectorQuery, best: Candidates, rows: pa.Table) -> pa.Table:
+    """Return the rows of candidates, with whose they are, and how far."""
     if query.is_many:
         rows = rows.append_column(_QUERY_FIELD, pa.array(best.queries))
     return rows.append_column(_DISTANCE_FIELD, pa.array(best.distances))
+
+
+def search_words(
+    reader: Reader, query: TextQuery, wanted: Filter | None, columns: Sequence[str]
+) -> pa.Table:
+    """Return the k rows with the highest scores, the highest first; the score comes last.
+
+    A row has the highest of the scores of its columns. The other arguments are as for `search`.
+    """
+    best, rows = _chosen(reader, _with_words(reader, query, wanted), query.k, columns)
+    return rows.append_column(_SCORE_FIELD, pa.array(-best.distances))
+
+
+def search_both(
+    reader: Reader,
+    words: TextQuery,
+    vector: VectorQuery,
+    fusion: Fusion,
+    wanted: Filter | None,
+    columns: Sequence[str],
+) -> pa.Table:
+    """Return the k rows with the highest scores of a fusion of both searches.
+
+    The distance, the score of the words and the score come last.
+    """
+    near, _ = _chosen(reader, _near(reader, vector, wanted), vector.k, ())
+    best, _ = _chosen(reader, _with_words(reader, words, wanted), words.k, ())
+    found = fused(best, near, fusion)
+    if fusion.rerank is not None:
+        found = reranked(found, fusion.rerank, _shown(found, _rows(reader, found.rows, columns)))
+    order = _in_order(found.rows)
+    if order is None:
+        order = _by_keys(found.rows, _rows(reader, found.rows, _key_names(reader)), fusion.k)
+    found = found.at(order[: fusion.k])
+    return _shown(found, _rows(reader, found.rows, columns))
+
+
+def _shown(found: Fused, rows: pa.Table) -> pa.Table:
+    for field, values in columns_of(found):
+        rows = rows.append_column(field, values)
+    return rows
+
+
+def _near(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Candidates:
+    return joined(_candidates(reader, query, wanted), query.k)
+
+
+def _with_words(reader: Reader, query: TextQuery, wanted: Filter | None) -> Candidates:
+    stored = _stored(reader)
+    searches = [
+        word_search(reader, query, column, weight, wanted, stored)
+        for column, weight in query.columns
+    ]
+    found = (joined(each.candidates(), query.k) for each in searches)
+    return joined([_once([*found])], query.k)
+
+
+def _chosen(
+    reader: Reader, best: Candidates, k: int, columns: Sequence[str]
+) -> tuple[Candidates, pa.Table]:
+    """Return the k nearest of each query, in order, with some columns."""
+    order = _in_order(best)
+    if order is not None:  # there are k of each at most
+        best = best.at(order)
+        return best, _rows(reader, best, columns)
+    names = list(_key_names(reader))
+    # One read for the keys and the columns, unless it would be of columns of many other rows.
+    is_few = {*columns} <= {*names} or len(best) <= 2 * k + _FEW
+    rows = _rows(reader, best, list(dict.fromkeys([*names, *columns])) if is_few else names)
+    chosen = _by_keys(best, rows.select(names), k)
+    best = best.at(chosen)
+    if not is_few:
+        return best, _rows(reader, best, columns)
+    return best, rows.take(pa.array(chosen, pa.int64())).select(list(columns))
+
+
+def _once(found: list[Candidates]) -> Candidates:
+    """Return each row once, with its least distance."""
+    if len(found) == 1:
+        return found[0]
+    rows = concatenated(found)
+    order = np.lexsort((rows.distances, rows.places, rows.levels))
+    levels, places = rows.levels[order], rows.places[order]
+    is_first = np.append(True, (levels[1:] != levels[:-1]) | (places[1:] != places[:-1]))
+    return rows.at(order[is_first[: len(order)]])
 
 
 def _candidates(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
@@ -72,14 +186,20 @@ def _stored(reader: Reader) -> Stored | None:
     return Stored(base.table, visible, names, schema.arrow)
 
 
-def _ranked(reader: Reader, best: Candidates, k: int) -> np.ndarray:
-    """Return the indexes of the k nearest of each query, in order; of equals by key."""
-    names = () if isinstance(reader, PlainReader) else reader.table_schema.codec.names
+def _key_names(reader: Reader) -> tuple[str, ...]:
+    return () if isinstance(reader, PlainReader) else reader.table_schema.codec.names
+
+
+def _in_order(best: Candidates) -> np.ndarray | None:
+    """Return the indexes of candidates by distance; None: some are equally far."""
     order = np.lexsort((best.distances, best.queries))
     far, queries = best.distances[order], best.queries[order]
-    if not ((far[1:] == far[:-1]) & (queries[1:] == queries[:-1])).any():
-        return order  # no two are equally far: there are k of each at most
-    keys = _rows(reader, best, names)
+    has_ties = ((far[1:] == far[:-1]) & (queries[1:] == queries[:-1])).any()
+    return None if has_ties else order
+
+
+def _by_keys(best: Candidates, keys: pa.Table, k: int) -> np.ndarray:
+    """Return the indexes of the k nearest of each query, in order; of equals by key."""
     arrays = [pa.array(best.queries), pa.array(best.distances), *keys.columns]
     table = pa.table([*arrays, pa.array(best.places)], [*map(str, range(len(arrays) + 1))])
     order = pc.sort_indices(table, [(name, "ascending") for name in table.column_names])

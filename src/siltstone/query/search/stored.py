@@ -10,7 +10,7 @@ the last. An index that finds nearly the nearest is asked once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +26,31 @@ from siltstone.query.search.candidates import BASE, NONE, Candidates, within
 from siltstone.query.search.distances import measured
 from siltstone.query.search.vector_query import VectorQuery
 from siltstone.storage.tables.tables import PinnedTable
-from siltstone.storage.tables.values import POSITION, NearestQuery
+from siltstone.storage.tables.values import POSITION, NearestQuery, Span
 
 MEASURED_MAX = 2_000
 """So few rows that match a filter are read and measured themselves."""
 _MARGIN, _GROWTH, _ASKED_MAX = 8, 8, 100_000
 _ROUNDED = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocked:
+    """Which rows Lance ranks: those of `visible` (None: all that are not hidden) that match.
+
+    `is_kept`: other searches will ask for `visible`, too. `few`: so few rows match that they are
+    all here, by position.
+    """
+
+    prefilter: str | None
+    visible: Bits | None
+    is_kept: bool = True
+    few: np.ndarray | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no row to rank."""
+        return self.visible is not None and not self.visible.count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,20 +70,15 @@ class Stored:
         """Return the rows that may be among the k nearest; their places are positions."""
         if query.column not in self.names or not self.table.rows:
             return NONE
-        prefilter, visible, is_kept = None, self.visible, True
-        if wanted is not None:
-            prefilter = pushed.render(wanted.push, self.names, exact=True)
-            if prefilter is None:
-                positions = self._matching(wanted)
-                if len(positions) <= MEASURED_MAX:
-                    return self._measured(query, positions)
-                visible, is_kept = _only(positions, self.table.rows), False
-        if visible is not None and not visible.count:
+        blocked = self.blocked(wanted, MEASURED_MAX)
+        if blocked.few is not None:
+            return self._measured(query, blocked.few)
+        if blocked.is_empty:
             return NONE
         asked, best = query.k + _MARGIN, NONE
         while True:
-            lance = self._asked(query, asked, prefilter)
-            ranked = self.table.nearest(lance, visible, is_kept=is_kept)
+            lance = self._asked(query, asked, blocked.prefilter)
+            ranked = self.table.search.nearest(lance, blocked.visible, is_kept=blocked.is_kept)
             found, distances, has_distance = self._distances(
                 query, ranked.positions, ranked.queries
             )
@@ -120,28 +134,61 @@ class Stored:
         taken = self.table.take(positions, [self.names[query.column]])
         return block_of(pa.concat_arrays(taken.column(0).chunks), 0)
 
-    def _matching(self, wanted: Filter) -> np.ndarray:
-        """Return the positions of the visible rows that match, ascending."""
-        names = [name for name in wanted.columns if name in self.names]
-        fields = pa.schema([self.fields.field(name) for name in wanted.columns])
+    @property
+    def all_visible(self) -> Bits:
+        """The positions of the rows that a read sees."""
+        return self.table.live if self.visible is None else self.visible
+
+    def are_visible(self, positions: np.ndarray) -> np.ndarray:
+        """Return which of the rows at some positions, as `rows_of` yields them, a read sees."""
+        return (
+            np.ones(len(positions), bool) if self.visible is None else self.visible.has(positions)
+        )
+
+    def blocked(self, wanted: Filter | None, few_max: int = -1) -> Blocked:
+        """Return how Lance is told which rows to rank: those that a read sees, and that match.
+
+        `few_max`: if no more match, and Lance does not know the filter, they are returned alone.
+        """
+        if wanted is None:
+            return Blocked(None, self.visible)
+        prefilter = pushed.render(wanted.push, self.names, exact=True)
+        if prefilter is not None:
+            return Blocked(prefilter, self.visible)
+        positions = self._matching(wanted)
+        if len(positions) <= few_max:
+            return Blocked(None, None, few=positions)
+        return Blocked(None, _only(positions, self.table.rows), is_kept=False)
+
+    def rows_of(
+        self, columns: Sequence[str], *, prefilter: str | None = None, within: Span | None = None
+    ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """Yield rows with some columns, and their positions; hidden rows, too, if some are."""
+        names = [name for name in columns if name in self.names]
+        fields = pa.schema([self.fields.field(name) for name in columns])
         batches = self.table.scan(
             [self.names[name] for name in names],
-            prefilter=wanted.prefilter(self.names),
+            prefilter=prefilter,
             positions=True,
+            within=within,
             with_hidden=self.visible is not None,
         )
-        found = [np.zeros(0, np.int64)]
         for batch in deadline.checked(batches):
             stored = dict(zip(names, batch.columns, strict=False))
             arrays = [
                 stored[field.name] if field.name in stored else pa.nulls(batch.num_rows, field.type)
                 for field in fields
             ]
-            rows = batch_of(arrays, fields, batch.num_rows)
-            mask = wanted.mask(rows).to_numpy(zero_copy_only=False)
-            found.append(batch.column(POSITION).to_numpy()[mask])
-        positions = np.concatenate(found)
-        return positions if self.visible is None else positions[self.visible.has(positions)]
+            yield batch.column(POSITION).to_numpy(), batch_of(arrays, fields, batch.num_rows)
+
+    def _matching(self, wanted: Filter) -> np.ndarray:
+        """Return the positions of the visible rows that match, ascending."""
+        found = [np.zeros(0, np.int64)]
+        prefilter = wanted.prefilter(self.names)
+        for positions, rows in self.rows_of(list(wanted.columns), prefilter=prefilter):
+            found.append(positions[wanted.mask(rows).to_numpy(zero_copy_only=False)])
+        everything = np.concatenate(found)
+        return everything[self.are_visible(everything)]
 
 
 def _only(positions: np.ndarray, rows: int) -> Bits:
@@ -149,6 +196,11 @@ def _only(positions: np.ndarray, rows: int) -> Bits:
     has = np.zeros(rows, bool)
     has[positions] = True
     return Bits(np.packbits(has, bitorder="little"), rows) if rows else all_of(0)
+
+
+def tied_at(distances: np.ndarray, k: int) -> bool:
+    """Say whether the last of some distances is as near as the k-th least of them."""
+    return len(distances) >= k and bool(distances.max() <= np.partition(distances, k - 1)[k - 1])
 
 
 def _may_lack(

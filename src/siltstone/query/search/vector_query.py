@@ -64,7 +64,7 @@ def vector_query(
     """
     name = _column(schema, column)
     kind = cast("pa.FixedSizeListType", schema.field(name).type)
-    most = _count("k", k, K_MAX)
+    most = count_of("k", k, K_MAX)
     vectors, is_many = _vectors(name, kind, vector)
     if most * len(vectors) > RANKED_MAX:
         text = f"{len(vectors)} vectors and k={most} are {most * len(vectors)} rows"
@@ -78,8 +78,8 @@ def vector_query(
         most,
         _metric(name, kind, metric, vectors),
         _bounds(distance_range),
-        None if nprobes is None else _count("nprobes", nprobes, PROBES_MAX),
-        None if refine is None else _count("refine", refine, REFINE_MAX),
+        None if nprobes is None else count_of("nprobes", nprobes, PROBES_MAX),
+        None if refine is None else count_of("refine", refine, REFINE_MAX),
         exact,
     )
 
@@ -114,7 +114,8 @@ def _column(schema: pa.Schema, column: object) -> str:
     return column
 
 
-def _count(name: str, given: object, most: int) -> int:
+def count_of(name: str, given: object, most: int) -> int:
+    """Return an integer from 1 to `most`, or RequestError."""
     if type(given) is not int or not 1 <= given <= most:
         raise RequestError(f"{name} must be an integer from 1 to {most}; got {given!r:.80}")
     return given
@@ -184,10 +185,8 @@ def _vectors(name: str, kind: pa.FixedSizeListType, given: object) -> tuple[np.n
 
 
 def _array(given: object) -> np.ndarray:
-    if isinstance(given, str | bytes):
-        raise RequestError(
-            "a search takes a vector, or a list of them; a search for words is not there yet"
-        )
+    if isinstance(given, bytes):
+        raise RequestError("a search takes a text, a vector, or a list of vectors; got bytes")
     try:
         found = np.asarray(_plain(given))
     except (TypeError, ValueError, pa.ArrowException) as error:

@@ -1,18 +1,19 @@
 """SQL: one statement, run by DuckDB over the tables of one snapshot.
 
-    find the tables it mentions ─▶ register them ─▶ lock DuckDB's settings ─▶ run ─▶ Arrow
+    find the tables and searches in it ─▶ register them ─▶ lock DuckDB's settings ─▶ run ─▶ Arrow
 
 Statements that are not queries are refused; what a statement may use is in `statement`. DuckDB
-pushes filters and columns into the scans of the tables. A table in a namespace has its parts as
-name (`sales.orders`) and its whole name in quotes (`"sales.orders"`).
+pushes filters and columns into the scans of the tables; a search may stand for a table
+(`searches`). A table in a namespace has its parts as name (`sales.orders`) and its whole name in
+quotes (`"sales.orders"`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -22,6 +23,13 @@ from siltstone.options import Options, SqlBounds
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.result import Result
+from siltstone.query.sql.searches import (
+    Parameters,
+    SearchCall,
+    Searched,
+    SearchedRows,
+    taken_out,
+)
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
 
 if TYPE_CHECKING:
@@ -30,8 +38,6 @@ if TYPE_CHECKING:
 TEXT_BYTES_MAX = 1 << 20
 _EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
-
-Parameters = Sequence[object] | Mapping[str, object] | None
 
 
 def run(
@@ -93,24 +99,45 @@ def read(
     statement = Statement(bounds or Options().sql, check, names)
     try:
         with statement.step():
+            sql, parameters, searches = taken_out(sql, parameters)
             _refuse_all_but_one_query(statement.connection, sql)
+            for call in searches:
+                statement.register(call.name, _searched(call, tables, names))
             for name in _mentioned(sql, names):
                 source = tables(name)
                 if source is None:
                     raise TableNotFoundError(name, names)
                 refuse_decimal256(source.schema, "DuckDB")
                 statement.register(name, source)
-            for name in _others(sql, names):
-                frame = rows_of(variables, name)
-                if frame is not None:
-                    refuse_decimal256(frame.schema, "DuckDB")
-                    statement.connection.register(name, frame)
+            known = [*names, *(call.name for call in searches)]
+            _register_frames(statement.connection, _others(sql, known), variables)
             rows = statement.rows(sql, parameters)
     except BaseException:
         statement.close()
         raise
     statement.at_end(at_end)
     return rows
+
+
+def _searched(
+    call: SearchCall, tables: Callable[[str], Scannable | None], names: Sequence[str]
+) -> SearchedRows:
+    source = tables(call.table)
+    if source is None:
+        raise TableNotFoundError(call.table, names)
+    found = SearchedRows(cast("Searched", source), call)
+    refuse_decimal256(found.schema, "DuckDB")
+    return found
+
+
+def _register_frames(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str], variables: Variables
+) -> None:
+    for name in names:
+        frame = rows_of(variables, name)
+        if frame is not None:
+            refuse_decimal256(frame.schema, "DuckDB")
+            connection.register(name, frame)
 
 
 def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

@@ -25,8 +25,8 @@ _UNFIT_TEXTS = (
 # Of the tags of promoted versions, when two processes promote at once.
 _MET_TEXTS = ("Version not found error", "Ref conflict error", "Ref not found error")
 
-# Of files that nobody published yet, when a vacuum with no grace takes them.
-_GONE_TEXT = "was not found: Not found"
+# Of files that nobody published yet, when a vacuum with no grace, or a clean-up, takes them.
+_GONE_TEXTS = ("was not found: Not found", "error: Not found: ")
 
 
 def is_panic(error: BaseException) -> bool:
@@ -53,9 +53,10 @@ def _classify_write(error: BaseException, folder: Path, text: str) -> errors.Sil
         return errors.UnavailableError(
             f"{folder}: another process promotes at the same time; try again: {text}"
         )
-    if _GONE_TEXT in text:
+    if _has(text, _GONE_TEXTS):
+        gone = text.partition("Not found: ")[2].partition(",")[0] or text
         return errors.UnavailableError(
-            f"{folder}: the files being written were deleted; try again: {text}"
+            f"{folder}: files of this write were deleted meanwhile; try again: {gone}"
         )
     if isinstance(error, (ValueError, TypeError, NotImplementedError)) or _has(text, _UNFIT_TEXTS):
         return errors.SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")

@@ -37,20 +37,17 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.shares import LanceShares
 from siltstone.storage.lance import indexes as lance_indexes
-from siltstone.storage.lance import nearest
-from siltstone.storage.lance.block_list import BlockLists
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.lance.pinned_search import LanceSearch
 from siltstone.storage.lance.point_reads import PointReads
-from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets, row_ids
+from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
     POSITION,
     WORN_RATIO,
-    NearestQuery,
     PartId,
-    Ranked,
     Segment,
     Span,
 )
@@ -563,27 +560,32 @@ class LancePinned:
         with translated(self._where, is_reading=True):
             return live_offsets(self.dataset, self.fragments[index])
 
-    def nearest(
-        self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
-    ) -> Ranked:
-        """See `tables.PinnedTable.nearest`."""
-        self._know([asked.column])
+    @property
+    def search(self) -> LanceSearch:
+        """See `tables.PinnedTable.search`."""
+        return self._search
+
+    @cached_property
+    def _search(self) -> LanceSearch:
+        return LanceSearch(
+            self,
+            self._where,
+            ready_for=self._ready_for,
+            is_sound=lambda: self._has_sound_indexes,
+            addresses=lambda: self._addresses,
+            paths_of=self._paths_of_index,
+        )
+
+    def _ready_for(self, column: str) -> None:
+        """Check what a search of a column reads."""
+        self._know([column])
         self._check(range(len(self.parts)))
-        if visible is None and self.pin.hidden:
-            visible = self.live
         deadline.check()
-        with translated(self._where, is_reading=True):
-            blocked = self._blocked.without(visible, is_kept=is_kept) if visible else None
-            options = nearest.options_of(asked, blocked, self._refines)
-            return nearest.ranked(self.dataset.scanner(**options).to_table(), self._addresses)
 
-    @cached_property
-    def _refines(self) -> dict[tuple[str, str], int | None]:
-        return nearest.refines_of(self.dataset) if self._has_sound_indexes else {}
-
-    @cached_property
-    def _blocked(self) -> BlockLists:
-        return BlockLists(self.rows, lambda: row_ids(self.dataset, self.fragments))
+    def _paths_of_index(self, name: str) -> list[str]:
+        mine = {segment.id for segment in self.segments if segment.index == name}
+        files = self._data.index_files(self.pin.folder, self.dataset, self.pin.inventory)
+        return [str(self._data.root / path) for path in files if path.split("/")[-2] in mine]
 
 
 def parts_with(table: LancePinned, spans: Iterable[Span]) -> list[Part]:

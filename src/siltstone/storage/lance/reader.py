@@ -24,6 +24,7 @@ from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.manifest import DeletionFile, without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
+from siltstone.storage.lance.text_search import analyzer
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import check as check_file
 
@@ -42,6 +43,8 @@ class LanceReader:
         open_parts_max: How many parts the versions that are kept open may have together.
         shares: What the caches and a scan may hold.
     """
+
+    analyzer = staticmethod(analyzer)
 
     def __init__(
         self, data: DatasetFiles, *, verify: str, open_parts_max: int, shares: LanceShares

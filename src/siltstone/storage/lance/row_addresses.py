@@ -107,6 +107,17 @@ class RowIds:
         run = np.searchsorted(self.starts, positions, side="right") - 1
         return self.ids[run] + positions - self.starts[run]
 
+    def positions(self, ids: np.ndarray, rows: int) -> np.ndarray:
+        """Return the positions, of `rows`, of the rows with some ids; -1: no row has it."""
+        if not len(self.ids):
+            return np.full(len(ids), -1, np.int64)
+        order = np.argsort(self.ids)
+        run = np.searchsorted(self.ids[order], ids, side="right") - 1
+        chosen = order[np.maximum(run, 0)]
+        found = self.starts[chosen] + ids - self.ids[chosen]
+        ends = np.append(self.starts[1:], rows)
+        return np.where((run >= 0) & (found < ends[chosen]), found, -1)
+
 
 def row_ids(dataset: Any, fragments: Sequence[Any]) -> RowIds:
     """Return the ids of the rows of some fragments, in the order of these."""

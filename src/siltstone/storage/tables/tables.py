@@ -28,6 +28,7 @@ from siltstone.storage.tables.values import (
     Ephemeral,
     ExternalVersion,
     ImportedVersion,
+    IndexOption,
     IndexSpec,
     Listed,
     NearestQuery,
@@ -39,6 +40,9 @@ from siltstone.storage.tables.values import (
     Span,
     StagedFiles,
     StagedVersion,
+    TextIndex,
+    TextTotals,
+    WordsQuery,
 )
 
 if TYPE_CHECKING:
@@ -134,6 +138,15 @@ class PinnedTable(Protocol):
         """Return the rows at `positions`, in that order; a position may repeat."""
         ...
 
+    @property
+    def search(self) -> PinnedSearch:
+        """How its rows are ranked."""
+        ...
+
+
+class PinnedSearch(Protocol):
+    """Ranks the rows of one pinned version; it may use the version's indexes."""
+
     def nearest(
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
@@ -149,9 +162,62 @@ class PinnedTable(Protocol):
         """
         ...
 
+    @property
+    def text_indexes(self) -> Sequence[TextIndex]:
+        """The sound indexes of texts of the version."""
+        ...
+
+    def with_words(
+        self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
+    ) -> Ranked:
+        """Return the rows whose text has some words; the arguments are those of `nearest`.
+
+        Of the rows that the index covers, all take part in the statistics behind the scores.
+        """
+        ...
+
+    def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
+        """Return how many rows and words an index has; `visible`: of these rows alone."""
+        ...
+
+    def count_with_word(self, column: str, word: str, visible: Bits | None = None) -> int:
+        """Return how many rows that the index covers have a word; `visible`: of these alone."""
+        ...
+
+
+class TextAnalyzer(Protocol):
+    """What an index of texts with certain options does with texts, for texts that it lacks."""
+
+    def tokens(self, text: str) -> Sequence[str]:
+        """Return the words of a text."""
+        ...
+
+    def places(self, text: str) -> Sequence[int]:
+        """Return where in the text each of its words is; those at one place are alternatives."""
+        ...
+
+    def with_phrase(self, texts: pa.Array, phrase: str) -> np.ndarray:
+        """Return in which texts the words of a phrase follow each other."""
+        ...
+
+    def near(self, words: pa.Array, word: str, edits: int) -> np.ndarray:
+        """Return which of some words (different, as `tokens` gives them) are like one.
+
+        So many letters (Unicode code points) at most are more, less or changed.
+        """
+        ...
+
 
 class TableReader(Protocol):
     """Reads of datasets, and of the files that a pin needs."""
+
+    def analyzer(self, options: Mapping[str, IndexOption | None]) -> TextAnalyzer:
+        """Return what an index of texts with these options does.
+
+        Raises:
+            RequestError: There is no such tokenizer or language.
+        """
+        ...
 
     def open(self, pin: Pin) -> PinnedTable:
         """Return the version; its manifest is verified here, its data files at their first use."""

@@ -174,9 +174,60 @@ class NearestQuery:
     prefilter: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WordsQuery:
+    """A search for the rows whose text has some words.
+
+    Args:
+        column: The pin's name of the column, which has an index of texts.
+        words: The text that is searched for; the index's own tokenizer takes it apart.
+        limit: How many rows are wanted, those with the highest scores.
+        has_all: A row must have all of the words; else one is enough.
+        is_phrase: The words must follow each other.
+        terms: The words, taken apart: a fuzzy search asks for these.
+        edits: A word is found with so many letters more, less or changed.
+        covered: Only rows that the index covers; else those of all parts.
+        prefilter: See `NearestQuery`.
+    """
+
+    column: str
+    words: str
+    limit: int
+    has_all: bool = False
+    is_phrase: bool = False
+    terms: tuple[str, ...] = ()
+    edits: int = 0
+    covered: bool = False
+    prefilter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextIndex:
+    """An index of texts that a pin has: its name there, the pin's name of the column, all options.
+
+    `covered` are the spans of the parts that it covers.
+    """
+
+    name: str
+    column: str
+    options: tuple[tuple[str, IndexOption | None], ...]
+    covered: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextTotals:
+    """Of some rows of an index of texts: those that have a word, and their words together."""
+
+    texts: int
+    words: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranked:
-    """The rows that a search found: by row its query (counted from 0), position and distance."""
+    """The rows that a search found: by row its query (counted from 0), position and distance.
+
+    Of a search for words it is the score.
+    """
 
     queries: np.ndarray
     positions: np.ndarray
@@ -203,7 +254,7 @@ class Segment:
 
     @property
     def is_for_search(self) -> bool:
-        """Whether it is of texts or vectors: costly to build, and only other clients ask it."""
+        """Whether it is of texts or vectors: costly to build, and asked by searches alone."""
         return self.kind in {"fts", "vector"}
 
 

@@ -1,0 +1,306 @@
+"""Searches: `search('docs', ?, k => 10)` in a statement, where it may name a table.
+
+DuckDB has no table functions of Python. So the call is taken out of the text, and a table of its
+own, whose rows are those of the search, stands for it:
+
+    FROM search('docs', $v, k => 10) s WHERE s.id > $n   ─▶   FROM "_search_1" s WHERE s.id > $n
+
+The search runs when DuckDB reads that table, and reads the columns that DuckDB asks for. What the
+statement says about its rows (WHERE) is said of the k nearest; the argument `filter` is what
+chooses among all rows.
+"""
+
+# ruff: noqa: A002 (`filter` is pyarrow's word)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol, TypeAlias, cast
+
+import pyarrow as pa
+
+from siltstone.engine.filter.filters import filter_of
+from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
+from siltstone.query.sql.dataset import Filter, Scannable
+
+Parameters: TypeAlias = Sequence[object] | Mapping[str, object] | None
+_NAMED = ("k", "column", "metric", "filter", "columns", "distance_range")
+_OF_INDEX = ("nprobes", "refine", "exact")
+_ARGUMENTS = (*_NAMED, *_OF_INDEX)
+_CALL = re.compile(r"\bsearch\s*\(", re.IGNORECASE)
+_HOW = "search('table', vector, k => 10)"
+_CLAUSES = frozenset(
+    [
+        *("FROM", "JOIN", "SELECT", "WHERE", "GROUP_BY", "ORDER_BY", "HAVING", "QUALIFY"),
+        *("LIMIT", "VALUES", "WITH"),
+    ]
+)
+SEARCHES_MAX = 16
+"""Of one statement."""
+
+
+class _Found(Protocol):
+    def to_arrow(self) -> pa.Table: ...
+
+
+class Searched(Scannable, Protocol):
+    """A table that can be searched."""
+
+    def search(self, vector: Any, k: int = 10, **options: Any) -> _Found:
+        """Return the rows with the nearest vectors."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCall:
+    """One call: the name that stands for it, the table it searches, and its other arguments."""
+
+    name: str
+    table: str
+    vector: object
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedRows:
+    """The rows of a search as a table of a statement: it is `Scannable`."""
+
+    table: Searched
+    call: SearchCall
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that it was asked for, `_query` for many vectors, and `_distance`."""
+        whole, names = self.table.schema, self.call.options.get("columns")
+        shown = whole.names if names is None else names
+        if not isinstance(shown, list):
+            raise RequestError(f"columns must be a list of names, like ['id']; got {shown!r:.80}")
+        unknown = [name for name in shown if name not in whole.names]
+        if unknown:
+            raise SchemaMismatchError(no_such("column", unknown, whole.names))
+        fields = [whole.field(name) for name in shown]
+        if _is_many(self.call.vector):
+            fields.append(pa.field("_query", pa.int32()))
+        return pa.schema([*fields, pa.field("_distance", pa.float32())])
+
+    def scan(
+        self, columns: Sequence[str] | None, filter: Filter, limit: int | None
+    ) -> pa.RecordBatchReader:
+        """Search, and return the rows of it that match."""
+        schema = self.schema
+        shown = schema.names if columns is None else list(columns)
+        wanted = filter_of(filter, schema)
+        needed = {*shown, *(wanted.columns if wanted else ())}
+        read = [name for name in self.table.schema.names if name in needed]
+        options = {**self.call.options, "columns": read}
+        rows = self.table.search(self.call.vector, **cast("Any", options)).to_arrow()
+        if wanted is not None:
+            rows = wanted.keep(rows)
+        rows = rows.select(shown).slice(0, limit)
+        return rows.cast(pa.schema([schema.field(name) for name in shown])).to_reader()
+
+
+def _is_many(vector: Any) -> bool:
+    """Say whether there are several vectors, as the search will see them."""
+    if isinstance(vector, pa.Array | pa.ChunkedArray):
+        return pa.types.is_nested(vector.type)
+    if hasattr(vector, "ndim"):
+        return vector.ndim == 2
+    return isinstance(vector, list | tuple) and any(hasattr(each, "__len__") for each in vector)
+
+
+# finding the calls
+
+
+def taken_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list[SearchCall]]:
+    """Return a statement without its searches, the parameters that are left, and the searches.
+
+    Raises:
+        RequestError: A call has other arguments than constants and parameters, or lacks one.
+    """
+    if not _CALL.search(sql):
+        return sql, parameters, []
+    tokens = _tokens(sql)
+    spans = list(islice(_spans(tokens), SEARCHES_MAX + 1))
+    if len(spans) > SEARCHES_MAX:
+        raise RequestError(f"a statement has at most {SEARCHES_MAX} searches")
+    calls, pieces, start = list[SearchCall](), list[str](), 0
+    values = _Values(tokens, parameters)
+    for number, (first, last) in enumerate(spans, 1):
+        arguments = sql[tokens[first + 1].end + 1 : tokens[last].start]
+        calls.append(_call(f"_search_{number}", arguments, values.within(first, last)))
+        pieces += [sql[start : tokens[first].start], f'"_search_{number}"']
+        start = tokens[last].end + 1
+    return "".join([*pieces, sql[start:]]), values.left(spans), calls
+
+
+def _tokens(sql: str) -> list[Any]:
+    """Return the words of a statement; none of one that sqlglot cannot read."""
+    from sqlglot import errors  # noqa: PLC0415 (0.3 s)
+    from sqlglot.dialects.duckdb import DuckDB  # noqa: PLC0415
+
+    try:
+        return DuckDB().tokenize(sql)
+    except errors.SqlglotError:
+        return []
+
+
+def _spans(tokens: list[Any]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last token of each call that stands where a table may."""
+    clauses, end = [""], -1  # of each open parenthesis: the clause that the next word is of
+    for place, token in enumerate(tokens[:-1]):
+        kind = _kind(token)
+        if place <= end:
+            continue
+        if kind == "L_PAREN":
+            clauses.append("")
+        elif kind == "R_PAREN" and len(clauses) > 1:
+            clauses.pop()
+        elif kind in _CLAUSES:
+            clauses[-1] = kind
+        if _is_call(tokens, place) and clauses[-1] in {"FROM", "JOIN"}:
+            end = _closing(tokens, place + 1)
+            yield place, end
+
+
+def _is_call(tokens: list[Any], place: int) -> bool:
+    before, word, after = tokens[place - 1], tokens[place], tokens[place + 1]
+    return (
+        _kind(before) in {"FROM", "JOIN", "COMMA"}
+        and (_kind(word), word.text.lower()) == ("VAR", "search")
+        and _kind(after) == "L_PAREN"
+    )
+
+
+def _kind(token: Any) -> str:
+    return token.token_type.name
+
+
+def _closing(tokens: list[Any], place: int) -> int:
+    """Return where the parenthesis at a place ends.
+
+    Raises:
+        RequestError: It does not.
+    """
+    depth = 0
+    for number in range(place, len(tokens)):
+        kind = _kind(tokens[number])
+        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
+        if not depth:
+            return number
+    raise RequestError(f"a parenthesis of {_HOW} is not closed")
+
+
+# arguments
+
+
+def _call(name: str, text: str, values: Iterator[object]) -> SearchCall:
+    """Return the call with some arguments; `values` are those of its parameters, in order."""
+    from sqlglot import errors, exp, parse_one  # noqa: PLC0415 (0.3 s)
+
+    try:
+        given = parse_one(f"select f({text}\n)", dialect="duckdb").expressions[0].expressions
+    except (errors.SqlglotError, RecursionError, IndexError) as error:
+        raise RequestError(f"the arguments of {_HOW} cannot be read: {text!r:.200}") from error
+    plain, options = list[object](), dict[str, object]()
+    for each in given:
+        if not isinstance(each, exp.Kwarg | exp.PropertyEQ):
+            if options:
+                raise RequestError(f"in {_HOW} arguments with names come last: {text!r:.200}")
+            plain.append(_value(each, values))
+            continue
+        word = each.this.name.lower()
+        if word not in _ARGUMENTS:
+            raise RequestError(not_one_of("an argument of search(...)", word, _ARGUMENTS))
+        if word in options:
+            raise RequestError(f"{word} appears twice in search({text[:200]})")
+        options[word] = _value(each.expression, values)
+    if len(plain) != 2 or not isinstance(plain[0], str):
+        raise RequestError(f"a search is {_HOW}; got search({text[:200]})")
+    return SearchCall(name, plain[0], plain[1], {k: v for k, v in options.items() if v is not None})
+
+
+def _value(node: Any, values: Iterator[object]) -> object:
+    """Return a constant, or the value of a parameter. A cast changes nothing: the column decides.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    from sqlglot import exp  # noqa: PLC0415 (0.3 s)
+
+    if isinstance(node, exp.Placeholder | exp.Parameter):
+        return next(values)
+    if isinstance(node, exp.Cast):
+        return _value(node.this, values)
+    if isinstance(node, exp.Array):
+        return [_value(each, values) for each in node.expressions]
+    if isinstance(node, exp.Boolean | exp.Null):
+        return bool(node.this) if isinstance(node, exp.Boolean) else None
+    if isinstance(node, exp.Neg):
+        return -_number(node.this)
+    return str(node.this) if isinstance(node, exp.Literal) and node.is_string else _number(node)
+
+
+def _number(node: Any) -> int | float:
+    from sqlglot import exp  # noqa: PLC0415 (0.3 s)
+
+    if isinstance(node, exp.Literal) and not node.is_string:
+        return int(node.this) if node.this.isdecimal() else float(node.this)
+    raise RequestError(
+        f"an argument of search(...) is a constant or a parameter; got {node.sql('duckdb')!r:.200}"
+    )
+
+
+class _Values:
+    """The parameters of a statement: `?` by their place, `$1` and `$name` by what follows."""
+
+    def __init__(self, tokens: list[Any], parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._keys = dict[int, int | str]()
+        """By the place of the token: which one it is."""
+        marks = 0
+        for place, token in enumerate(tokens):
+            if _kind(token) == "PLACEHOLDER":
+                self._keys[place] = marks
+                marks += 1
+            elif _kind(token) == "PARAMETER" and place + 1 < len(tokens):
+                text = tokens[place + 1].text
+                is_number = text.isdecimal() and not isinstance(parameters, Mapping)
+                self._keys[place] = int(text) - 1 if is_number else text
+        self._has_marks = marks > 0
+
+    def within(self, first: int, last: int) -> Iterator[object]:
+        """Yield the values of the parameters between two tokens."""
+        return (self._of(key) for place, key in self._keys.items() if first < place < last)
+
+    def _of(self, key: int | str) -> object:
+        given: Any = self._parameters
+        try:
+            return given[key]
+        except (TypeError, KeyError, IndexError):
+            shown = f"${key}" if isinstance(key, str) else f"number {key + 1}"
+            raise RequestError(f"the parameter {shown} of search(...) was not given") from None
+
+    def left(self, spans: Sequence[tuple[int, int]]) -> Parameters:
+        """Return the parameters without those that only searches have."""
+        taken = {
+            key
+            for place, key in self._keys.items()
+            if any(first < place < last for first, last in spans)
+        }
+        taken -= {
+            key
+            for place, key in self._keys.items()
+            if not any(first < place < last for first, last in spans)
+        }
+        if not taken or self._parameters is None:
+            return self._parameters
+        if isinstance(self._parameters, Mapping):
+            return {key: v for key, v in self._parameters.items() if key not in taken} or None
+        kept = [(key, v) for key, v in enumerate(self._parameters) if key not in taken]
+        if self._has_marks:
+            return [value for _, value in kept] or None
+        return {str(key + 1): value for key, value in kept} or None

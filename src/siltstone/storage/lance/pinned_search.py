@@ -1,0 +1,140 @@
+"""Pinned search: how Lance ranks rows of one pinned version, and what its indexes know of words.
+
+Rows that are not to be found go into a block list, by their row ids: so they take no place among
+those that are (ADR 55).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from siltstone.formats.bits import Bits, all_of
+from siltstone.storage.lance import nearest, text_search
+from siltstone.storage.lance.block_list import BlockLists
+from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.row_addresses import RowAddresses, RowIds, row_ids
+from siltstone.storage.tables.values import (
+    NearestQuery,
+    Ranked,
+    TextIndex,
+    TextTotals,
+    WordsQuery,
+)
+
+if TYPE_CHECKING:
+    from siltstone.storage.lance.pinned import LancePinned
+
+_COUNTED_MAX = 4096
+
+
+class LanceSearch:
+    """See `tables.PinnedSearch`; threads may share it.
+
+    Args:
+        table: The version.
+        where: The directory of its dataset.
+        ready_for: Checks what a search of a column reads.
+        is_sound: Says whether there are indexes, and their files are as they were written.
+        addresses: Where its rows are.
+        paths_of: The files of an index, by its name.
+    """
+
+    def __init__(
+        self,
+        table: LancePinned,
+        where: Path,
+        *,
+        ready_for: Callable[[str], None],
+        is_sound: Callable[[], bool],
+        addresses: Callable[[], RowAddresses],
+        paths_of: Callable[[str], list[str]],
+    ) -> None:
+        self._table, self._where, self._ready_for = table, where, ready_for
+        self._is_sound, self._addresses, self._paths_of = is_sound, addresses, paths_of
+        self._word_counts: dict[tuple[str, str], int] = {}
+        self._totals: dict[str, TextTotals] = {}
+
+    def nearest(
+        self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
+    ) -> Ranked:
+        """See `tables.PinnedSearch.nearest`."""
+        self._ready_for(asked.column)
+        with translated(self._where, is_reading=True):
+            options = nearest.options_of(asked, self._without(visible, is_kept), self._refines)
+            return nearest.ranked(self._scanned(options), self._addresses())
+
+    @property
+    def text_indexes(self) -> Sequence[TextIndex]:
+        """See `tables.PinnedSearch.text_indexes`."""
+        return self._text_indexes
+
+    @cached_property
+    def _text_indexes(self) -> list[TextIndex]:
+        table = self._table
+        return text_search.indexes_of(table.dataset, table.segments) if self._is_sound() else []
+
+    def with_words(
+        self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
+    ) -> Ranked:
+        """See `tables.PinnedSearch.with_words`."""
+        self._ready_for(asked.column)
+        with translated(self._where, is_reading=True):
+            options = text_search.options_of(asked, self._without(visible, is_kept))
+            return text_search.ranked(self._scanned(options), self._addresses())
+
+    def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
+        """See `tables.PinnedSearch.text_totals`."""
+        known = self._totals.get(index.name) if visible is None else None
+        if known is not None:
+            return known
+        paths = self._paths_of(index.name)
+        with translated(self._where, is_reading=True):
+            if visible is not None:
+                return text_search.totals(paths, lambda ids: self._are_among(ids, visible))
+            found = self._totals[index.name] = text_search.totals(paths)
+            return found
+
+    def _are_among(self, ids: np.ndarray, visible: Bits) -> np.ndarray:
+        """Return which row ids are those of visible rows."""
+        positions = self._row_ids.positions(ids, self._table.rows)
+        found = positions >= 0
+        found[found] = visible.has(positions[found])
+        return found
+
+    def count_with_word(self, column: str, word: str, visible: Bits | None = None) -> int:
+        """See `tables.PinnedSearch.count_with_word`; of all rows it is remembered."""
+        known = self._word_counts.get((column, word)) if visible is None else None
+        if known is not None:
+            return known
+        everything = visible or all_of(self._table.rows)
+        asked = WordsQuery(column, word, self._table.rows, covered=True)
+        found = len(self.with_words(asked, everything).positions)
+        if visible is None and len(self._word_counts) < _COUNTED_MAX:
+            self._word_counts[column, word] = found
+        return found
+
+    def _without(self, visible: Bits | None, is_kept: bool) -> Any:
+        """Return the block list of all rows that are not visible; None: no row is blocked."""
+        if visible is None and self._table.pin.hidden:
+            visible = self._table.live
+        return self._blocked.without(visible, is_kept=is_kept) if visible else None
+
+    def _scanned(self, options: dict[str, Any]) -> Any:
+        return self._table.dataset.scanner(**options).to_table()
+
+    @cached_property
+    def _refines(self) -> dict[tuple[str, str], int | None]:
+        return nearest.refines_of(self._table.dataset) if self._is_sound() else {}
+
+    @cached_property
+    def _blocked(self) -> BlockLists:
+        return BlockLists(self._table.rows, lambda: self._row_ids)
+
+    @cached_property
+    def _row_ids(self) -> RowIds:
+        return row_ids(self._table.dataset, self._table.fragments)
