@@ -72,7 +72,7 @@ def measured(folder: Path) -> dict[str, float]:
     store.settle()
     accounts: Any = vars(store)["_accounts"]
     found: dict[str, float] = {}
-    with _nobody_waits():
+    with nobody_waits():
         rows = [data.as_dict(row) for row in itertools.islice(data.rows(_ROWS, 1), _UPSERTS)]
         found["upsert of one row, without its sync"] = _each(accounts.upsert, rows)
         moves = [*itertools.islice(data.moves(_ROWS, 1), _TRANSFERS)]
@@ -132,7 +132,7 @@ def _in_threads(
 
 
 @contextmanager
-def _nobody_waits() -> Generator[None]:
+def nobody_waits() -> Generator[None]:
     """Let each sync return at once."""
     sync, write = os.fdatasync, os.pwritev
     os.fdatasync = lambda _: None

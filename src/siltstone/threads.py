@@ -1,8 +1,9 @@
-"""Threads: start a thread, with an error if the system refuses."""
+"""Threads: start a thread, with an error if the system refuses; let another one go on."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 from siltstone.errors import UnavailableError
 
@@ -17,3 +18,8 @@ def start(thread: threading.Thread) -> None:
         thread.start()
     except (RuntimeError, MemoryError) as error:
         raise UnavailableError(f"cannot start the thread {thread.name}: {error}") from error
+
+
+def give_way() -> None:
+    """Give up the interpreter's lock once, for whoever waits for it."""
+    time.sleep(0)

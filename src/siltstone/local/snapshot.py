@@ -97,6 +97,9 @@ class LocalSnapshot(Snapshot):
 
     def reader(self, definition: TableDefinition) -> Reader:
         """Return the reader of a table at this seq."""
+        committer = self._core.committer
+        if committer is not None and committer.is_led:
+            self._core.give_way()
         return self._core.readers.open(self._open().view, definition, self.seq)
 
     def reader_of(self, table: str) -> Reader:

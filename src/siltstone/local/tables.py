@@ -96,6 +96,9 @@ class LocalTable(Searchable, Table):
             state, definition, _ = self._look()
             reader = keyed(core.readers.open(state.view, definition, state.visible))
             state.view.memo[self._point] = reader
+        committer = core.committer
+        if committer is not None and committer.is_led:
+            core.give_way()
         wanted = reader.table_schema.codec.from_user(key)
         try:
             return reader.row_at(wanted, state.visible)

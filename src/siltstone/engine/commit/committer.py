@@ -124,7 +124,8 @@ class Committer:
         self._told_bytes = 0
         self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
         self._queue: list[_Waiter] = []
-        self._is_led = False
+        self.is_led = False
+        """Whether a commit is under way. Written under the lock of the queue, read by anyone."""
         self._is_in_doubt = False
         self.active_bytes = 0
 
@@ -225,9 +226,9 @@ class Committer:
     def _line_up(self, waiters: Sequence[_Waiter]) -> None:
         """Give waiters their places, one behind the other; each must `_enter` then, in order."""
         with self._queue_lock:
-            leads = not self._is_led
+            leads = not self.is_led
             self._queue += waiters
-            self._is_led = True
+            self.is_led = True
         if leads:
             waiters[0].state = _LEAD
             assert waiters[0].wake is not None
@@ -239,11 +240,11 @@ class Committer:
         leads = False
         if waiter.wake is None:  # else it has its place
             with self._queue_lock:
-                leads = not self._is_led
+                leads = not self.is_led
                 if not leads:
                     waiter.wake = _taken_lock()
                 self._queue.append(waiter)
-                self._is_led = True  # last: whatever fails above leaves no queue without a leader
+                self.is_led = True  # last: whatever fails above leaves no queue without a leader
         if not leads:
             assert waiter.wake is not None
             interrupt = _wait(waiter.wake)
@@ -271,7 +272,7 @@ class Committer:
         """Wake the next leader first: its sync overlaps the waking of our followers."""
         with self._queue_lock:
             heir = self._queue[0] if self._queue else None
-            self._is_led = heir is not None
+            self.is_led = heir is not None
         for waiter in taken:
             waiter.state = _DONE
         if heir is not None:
