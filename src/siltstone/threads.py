@@ -21,5 +21,5 @@ def start(thread: threading.Thread) -> None:
 
 
 def give_way() -> None:
-    """Give up the interpreter's lock once, for whoever waits for it."""
+    """Give up the interpreter's lock once, for another thread that waits for it."""
     time.sleep(0)

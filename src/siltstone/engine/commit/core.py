@@ -146,8 +146,8 @@ class Core:
     def give_way(self) -> None:
         """Count a read of one row beside a commit; each 64th gives up the interpreter's lock once.
 
-        A thread that only reads keeps the lock for 5 ms, and whoever commits needs it again after
-        its sync: eight such threads left two writers one commit in forty (`bench.starving`).
+        A thread that only reads keeps the lock for 5 ms, and a thread that commits needs it again
+        after its sync: eight such threads left two writers one commit in forty (`bench.starving`).
         """
         self.reads += 1  # two threads may count one read: it is no matter which of them waits
         if not self.reads % _READS_A_TURN:
