@@ -13,12 +13,18 @@ import pytest
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.maintenance.gc.sweep import UNPUBLISHED, Removed, Sweep
+from siltstone.maintenance.merge import merge
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.tables import kept_names
 from tests.namespace.test_clean_up import check, keyed_past, path_clean_up, plain_past
 
 OPTIONS = {"segment_bytes": 65536, "background": False}
+
+
+@pytest.fixture(autouse=True)
+def _small_parts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)  # merges hide rows, of few
 
 
 def forget_kept_names(root: Path) -> None:
