@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,17 @@ _COMMAND_LINE = """
 import contextlib, runpy
 with contextlib.suppress(SystemExit):
     runpy.run_module("siltstone", run_name="__main__", alter_sys=True)
+"""
+_SERVER = """
+import runpy, signal, sys
+
+def measure(*_):
+    exec(measured, {})
+    signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGUSR1, measure)
+measured = sys.argv.pop()
+runpy.run_module("siltstone", run_name="__main__", alter_sys=True)
 """
 _MEASURED = """
 import ctypes, json
@@ -74,6 +86,24 @@ def test_the_command_line_gives_freed_memory_back_unless_it_is_told_not_to(tmp_p
         found = mapped_after(_COMMAND_LINE, *given, **environment)
         assert (found > 8 * MIB) is is_given_back
         assert (tmp_path / name).is_dir()
+
+
+def test_a_server_gives_freed_memory_back_while_it_serves(tmp_path: Path) -> None:
+    for name, environment, is_given_back in (
+        ("a", {}, True),
+        ("b", {"SILTSTONE_TUNE_MALLOC": "false"}, False),
+    ):
+        command = [sys.executable, "-c", _SERVER, "serve", "--port", "0", "--db", tmp_path / name]
+        st.connect(tmp_path / name, background=False).close()
+        with subprocess.Popen(
+            [*command, _MEASURED], env=os.environ | environment, stdout=subprocess.PIPE, text=True
+        ) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith("http")
+            server.send_signal(signal.SIGUSR1)
+            found = int(server.stdout.readline())
+            assert server.wait(60) == 0
+        assert (found > 8 * MIB) is is_given_back
 
 
 def test_a_reader_may_ask_for_it_too(tmp_path: Path) -> None:
