@@ -86,7 +86,7 @@ def life(db: Any, asked: argparse.Namespace, *, indexed: bool) -> None:
     if indexed:
         queries = rng.standard_normal((asked.queries, asked.size)).astype(np.float32)
         covered = searched_ms(db, queries)
-        index_plan.VECTOR_LAG_SHARE = 1.0  # leave the next folds uncovered
+        index_plan.SEARCHED_LAG_SHARE = 1.0  # leave the next folds uncovered
         print(f"search, all covered: {covered:.2f} ms of CPU")
         for share in asked.uncovered:
             some = rng.choice(rows, int(share * rows), replace=False)

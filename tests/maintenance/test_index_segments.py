@@ -55,7 +55,9 @@ def covered(segment: Segment) -> int:
     return sum(end - first for first, end in segment.covered)
 
 
-def test_a_fold_that_hides_rows_drops_no_segment_and_builds_those_that_searches_need(db: Store) -> None:
+def test_a_fold_that_hides_rows_drops_no_segment_and_builds_some_for_searches(
+    db: Store,
+) -> None:
     table = filled(db, 3)
     for name, kind in (("place", "vector"), ("words", "fts"), ("id", "btree")):
         table.create_index(name, kind)

@@ -32,9 +32,10 @@ SEGMENT_RATIO = 2
 
 So large segments are left alone until those beside them have half of their rows.
 """
-LAG_SHARE, VECTOR_LAG_SHARE = 0.2, 0.01
-"""A merge builds what an index lacks from such shares of base on. A search compares each row that
-an index of vectors lacks, so these are few (`python -m bench.vector_upkeep`)."""
+LAG_SHARE, SEARCHED_LAG_SHARE = 0.2, 0.01
+"""A merge builds what an index lacks from such shares of base on. A search looks at each row that
+an index of vectors or texts lacks, so these are few (`python -m bench.vector_upkeep`)."""
+_SEARCHED = ("vector", "fts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,8 @@ def tasks_of(
     """Yield the tasks that update the indexes of a base that lack some of its rows.
 
     An index is rebuilt completely if it lacks half of the rows.
-    `is_urgent`: only indexes that lack `LAG_SHARE` of the rows, of vectors more than
-    `VECTOR_LAG_SHARE`.
+    `is_urgent`: only indexes that lack `LAG_SHARE` of the rows, of vectors and texts more than
+    `SEARCHED_LAG_SHARE`.
     """
     spans = tuple(span for span in opened.spans if span[0] < span[1])
     name = catalogs.name_of(table)
@@ -152,7 +153,7 @@ def tasks_of(
 
 
 def _is_urgent(spec: IndexSpec, share: float) -> bool:
-    return share > VECTOR_LAG_SHARE if spec.kind == "vector" else share >= LAG_SHARE
+    return share > SEARCHED_LAG_SHARE if spec.kind in _SEARCHED else share >= LAG_SHARE
 
 
 def _outgrown(mine: Sequence[Segment], lag: int, *, is_whole: bool) -> list[Segment]:
