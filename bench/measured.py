@@ -22,7 +22,7 @@ from siltstone.cli.bench.machine import facts
 PROGRAMS = (
     "fold", "upserts", "ingest", "space", "load", "load_memory",
     "cpu", "calls", "starving", "http_cpu", "version_cost", "start", "memory", "beside",
-    "search", "encodings", "vector_upkeep",
+    "search", "search_load", "words", "encodings", "vector_upkeep",
 )  # fmt: skip
 """In the order of the page: as a table grows; what a call costs."""
 LINES_MAX = 200

@@ -38,12 +38,13 @@ def calls_of(db: Any) -> dict[str, Call]:
     """Return what is measured, over the present rows."""
     reader = db.snapshot().reader_of("t")
     pinned, visible = reader.base.table, reader.overlay().visibility.visible
-    blocked = pinned._blocked.without(visible, is_kept=True)  # noqa: SLF001 - what a search sends
+    blocked = pinned.search._without(visible, True)  # noqa: SLF001 - what a search sends
     table = db["t"]
 
     def lance(query: np.ndarray, **options: object) -> object:
         nearest = {"column": "v", "q": query, "k": K, "metric": "l2"}
-        return pinned.dataset.scanner(columns=["id"], nearest=nearest, **options).to_table()
+        options = {"disable_scoring_autoprojection": True, "nearest": nearest, **options}
+        return pinned.dataset.scanner(columns=["id", "_distance"], **options).to_table()
 
     def ours(query: np.ndarray) -> object:
         return table.search(query, K, columns=["id"])

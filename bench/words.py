@@ -48,7 +48,7 @@ def calls_of(db: Any) -> dict[str, Call]:
     """Return what is measured, over the present rows."""
     reader = db.snapshot().reader_of("t")
     pinned, visible = reader.base.table, reader.overlay().visibility.visible
-    blocked = pinned._blocked.without(visible, is_kept=True)  # noqa: SLF001 - what a search sends
+    blocked = pinned.search._without(visible, True)  # noqa: SLF001 - what a search sends
     table, asked = db["t"], {"columns": ["id"], "k": K}
 
     def lance(words: str, **options: object) -> object:
