@@ -7,6 +7,7 @@ import pickle
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -162,6 +163,26 @@ def test_what_is_finished_is_published_as_it_goes_but_not_while_somebody_merges(
     assert published == (1 if is_merged else 2)
     db._parts.owner.checkpointer.renew()
     assert rows(table) == expected
+
+
+def test_the_record_that_an_optimize_goes_on_with_is_leased_while_it_looks_at_it(
+    made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, _, tables = made
+    manifests = ManifestStore(fake_env().files, db.path)
+    untouched, seen = tables.compactor.untouched, list[bool]()
+
+    def leased(*given: Any) -> list[bool]:
+        if manifests.newest().number > first:
+            vacuumed = manifests.try_exclusive(manifests.newest().number)
+            seen.append(vacuumed is None)
+        return untouched(*given)
+
+    first = manifests.newest().number
+    monkeypatch.setattr(tables.compactor, "untouched", leased)
+    assert optimizer_of(db.path, tables).optimize(target_rows=20, workers=1).files_before == 5
+    assert seen
+    assert all(seen)
 
 
 def test_two_optimizers_of_one_plan_do_the_work_once(made) -> None:

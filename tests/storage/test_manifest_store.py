@@ -90,6 +90,34 @@ def test_a_change_that_is_done_already_publishes_nothing(store):
     assert store.numbers() == [1, 2]
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError("gone"), CorruptionError("f", None, "gone")])
+def test_a_change_that_misses_files_of_an_older_record_is_applied_to_the_newest(
+    files, store, error: Exception
+):
+    base = store.newest()
+    other = store_on(files, "b")
+
+    def change(record: Record) -> Record:
+        if record is base:  # a vacuum came: another publish has won already
+            other.publish(add("theirs"), base=base)
+            raise error
+        return add("ours")(record)
+
+    assert store.publish(change, base=base).staged == ("theirs", "ours")
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("gone"), CorruptionError("f", None, "gone")])
+def test_a_change_that_misses_files_of_the_newest_record_raises_what_it_found(
+    store, error: Exception
+):
+    def change(_: Record) -> Record:
+        raise error
+
+    with pytest.raises(type(error), match="gone"):
+        store.publish(change, base=store.newest())
+    assert store.numbers() == [1]
+
+
 def test_a_publish_that_always_loses_gives_up_after_its_attempts(files, store):
     other = store_on(files, "b")
 
