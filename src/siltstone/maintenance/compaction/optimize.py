@@ -274,8 +274,9 @@ class Optimizer:
                     continue
                 found, more = self._show(record, pending, order, job.as_written())
                 done, left, pending = total_of(done, found), [*left, *more], []
-                record = self._manifests.newest()
-                kept = self._untouched(record, todo)
+                record, lease = self._manifests.lease_newest()
+                with lease:  # else a vacuum takes its files while they are compared
+                    kept = self._untouched(record, todo)
                 order.contended += len(kept) < len(todo)
                 todo = kept
         if pending:

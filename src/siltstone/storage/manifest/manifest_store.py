@@ -231,18 +231,23 @@ class ManifestStore:
                 not be durable: read the newest record first.
         """
         for _ in range(attempts):
-            changed = change(base)
+            try:
+                changed = change(base)
+            except (FileNotFoundError, CorruptionError):
+                # Nobody leased it, so a vacuum may have taken its files: then its race is lost.
+                winner = self._winner_over(base)
+                if winner.number == base.number:
+                    raise
+                base = winner
+                continue
             with refusals(f"cannot publish after record {base.number}"):
                 if changed is base:
                     self.sync()
                     return base
                 published = self._attempt(self._stamp(changed, base))
-                if published is not None:
-                    return published
-                newest = self._synced_newest()
-                if newest.store_id != base.store_id:  # it was put in the place of ours (restored)
-                    raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
-                base = newest
+            if published is not None:
+                return published
+            base = self._winner_over(base)
         raise BusyError(f"{self.folder}: {attempts} publishes lost their race; try again")
 
     def _stamp(self, changed: Record, base: Record) -> Record:
@@ -305,6 +310,14 @@ class ManifestStore:
 
     def _create(self, record: Record) -> bool:
         return self._files.create_if_absent(self.path(record.number), manifest.encode(record))
+
+    def _winner_over(self, base: Record) -> Record:
+        """Return the newest record, whose name is durable."""
+        with refusals(f"cannot publish after record {base.number}"):
+            newest = self._synced_newest()
+        if newest.store_id != base.store_id:  # it was put in the place of ours (restored)
+            raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
+        return newest
 
     def _synced_newest(self) -> Record:
         newest = self.newest()
