@@ -185,6 +185,9 @@ def merged(sources: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
             left = codes[cut:], places[cut:]
             rest += [(left, source)] if len(left[0]) else _next(source)
         held = rest
+        if len(taken) == 1:
+            yield taken[0]
+            continue
         codes = np.concatenate([codes for codes, _ in taken])
         order = np.argsort(codes, kind="stable")  # it finds the sorted stretches: ten times as fast
         yield codes[order], np.concatenate([places for _, places in taken])[order]

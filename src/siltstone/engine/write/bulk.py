@@ -10,7 +10,7 @@ back only for equal codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,7 @@ from siltstone.engine.write.keyed_writes import chunk_of_batch
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
-from siltstone.formats.key_run import sorted_entries
+from siltstone.formats.key_run import Entries, sorted_entries
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.schema import history_name
@@ -128,21 +128,31 @@ def unique(
 def _equal(tables: Tables, rows: BulkRows) -> tuple[Codes, np.ndarray]:
     """Return codes that several rows have, in row order, and the positions of these rows."""
     keys = tables.keys.open(rows.pin)
-    if rows.pin.runs and keys.is_whole:
-        blocks = keys.ordered()
-    else:
+    if not rows.pin.runs or not keys.is_whole:
         codes = rows.codes(tables.reader)
-        blocks = iter([sorted_entries(codes, np.arange(len(codes)))])
-    codes_found, positions_found, last = [_NONE], [_NONE], (_NONE, _NONE)
-    for block in blocks:  # with the last row of the block before
-        codes, positions = (np.append(a, b) for a, b in zip(last, block, strict=True))
+        return _in_row_order(*_repeated([sorted_entries(codes, np.arange(len(codes)))]))
+    codes, places = _repeated(keys.ordered())
+    return _in_row_order(codes, keys.positions_of(places))
+
+
+def _repeated(blocks: Iterable[Entries]) -> Entries:
+    """Return the entries whose codes others have, too; the blocks ascend."""
+    codes_found, places_found = [_NONE], list[np.ndarray]()
+    before: Entries | None = None  # the last entry of the block before
+    for block in blocks:
+        codes, places = block if before is None else map(np.append, before, block)
         same = codes[1:] == codes[:-1]
-        is_equal = np.append(same, False) | np.append(False, same)
-        codes_found.append(codes[is_equal])
-        positions_found.append(positions[is_equal])
-        last = codes[-1:], positions[-1:]
-    codes = np.concatenate(codes_found)
-    positions, first = np.unique(np.concatenate(positions_found), return_index=True)
+        if same.any():
+            is_equal = np.append(same, False) | np.append(False, same)
+            codes_found.append(codes[is_equal])
+            places_found.append(places[is_equal])
+        before = codes[-1:], places[-1:]
+    places = np.concatenate(places_found) if places_found else _NONE
+    return np.concatenate(codes_found), places
+
+
+def _in_row_order(codes: Codes, positions: np.ndarray) -> tuple[Codes, np.ndarray]:
+    positions, first = np.unique(positions, return_index=True)
     return codes[first], positions
 
 

@@ -31,6 +31,11 @@ class Serving:
     run: OpenRun
     starts: dict[int, int]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is asked for all parts that the run covers."""
+        return len(self.starts) == len(self.run.foot.parts)
+
 
 class PinnedKeys:
     """The key runs of one pin. Immutable; threads may share it."""
@@ -83,23 +88,30 @@ class PinnedKeys:
 
     def living(self, serving: Serving) -> Iterator[Entries]:
         """Yield the entries of a run whose rows live."""
+        if serving.is_whole and not self._table.pin.hidden:
+            yield from serving.run.entries()  # all of them, so no place is looked at
+            return
         for codes, places in serving.run.entries():
             kept, positions = _positions(serving, places)
             if self._table.pin.hidden:
                 kept[kept] = self._table.live.has(positions)
             yield (codes, places) if kept.all() else (codes[kept], places[kept])
 
-    def ordered(self) -> Iterator[tuple[Codes, np.ndarray]]:
-        """Yield the stable codes of all rows that the runs cover, ascending, and their positions.
+    def ordered(self) -> Iterator[Entries]:
+        """Yield the entries of all rows that the runs cover, ascending by stable code.
 
         The pin hides no row. It holds about two blocks of each run.
         """
+        return merged([self.living(each) for each in self.newest_first])
+
+    def positions_of(self, places: np.ndarray) -> np.ndarray:
+        """Return the positions of places that `ordered` yielded."""
         numbers = np.array(sorted(self._start_of), np.int64)
         starts = np.array([self._start_of[number] for number in numbers.tolist()], np.int64)
-        for codes, places in merged([self.living(each) for each in self.newest_first]):
-            parts = (places >> np.uint64(OFFSET_BITS)).view(np.int64)
-            offsets = (places & np.uint64(OFFSET_MASK)).view(np.int64)
-            yield codes, offsets + starts[numbers.searchsorted(parts)]
+        places = places.view(np.uint64)
+        parts = (places >> np.uint64(OFFSET_BITS)).view(np.int64)
+        offsets = (places & np.uint64(OFFSET_MASK)).view(np.int64)
+        return offsets + starts[numbers.searchsorted(parts)]
 
     @property
     def is_whole(self) -> bool:
