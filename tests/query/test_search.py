@@ -308,6 +308,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (VECTOR, {"distance_range": 3}, "distance_range"),
     (VECTOR, {"distance_range": (2.0, 1.0)}, "is empty"),
     (VECTOR, {"distance_range": (float("nan"), None)}, "numbers or None"),
+    (VECTOR, {"distance_range": (0, 10**400)}, "numbers or None"),
     (VECTOR, {"nprobes": 0}, "nprobes must be"),
     (VECTOR, {"refine": 0}, "refine must be"),
     (VECTOR, {"exact": 1}, "exact must be"),
