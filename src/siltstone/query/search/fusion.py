@@ -8,7 +8,6 @@ A row that is in one ranking alone gets nothing of the other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -18,8 +17,8 @@ import pyarrow as pa
 
 from siltstone.errors import RequestError, not_one_of
 from siltstone.query.search.candidates import Candidates, concatenated
-from siltstone.query.search.text_query import SCORE
-from siltstone.query.search.vector_query import DISTANCE
+from siltstone.query.search.text_query import SCORE, WEIGHT_MAX, WEIGHT_MIN
+from siltstone.query.search.vector_query import DISTANCE, float_of
 
 RANK = 60
 WINDOW_MIN, WINDOW_FACTOR = 100, 4
@@ -73,15 +72,18 @@ def _weights(given: Mapping[object, object]) -> tuple[float, float]:
     if {*given} != {*_KINDS}:
         raise RequestError(f"fusion has a weight of {' and of '.join(_KINDS)}; got {given!r:.80}")
     found = [_weight(given[kind]) for kind in _KINDS]
-    if not any(found):
-        raise RequestError("fusion has a weight above 0")
+    if max(found) < WEIGHT_MIN:
+        raise RequestError(f"fusion has a weight above 0, of {WEIGHT_MIN} or more; got {given!r}")
     return found[0], found[1]
 
 
 def _weight(given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
-        raise RequestError(f"a weight of fusion is a number from 0; got {given!r:.80}")
-    return float(given)
+    found = float_of(given)
+    if found is None or not 0 <= found <= WEIGHT_MAX:
+        raise RequestError(
+            f"a weight of fusion is a number from 0 to {WEIGHT_MAX:.0e}; got {given!r:.80}"
+        )
+    return found
 
 
 def window(k: int, most: int) -> int:
