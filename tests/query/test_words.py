@@ -336,6 +336,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("", {}, "needs a text"),
     ("  \n", {}, "needs a text"),
     ("x" * (CHARACTERS_MAX + 1), {}, "at most 10000 characters"),
+    ("odd \ud800", {}, "half a surrogate pair is no character"),
     ("odd", {"k": 0}, "k must be an integer from 1 to 10000; got 0"),
     ("odd", {"k": K_MAX + 1}, "k must be"),
     ("odd", {"k": True}, "k must be"),
