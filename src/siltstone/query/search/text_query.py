@@ -129,6 +129,12 @@ def _check_words(words: str) -> None:
         raise RequestError(
             f"a search takes a text of at most {CHARACTERS_MAX} characters; got {len(words)}"
         )
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"a search for words got {words[:80]!r}: half a surrogate pair is no character"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
