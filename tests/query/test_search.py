@@ -355,3 +355,51 @@ def test_nulls_and_vectors_with_a_nan_take_no_place(db: st.Store) -> None:
         assert ids(table.search(near(0), k=9)) == [0, 1, 2]
         merged(db)
         assert ids(table.search(near(0), k=9)) == [0, 1, 2]
+
+
+def cancelling(rows: int) -> np.ndarray:
+    """Return vectors whose products with (1, 1, 1, 1) are far less than their numbers."""
+    ends = np.random.default_rng(1).standard_normal((rows, 2))
+    return np.stack((ends[:, 0] * 1e7, ends[:, 0] * -1e7, ends[:, 1], ends[:, 1]), axis=1)
+
+
+def spread(seed: int, scale: float) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((400, SIZE)) * scale
+
+
+HARD: dict[str, tuple[str, str, np.ndarray]] = {
+    "cancelling": ("float32", "dot", cancelling(400)),
+    "long": ("float32", "cosine", spread(2, 1e19)),
+    "short": ("float32", "cosine", spread(3, 1e-22)),
+    "infinite": ("float32", "dot", np.where(np.arange(400)[:, None] % 2, np.inf, spread(4, 1e7))),
+    "far": ("float64", "l2", spread(5, 1e100)),
+}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("kind", HARD)
+def test_rows_whose_products_float32_does_not_hold_are_ranked_exactly(
+    db: st.Store, kind: str, exact: bool
+) -> None:
+    element, metric, matrix = HARD[kind]
+    rows: dict[int, Any] = {n: row for n, row in enumerate(matrix.astype(element).tolist())}
+    some = {n: row for n, row in rows.items() if n % 3 == 1}
+    columns = {**COLUMNS, "v": f"vector({element}, {SIZE})"}
+    table = db.create_table("t", columns, primary_key="id")
+    table.upsert([{"id": n, "v": row, "name": f"n{n % 3}"} for n, row in rows.items()])
+    options: dict[str, Any] = {"metric": metric, "exact": exact}
+    for place in PLACES:
+        place(db)
+        for query in ([1.0] * SIZE, [1.0, 1.0, -1.0, 0.5]):
+            result = table.search(query, k=9, **options)
+            assert found(result) == nearest(rows, query, 9, metric)
+            result = table.search(query, k=9, filter="name = 'n1'", **options)
+            assert found(result) == nearest(some, query, 9, metric)
+
+
+def test_rows_that_are_infinitely_far_are_within_bounds_from_infinity_on(db: st.Store) -> None:
+    table = filled(db, 5)
+    table.upsert({"id": 7, "v": near(float("inf"))})
+    for place in PLACES:
+        place(db)
+        assert ids(table.search(near(0), distance_range=(float("inf"), None))) == [7]
