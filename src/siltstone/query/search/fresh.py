@@ -29,7 +29,7 @@ def fresh(reader: KeyedReader, query: VectorQuery, wanted: Filter | None) -> Ite
                     level.source, level.parts, index, reader.table_schema, query.column
                 )
                 for block in deadline.checked(blocks):
-                    yield from _of_block(query, block, inside, number, start)
+                    yield from nearest_of(query, block, inside, number, start)
             start += part.rows
 
 
@@ -46,7 +46,7 @@ def matching(reader: KeyedReader, level: Lives, wanted: Filter | None) -> np.nda
     return matching
 
 
-def _of_block(
+def nearest_of(
     query: VectorQuery, block: VectorBlock, lives: np.ndarray, level: int, start: int
 ) -> Iterator[Candidates]:
     """Yield the candidates of a block of a part: `lives` are the rows of the part to look at."""
