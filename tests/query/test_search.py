@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -177,6 +178,21 @@ def test_rows_that_are_equally_far_come_by_their_keys(db: st.Store) -> None:
     result = table.search(near(0), k=7, columns=["b", "a"])
     wanted = sorted((row["b"], row["a"]) for row in rows)[:7]
     assert [(row["b"], row["a"]) for row in result] == wanted
+
+
+def test_rows_that_are_equally_far_come_by_their_keys_also_if_these_are_uuids(
+    db: st.Store,
+) -> None:
+    schema = {"id": pa.uuid(), "s": pa.string(), "v": pa.list_(pa.float32(), 2)}
+    table = db.create_table("u", pa.schema(schema), primary_key="id")
+    table.create_index("s", kind="fts")
+    keys = [UUID(int=n) for n in (2**127, 3, 2**64, 5)]
+    table.upsert([{"id": key, "s": "stone", "v": [1.0, 0.0]} for key in keys])
+    for place in PLACES:
+        place(db)
+        assert ids(table.search([0, 0], k=3)) == sorted(keys)[:3]
+        assert ids(table.search("stone", k=3)) == sorted(keys)[:3]
+        assert ids(table.search("stone", k=3, vector=[0, 0])) == sorted(keys)[:3]
 
 
 def test_a_table_without_a_key_is_searched_too(db: st.Store) -> None:
