@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -347,6 +348,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("odd", {"column": "note"}, "create_index\\('note', kind=\"fts\"\\)"),
     ("odd", {"operator": "xor"}, "operator must be one of"),
     ("odd", {"operator": 1}, "operator must be one of"),
+    ("odd", {"operator": np.ones(2)}, "operator must be one of"),
     ("odd", {"phrase": 1}, "phrase must be True or False"),
     ("odd", {"phrase": True, "operator": "or"}, "a phrase has no operator"),
     ("odd", {"phrase": True, "fuzzy": 1}, "is not fuzzy"),
