@@ -21,6 +21,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
+from siltstone.formats.extensions import unwrapped
 from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
 from siltstone.query.search.fusion import Fused, Fusion, columns_of, fused, reranked
@@ -200,7 +201,8 @@ def _in_order(best: Candidates) -> np.ndarray | None:
 
 def _by_keys(best: Candidates, keys: pa.Table, k: int) -> np.ndarray:
     """Return the indexes of the k nearest of each query, in order; of equals by key."""
-    arrays = [pa.array(best.queries), pa.array(best.distances), *keys.columns]
+    unwrapped_keys = [unwrapped(column.combine_chunks()) for column in keys.columns]
+    arrays = [pa.array(best.queries), pa.array(best.distances), *unwrapped_keys]
     table = pa.table([*arrays, pa.array(best.places)], [*map(str, range(len(arrays) + 1))])
     order = pc.sort_indices(table, [(name, "ascending") for name in table.column_names])
     indexes = order.to_numpy()
