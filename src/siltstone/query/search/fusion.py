@@ -63,7 +63,7 @@ def fusion_of(k: int, fusion: object, rerank: object) -> Fusion:
     weights = None
     if isinstance(fusion, Mapping):
         weights = _weights(cast("Mapping[object, object]", fusion))
-    elif fusion not in (None, "rrf"):
+    elif fusion is not None and not (isinstance(fusion, str) and fusion == "rrf"):
         raise RequestError(not_one_of("fusion", fusion, ("rrf", '{"words": w, "vector": w}')))
     return Fusion(k, weights, cast("Rerank | None", rerank))
 
@@ -125,7 +125,7 @@ def columns_of(found: Fused) -> list[tuple[pa.Field, pa.Array]]:
     arrays = (
         (DISTANCE, found.distances, True),
         (WORDS_SCORE, found.scores, True),
-        (SCORE, -found.rows.distances, False),
+        (SCORE, (-found.rows.distances).astype(np.float32), False),
     )
     return [
         (pa.field(name, pa.float32(), nullable), pa.array(values, from_pandas=True))
@@ -140,11 +140,7 @@ def reranked(found: Fused, rerank: Rerank, rows: pa.Table) -> Fused:
         RequestError: It gives no number for each row.
     """
     given = rerank(rows)
-    try:
-        plain: Any = given.to_pylist() if isinstance(given, pa.Array | pa.ChunkedArray) else given
-        scores = np.asarray(plain, np.float32)
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"rerank must return numbers; got {given!r:.80}") from error
+    scores = _numbers(given)
     if scores.shape != (len(found.rows),) or np.isnan(scores).any():
         shape = "x".join(map(str, scores.shape)) or "no"
         raise RequestError(
@@ -154,3 +150,21 @@ def reranked(found: Fused, rerank: Rerank, rows: pa.Table) -> Fused:
     rows_now = found.rows
     kept = Candidates(rows_now.queries, rows_now.levels, rows_now.places, -scores)
     return Fused(kept, found.scores, found.distances)
+
+
+def _numbers(given: object) -> np.ndarray:
+    """Return what a reranker returned as float64, which tells times apart.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    try:
+        plain: Any = given.to_pylist() if isinstance(given, pa.Array | pa.ChunkedArray) else given
+        found = np.asarray(plain)
+        if found.dtype.kind in "biuf" or not found.size:
+            return found.astype(np.float64)
+        if found.dtype.kind == "O":  # integers of any size, and None
+            return np.asarray(plain, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RequestError(f"rerank must return numbers; got {given!r:.80}") from error
+    raise RequestError(f"rerank must return numbers; got {given!r:.80}")

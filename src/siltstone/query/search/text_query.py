@@ -70,7 +70,7 @@ def text_query(
     for name, given in (("phrase", phrase), ("exact", exact)):
         if not isinstance(given, bool):
             raise RequestError(f"{name} must be True or False; got {given!r:.80}")
-    if operator is not None and operator not in _OPERATORS:
+    if operator is not None and not (isinstance(operator, str) and operator in _OPERATORS):
         raise RequestError(not_one_of("operator", operator, _OPERATORS))
     if phrase and (operator is not None or fuzzy is not None):
         raise RequestError("a phrase has no operator and is not fuzzy: its words are as they are")
