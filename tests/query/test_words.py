@@ -227,6 +227,21 @@ def test_a_word_that_is_there_in_another_form_is_found_by_each_of_them(db: st.St
                 assert sorted(found(table.search(words, **way))) == [1, 2]
 
 
+def test_an_empty_text_is_a_word_where_whole_texts_are(db: st.Store) -> None:
+    table = db.create_table("t", COLUMNS, primary_key="id")
+    options = {"base_tokenizer": "raw"}
+    table.create_index("s", kind="fts", **options)
+    texts = {1: "", 2: "x", 3: "xy", 4: None, 5: "stone"}
+    table.upsert([{"id": n, "s": s} for n, s in texts.items()])
+    for place in PLACES:
+        place(db)
+        for way in ({}, {"fuzzy": 1}):
+            best = scores(texts, "x", options, **way)
+            rows = table.search("x", k=9, exact=True, **way).to_pylist()
+            assert {row["id"]: row["_score"] for row in rows} == pytest.approx(best)
+            assert {*best} == ({1, 2, 3} if way else {2})
+
+
 def test_words_that_the_index_leaves_out_find_nothing(db: st.Store) -> None:
     table = filled(db)
     assert found(table.search("the of")) == []
