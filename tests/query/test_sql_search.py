@@ -115,6 +115,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("from search('docs', ?)", [[float("nan"), 0]], "no NaN"),
     ("from search('docs', [1, 2], k => 0)", None, "k must be an integer from 1 to 10000"),
     ("from search('docs', [1, 2], k => 10001)", None, "k must be an integer from 1 to 10000"),
+    (f"from search('docs', [1, 2], k => {'9' * 5000})", None, "k must be an integer from 1"),
+    ("from search('docs', [1, 2], k => :k)", {"k": 2}, r"are \?, \$1 and \$name"),
     ("from search('docs', [1, 2], column => 'w')", None, "no column 'w'"),
     ("from search('docs', [1, 2], column => 'name')", None, "needs fixed-size lists"),
     ("from search('docs', [1, 2], columns => ['w'])", None, "no column"),
