@@ -40,6 +40,7 @@ _CLAUSES = frozenset(
 )
 SEARCHES_MAX = 16
 """Of one statement."""
+_DIGITS_MAX = 300
 
 
 class _Found(Protocol):
@@ -232,7 +233,7 @@ def _value(node: Any, values: Iterator[object]) -> object:
     from sqlglot import exp  # noqa: PLC0415 (0.3 s)
 
     if isinstance(node, exp.Placeholder | exp.Parameter):
-        return next(values)
+        return _next_of(values)
     if isinstance(node, exp.Cast):
         return _value(node.this, values)
     if isinstance(node, exp.Array):
@@ -244,11 +245,18 @@ def _value(node: Any, values: Iterator[object]) -> object:
     return str(node.this) if isinstance(node, exp.Literal) and node.is_string else _number(node)
 
 
+def _next_of(values: Iterator[object]) -> object:
+    for value in values:
+        return value
+    raise RequestError("the parameters of search(...) are ?, $1 and $name")
+
+
 def _number(node: Any) -> int | float:
     from sqlglot import exp  # noqa: PLC0415 (0.3 s)
 
     if isinstance(node, exp.Literal) and not node.is_string:
-        return int(node.this) if node.this.isdecimal() else float(node.this)
+        is_whole = node.this.isdecimal() and len(node.this) <= _DIGITS_MAX
+        return int(node.this) if is_whole else float(node.this)
     raise RequestError(
         f"an argument of search(...) is a constant or a parameter; got {node.sql('duckdb')!r:.200}"
     )
