@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.errors import no_such
-from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.formats.extensions import unwrapped
+from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.rows.selection import DISTANCE
 from siltstone.lance_namespace.scope import SearchedTable

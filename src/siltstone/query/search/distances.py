@@ -87,5 +87,5 @@ def error_of_float32(metric: str, queries: np.ndarray, lengths: Lengths) -> floa
     if metric == "dot":
         is_held = lengths.most <= _HELD_MAX >= own.max()
         return error * (1 + lengths.most * float(own.max())) if is_held else math.inf
-    is_held = _HELD_MIN <= min(lengths.least, own.min())
+    is_held = min(lengths.least, own.min()) >= _HELD_MIN
     return error if is_held and max(lengths.most, own.max()) <= _HELD_MAX else math.inf
