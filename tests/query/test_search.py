@@ -398,7 +398,7 @@ def test_rows_whose_products_float32_does_not_hold_are_ranked_exactly(
     db: st.Store, kind: str, exact: bool
 ) -> None:
     element, metric, matrix = HARD[kind]
-    rows: dict[int, Any] = {n: row for n, row in enumerate(matrix.astype(element).tolist())}
+    rows: dict[int, Any] = dict(enumerate(matrix.astype(element).tolist()))
     some = {n: row for n, row in rows.items() if n % 3 == 1}
     columns = {**COLUMNS, "v": f"vector({element}, {SIZE})"}
     table = db.create_table("t", columns, primary_key="id")
