@@ -59,6 +59,7 @@ def test_the_rows_are_those_of_a_search(db: st.Store) -> None:
         ("select id from (values (1, ('x'))) x, search('docs', ?, k => 2) y", [[7.2, 0]]),
         ("select id from (select 1) x, search('docs', ?, k => 2) y", [[7.2, 0]]),
         ("select id from search('docs', ?, k => 2, nprobes => 3, refine => null)", [[7.2, 0]]),
+        ("with _search_1 as (select 1 id) select id from search('docs', ?, k => 2)", [[7.2, 0]]),
     ],
 )
 def test_a_search_is_found_however_it_is_written(db: st.Store, text: str, parameters: Any) -> None:
