@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
@@ -129,11 +129,12 @@ def taken_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list[S
     if len(spans) > SEARCHES_MAX:
         raise RequestError(f"a statement has at most {SEARCHES_MAX} searches")
     calls, pieces, start = list[SearchCall](), list[str](), 0
-    values = _Values(tokens, parameters)
-    for number, (first, last) in enumerate(spans, 1):
+    values, taken = _Values(tokens, parameters), {token.text.lower() for token in tokens}
+    names = (name for number in count(1) if (name := f"_search_{number}") not in taken)
+    for first, last in spans:
         arguments = sql[tokens[first + 1].end + 1 : tokens[last].start]
-        calls.append(_call(f"_search_{number}", arguments, values.within(first, last)))
-        pieces += [sql[start : tokens[first].start], f'"_search_{number}"']
+        calls.append(_call(next(names), arguments, values.within(first, last)))
+        pieces += [sql[start : tokens[first].start], f'"{calls[-1].name}"']
         start = tokens[last].end + 1
     return "".join([*pieces, sql[start:]]), values.left(spans), calls
 
