@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from siltstone import deadline
 from siltstone.formats.bits import Bits, all_of
 from siltstone.storage.lance import nearest, text_search
 from siltstone.storage.lance.block_list import BlockLists
@@ -78,7 +79,7 @@ class LanceSearch:
         """See `tables.PinnedSearch.lengths`."""
         known = self._lengths.get(column)
         if known is None:
-            batches = self._table.scan([column], with_hidden=True)
+            batches = deadline.checked(self._table.scan([column], with_hidden=True))
             known = nearest.lengths_of(batch.column(0) for batch in batches)
             self._lengths[column] = known
         return known
