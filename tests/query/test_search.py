@@ -419,3 +419,4 @@ def test_rows_that_are_infinitely_far_are_within_bounds_from_infinity_on(db: st.
     for place in PLACES:
         place(db)
         assert ids(table.search(near(0), distance_range=(float("inf"), None))) == [7]
+        assert ids(table.search(near(0), distance_range=(1e300, None))) == [7]
