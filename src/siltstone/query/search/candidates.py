@@ -81,8 +81,9 @@ def within(query: VectorQuery, distances: np.ndarray) -> np.ndarray:
     """Return which rows have a distance, and one within the bounds: [lower, upper)."""
     lower, upper = query.within
     kept = ~np.isnan(distances)
-    if lower is not None:
-        kept &= distances >= np.float32(lower)
-    if upper is not None:
-        kept &= distances < np.float32(upper)
+    with np.errstate(over="ignore"):  # beyond float32 is infinity
+        if lower is not None:
+            kept &= distances >= np.float32(lower)
+        if upper is not None:
+            kept &= distances < np.float32(upper)
     return kept

@@ -68,7 +68,7 @@ def _nearest(
     """Return the rows that may be among the k nearest within the bounds, ascending."""
     least, most = roughly(query.metric, block, vector)
     unknown = ~np.isfinite(least) | ~np.isfinite(most)  # beyond what a float holds
-    lower = query.within[0]
+    lower = None if query.within[0] is None else np.float64(query.within[0])
     sure = lives & ~unknown
     if lower is not None:
         lives, sure = lives & (unknown | (most >= lower)), sure & (least >= lower)
