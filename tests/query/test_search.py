@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -420,3 +421,30 @@ def test_rows_that_are_infinitely_far_are_within_bounds_from_infinity_on(db: st.
         place(db)
         assert ids(table.search(near(0), distance_range=(float("inf"), None))) == [7]
         assert ids(table.search(near(0), distance_range=(1e300, None))) == [7]
+
+
+def test_many_vectors_find_the_lowest_keys_of_many_rows_that_are_equally_far(db: st.Store) -> None:
+    table = db.create_table("t", COLUMNS, primary_key="id")
+    for start in (200, 100, 0):
+        table.upsert([{"id": n, "v": near(1)} for n in range(start, start + 100)])
+        merged(db)
+    result = table.search([near(0)] * QUERIES_MAX, k=2, columns=["id"])
+    assert ids(result) == [0, 1] * QUERIES_MAX
+
+
+def test_what_a_search_holds_does_not_grow_with_the_rows_that_are_equally_far(
+    db: st.Store,
+) -> None:
+    rows, vectors = 20_000, 200
+    table = db.create_table("t", COLUMNS, primary_key="id")
+    same = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(rows * SIZE, np.float32)), SIZE)
+    table.upsert(pa.table({"id": range(rows), "v": same, "name": ["x"] * rows}))
+    table.search(near(0), k=1)
+    tracemalloc.start()
+    try:
+        result = table.search([near(0)] * vectors, k=2, columns=["id"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert ids(result) == [0, 1] * vectors
+    assert peak < 20 * rows * vectors / 2
