@@ -24,7 +24,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.row_vectors import VectorBlock, block_of
 from siltstone.formats.bits import Bits, all_of
-from siltstone.query.search.candidates import BASE, NONE, Candidates, joined, within
+from siltstone.query.search.candidates import BASE, Candidates, within
 from siltstone.query.search.distances import error_of_float32, measured
 from siltstone.query.search.fresh import nearest_of
 from siltstone.query.search.vector_query import VectorQuery
@@ -69,30 +69,23 @@ class Stored:
     names: Mapping[str, str]
     fields: pa.Schema
 
-    def nearest(self, query: VectorQuery, wanted: Filter | None) -> Candidates:
-        """Return the rows that may be among the k nearest; their places are positions."""
+    def nearest(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
+        """Yield the rows that may be among the k nearest; their places are positions."""
         if query.column not in self.names or not self.table.rows:
-            return NONE
+            return
         blocked = self.blocked(wanted, MEASURED_MAX)
         if blocked.few is not None:
-            return self._measured(query, blocked.few)
-        if blocked.is_empty:
-            return NONE
-        error = self._error(query)
-        best = NONE if math.isinf(error) else self._ranked(query, blocked, error)
-        farthest = float(np.abs(best.distances[np.isfinite(best.distances)]).max(initial=0))
-        if error > _ROUGH * (1 + farthest):
-            return joined(self._compared(query, wanted), query.k)
-        return best
+            yield self._measured(query, blocked.few)
+        elif not blocked.is_empty:
+            ranked = self._ranked(query, blocked)
+            yield from self._compared(query, wanted) if ranked is None else [ranked]
 
-    def _error(self, query: VectorQuery) -> float:
+    def _error(self, query: VectorQuery, *, is_indexed: bool) -> float:
         """Return by how much Lance may miss a distance; 0: what it returned tells it."""
-        name, metric = self.names[query.column], query.metric
-        if metric in {"l2", "hamming"}:
+        if is_indexed or query.metric in {"l2", "hamming"}:
             return 0.0
-        if not query.is_exact and self.table.search.has_index(name, metric):
-            return 0.0
-        return error_of_float32(metric, query.vectors, self.table.search.lengths(name))
+        lengths = self.table.search.lengths(self.names[query.column])
+        return error_of_float32(query.metric, query.vectors, lengths)
 
     def _compared(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
         """Yield the rows that may be among the k nearest, each compared here."""
@@ -107,10 +100,13 @@ class Stored:
                 places = positions[found.places]
                 yield Candidates(found.queries, found.levels, places, found.distances)
 
-    def _ranked(self, query: VectorQuery, blocked: Blocked, error: float) -> Candidates:
-        """Return the rows that Lance ranks nearest, whose distances it may miss by `error`."""
-        asked, best = query.k + _MARGIN, NONE
-        while True:
+    def _ranked(self, query: VectorQuery, blocked: Blocked) -> Candidates | None:
+        """Return the rows that Lance ranks nearest; None: it does not tell which they are."""
+        name = self.names[query.column]
+        is_indexed = not query.is_exact and self.table.search.has_index(name, query.metric)
+        error = self._error(query, is_indexed=is_indexed)
+        asked, most = query.k + _MARGIN, _ASKED_MAX // len(query.vectors)
+        while not math.isinf(error):
             lance = self._asked(query, asked, blocked.prefilter, error)
             ranked = self.table.search.nearest(lance, blocked.visible, is_kept=blocked.is_kept)
             found, distances, has_distance = self._distances(
@@ -118,12 +114,17 @@ class Stored:
             )
             kept = has_distance & within(query, distances)
             best = Candidates.of(found[kept], BASE, ranked.positions[kept], distances[kept])
+            if error > _ROUGH * (1 + _largest(best.distances)):
+                return None
             slack = error or _slack(distances, ranked.distances)
-            if asked >= _ASKED_MAX // len(query.vectors) or not _may_lack(
-                query, asked, best, found, ranked.distances, slack
-            ):
+            if math.isinf(slack) and not is_indexed:
+                return None
+            if not _may_lack(query, asked, best, found, ranked.distances, slack):
                 return best
-            asked = min(asked * _GROWTH, _ASKED_MAX // len(query.vectors))
+            if asked >= most:
+                return best if is_indexed else None
+            asked = min(asked * _GROWTH, most)
+        return None
 
     def _asked(
         self, query: VectorQuery, k: int, prefilter: str | None, error: float
@@ -240,14 +241,15 @@ def tied_at(distances: np.ndarray, k: int) -> bool:
     return len(distances) >= k and bool(distances.max() <= np.partition(distances, k - 1)[k - 1])
 
 
+def _largest(distances: np.ndarray) -> float:
+    return float(np.abs(distances[np.isfinite(distances)]).max(initial=0))
+
+
 def _slack(distances: np.ndarray, lance: np.ndarray) -> float:
     """Return by how much Lance may miss a distance, as some tell; inf: they are of an index."""
     with np.errstate(invalid="ignore"):
-        noise = np.abs(distances - lance)
-    known = noise[np.isfinite(noise)]
-    slack = 4 * float(known.max(initial=0))
-    largest = float(np.abs(lance[np.isfinite(lance)]).max(initial=0))
-    return slack if slack <= _ROUNDED * (1 + largest) else math.inf
+        slack = 4 * _largest(distances - lance)
+    return slack if slack <= _ROUNDED * (1 + _largest(lance)) else math.inf
 
 
 def _may_lack(
@@ -265,7 +267,10 @@ def _may_lack(
         mine = queries == number
         if np.count_nonzero(mine) < asked:
             continue  # there are no more
+        farthest, upper = lance[mine].max() - slack, query.within[1]
+        if upper is not None and farthest >= np.float64(upper):
+            continue  # the others are beyond the bound
         near = np.sort(best.distances[best.queries == number])[: query.k]
-        if len(near) < query.k or near[-1] + slack >= lance[mine].max() - slack:
+        if len(near) < query.k or near[-1] + slack >= farthest:
             return True
     return False
