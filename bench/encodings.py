@@ -1,12 +1,13 @@
 """Encodings: what an index of vectors costs and finds by its encoding: `python -m bench.encodings`.
 
-    python -m bench.encodings --rows 1e5 --size 384 [--queries 100] [ENCODING ...]
+    python -m bench.encodings --rows 1e5 --size 384 [--queries 100] [--like-real] [ENCODING ...]
 
 A table of generated vectors is loaded and merged: of length 1, in 200 clusters, with a falling
-spectrum. Each encoding gets an index by `create_index`, which also measures its recall. Printed
-are the processor seconds of that, the bytes of the index, the share of the ten nearest rows that
-searches find for other vectors (recall@10), and the processor time of a search that returns keys,
-all of this process. "default" is what siltstone chooses; "no index" compares all rows.
+spectrum; or, of 384 floats, with the shape of real embeddings (`bench.embeddings`). Each encoding
+gets an index by `create_index`, which also measures its recall. Printed are the processor seconds
+of that, the bytes of the index, the share of the ten nearest rows that searches find for other
+vectors (recall@10), and the processor time of a search that returns keys, all of this process.
+"default" is what siltstone chooses; "no index" compares all rows.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import get_args
 import numpy as np
 
 import siltstone as st
+from bench.embeddings import like_real
 from bench.vector_upkeep import fold, searched_ms, table_of
 from siltstone.choices import Encoding
 
@@ -51,19 +53,28 @@ def main() -> int:
     parser.add_argument("--rows", type=float, default=2e4)
     parser.add_argument("--size", type=int, default=384, help="of a vector")
     parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument(
+        "--like-real", action="store_true", help="like the texts of examples/search"
+    )
     parser.add_argument("encodings", nargs="*", metavar="ENCODING")
     asked = parser.parse_args()
-    rows, queries = int(asked.rows), generated(asked.queries, asked.size, 2)
+    rows = int(asked.rows)
+
+    def vectors(count: int, seed: int) -> np.ndarray:
+        return like_real(count, seed) if asked.like_real else generated(count, asked.size, seed)
+
+    queries = vectors(asked.queries, 2)
     some = ["default", *(each for each in get_args(Encoding) if each != "pq"), "pq"]
     with (
         tempfile.TemporaryDirectory(prefix="siltstone-encodings-") as folder,
         st.connect(Path(folder) / "s", background=False) as db,
     ):
-        empty = table_of(np.arange(0), np.zeros((0, asked.size), np.float32), 0)
+        size = queries.shape[1]
+        empty = table_of(np.arange(0), np.zeros((0, size), np.float32), 0)
         table = db.create_table("t", empty.schema, primary_key="id")
-        fold(db, table_of(np.arange(rows), generated(rows, asked.size, 1), 0))
+        fold(db, table_of(np.arange(rows), vectors(rows, 1), 0))
         wanted = nearest(table, queries, exact=True)
-        print(f"{rows:,} x {asked.size}; no index: {searched_ms(db, queries):.1f} ms a search")
+        print(f"{rows:,} x {size}; no index: {searched_ms(db, queries):.1f} ms a search")
         for name in asked.encodings or some:
             begun = time.process_time()
             options = {} if name == "default" else {"encoding": name}

@@ -291,6 +291,7 @@ WRONG = [
     ({"column": "customer", "name": 7}, "1 to 128 characters"),
     ({"column": "customer", "stem": True}, "a btree index has no option 'stem'"),
     ({"column": "note", "kind": "fts", "stem": 1}, "stem must be of type bool"),
+    ({"column": "note", "kind": "fts", "language": "\ud800"}, "half a surrogate pair"),
     ({"column": "place", "kind": "vector", "metric": "far"}, "metric must be one of"),
     ({"column": "place", "kind": "vector", "partitions": 0}, "partitions must be between"),
     ({"column": "place", "kind": "vector", "metric": "hamming"}, "metric must be one of"),

@@ -111,6 +111,19 @@ def test_a_reranker_gets_arrow_and_decides_the_order(db: st.Store) -> None:
     assert found(alike) == sorted(seen[0]["id"].to_pylist())[:5]
 
 
+def test_a_reranker_orders_by_its_own_numbers_also_if_float32_does_not_tell_them_apart(
+    db: st.Store,
+) -> None:
+    table = filled(db)
+
+    def latest(rows: pa.Table) -> list[int]:
+        return [1_764_000_000_000_000 + key for key in rows["id"].to_pylist()]
+
+    result = table.search("river", k=400, vector=[0, 0], columns=["id"], rerank=latest)
+    assert found(result) == sorted(found(result), reverse=True)
+    assert result.schema.field("_score").type == pa.float32()
+
+
 def test_own_writes_older_seqs_and_joined_processes_are_searched_too(db: st.Store) -> None:
     table = filled(db)
     seq = db.seq
@@ -143,10 +156,17 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("river", {"vector": [0, 0], "fusion": {"words": 1}}, "a weight of words and of vector"),
     ("river", {"vector": [0, 0], "fusion": {"words": 0, "vector": 0}}, "a weight above 0"),
     ("river", {"vector": [0, 0], "fusion": {"words": -1, "vector": 0}}, "is a number from 0"),
+    ("river", {"vector": [0, 0], "fusion": {"words": 10**400, "vector": 0}}, "is a number from 0"),
+    ("river", {"vector": [0, 0], "fusion": {"words": 1e308, "vector": 1e308}}, "to 1e\\+09"),
+    ("river", {"vector": [0, 0], "fusion": {"words": 1e-44, "vector": 0}}, "of 1e-09 or more"),
     ("river", {"vector": [0, 0], "rerank": 3}, "rerank must be a function"),
     ("river", {"vector": [0, 0], "rerank": lambda _: [1]}, "for each of .* rows; got 1 of them"),
     ("river", {"vector": [0, 0], "rerank": lambda _: "x"}, "must return numbers"),
     ("river", {"vector": [0, 0], "rerank": lambda t: [np.nan] * len(t)}, "no NaN"),
+    ("river", {"vector": [0, 0], "rerank": lambda t: [10**400] * len(t)}, "must return numbers"),
+    ("river", {"vector": [0, 0], "rerank": lambda t: ["1"] * len(t)}, "must return numbers"),
+    ("river", {"vector": [0, 0], "rerank": lambda t: np.ones(len(t)) * 1j}, "must return numbers"),
+    ("river", {"vector": [0, 0], "fusion": np.ones(2)}, "fusion must be one of"),
     ("river", {"fusion": "rrf"}, "fusion is of a search for a vector; this one is for words"),
     ([0, 0], {"fusion": "rrf"}, "fusion is of a search for words and a vector"),
     ([0, 0], {"rerank": len}, "rerank is of a search for words and a vector"),

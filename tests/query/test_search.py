@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -179,6 +181,21 @@ def test_rows_that_are_equally_far_come_by_their_keys(db: st.Store) -> None:
     assert [(row["b"], row["a"]) for row in result] == wanted
 
 
+def test_rows_that_are_equally_far_come_by_their_keys_also_if_these_are_uuids(
+    db: st.Store,
+) -> None:
+    schema = {"id": pa.uuid(), "s": pa.string(), "v": pa.list_(pa.float32(), 2)}
+    table = db.create_table("u", pa.schema(schema), primary_key="id")
+    table.create_index("s", kind="fts")
+    keys = [UUID(int=n) for n in (2**127, 3, 2**64, 5)]
+    table.upsert([{"id": key, "s": "stone", "v": [1.0, 0.0]} for key in keys])
+    for place in PLACES:
+        place(db)
+        assert ids(table.search([0, 0], k=3)) == sorted(keys)[:3]
+        assert ids(table.search("stone", k=3)) == sorted(keys)[:3]
+        assert ids(table.search("stone", k=3, vector=[0, 0])) == sorted(keys)[:3]
+
+
 def test_a_table_without_a_key_is_searched_too(db: st.Store) -> None:
     plain = db.create_table("p", COLUMNS)
     assert plain.search(near(1), k=2).to_pylist() == []
@@ -308,6 +325,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (VECTOR, {"distance_range": 3}, "distance_range"),
     (VECTOR, {"distance_range": (2.0, 1.0)}, "is empty"),
     (VECTOR, {"distance_range": (float("nan"), None)}, "numbers or None"),
+    (VECTOR, {"distance_range": (0, 10**400)}, "numbers or None"),
     (VECTOR, {"nprobes": 0}, "nprobes must be"),
     (VECTOR, {"refine": 0}, "refine must be"),
     (VECTOR, {"exact": 1}, "exact must be"),
@@ -354,3 +372,79 @@ def test_nulls_and_vectors_with_a_nan_take_no_place(db: st.Store) -> None:
         assert ids(table.search(near(0), k=9)) == [0, 1, 2]
         merged(db)
         assert ids(table.search(near(0), k=9)) == [0, 1, 2]
+
+
+def cancelling(rows: int) -> np.ndarray:
+    """Return vectors whose products with (1, 1, 1, 1) are far less than their numbers."""
+    ends = np.random.default_rng(1).standard_normal((rows, 2))
+    return np.stack((ends[:, 0] * 1e7, ends[:, 0] * -1e7, ends[:, 1], ends[:, 1]), axis=1)
+
+
+def spread(seed: int, scale: float) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((400, SIZE)) * scale
+
+
+HARD: dict[str, tuple[str, str, np.ndarray]] = {
+    "cancelling": ("float32", "dot", cancelling(400)),
+    "long": ("float32", "cosine", spread(2, 1e19)),
+    "short": ("float32", "cosine", spread(3, 1e-22)),
+    "infinite": ("float32", "dot", np.where(np.arange(400)[:, None] % 2, np.inf, spread(4, 1e7))),
+    "far": ("float64", "l2", spread(5, 1e100)),
+}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("kind", HARD)
+def test_rows_whose_products_float32_does_not_hold_are_ranked_exactly(
+    db: st.Store, kind: str, exact: bool
+) -> None:
+    element, metric, matrix = HARD[kind]
+    rows: dict[int, Any] = dict(enumerate(matrix.astype(element).tolist()))
+    some = {n: row for n, row in rows.items() if n % 3 == 1}
+    columns = {**COLUMNS, "v": f"vector({element}, {SIZE})"}
+    table = db.create_table("t", columns, primary_key="id")
+    table.upsert([{"id": n, "v": row, "name": f"n{n % 3}"} for n, row in rows.items()])
+    options: dict[str, Any] = {"metric": metric, "exact": exact}
+    for place in PLACES:
+        place(db)
+        for query in ([1.0] * SIZE, [1.0, 1.0, -1.0, 0.5]):
+            result = table.search(query, k=9, **options)
+            assert found(result) == nearest(rows, query, 9, metric)
+            result = table.search(query, k=9, filter="name = 'n1'", **options)
+            assert found(result) == nearest(some, query, 9, metric)
+
+
+def test_rows_that_are_infinitely_far_are_within_bounds_from_infinity_on(db: st.Store) -> None:
+    table = filled(db, 5)
+    table.upsert({"id": 7, "v": near(float("inf"))})
+    for place in PLACES:
+        place(db)
+        assert ids(table.search(near(0), distance_range=(float("inf"), None))) == [7]
+        assert ids(table.search(near(0), distance_range=(1e300, None))) == [7]
+
+
+def test_many_vectors_find_the_lowest_keys_of_many_rows_that_are_equally_far(db: st.Store) -> None:
+    table = db.create_table("t", COLUMNS, primary_key="id")
+    for start in (200, 100, 0):
+        table.upsert([{"id": n, "v": near(1)} for n in range(start, start + 100)])
+        merged(db)
+    result = table.search([near(0)] * QUERIES_MAX, k=2, columns=["id"])
+    assert ids(result) == [0, 1] * QUERIES_MAX
+
+
+def test_what_a_search_holds_does_not_grow_with_the_rows_that_are_equally_far(
+    db: st.Store,
+) -> None:
+    rows, vectors = 20_000, 200
+    table = db.create_table("t", COLUMNS, primary_key="id")
+    same = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(rows * SIZE, np.float32)), SIZE)
+    table.upsert(pa.table({"id": range(rows), "v": same, "name": ["x"] * rows}))
+    table.search(near(0), k=1)
+    tracemalloc.start()
+    try:
+        result = table.search([near(0)] * vectors, k=2, columns=["id"])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert ids(result) == [0, 1] * vectors
+    assert peak < 20 * rows * vectors / 2

@@ -59,6 +59,7 @@ def test_the_rows_are_those_of_a_search(db: st.Store) -> None:
         ("select id from (values (1, ('x'))) x, search('docs', ?, k => 2) y", [[7.2, 0]]),
         ("select id from (select 1) x, search('docs', ?, k => 2) y", [[7.2, 0]]),
         ("select id from search('docs', ?, k => 2, nprobes => 3, refine => null)", [[7.2, 0]]),
+        ("with _search_1 as (select 1 id) select id from search('docs', ?, k => 2)", [[7.2, 0]]),
     ],
 )
 def test_a_search_is_found_however_it_is_written(db: st.Store, text: str, parameters: Any) -> None:
@@ -115,6 +116,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("from search('docs', ?)", [[float("nan"), 0]], "no NaN"),
     ("from search('docs', [1, 2], k => 0)", None, "k must be an integer from 1 to 10000"),
     ("from search('docs', [1, 2], k => 10001)", None, "k must be an integer from 1 to 10000"),
+    (f"from search('docs', [1, 2], k => {'9' * 5000})", None, "k must be an integer from 1"),
+    ("from search('docs', [1, 2], k => :k)", {"k": 2}, r"are \?, \$1 and \$name"),
     ("from search('docs', [1, 2], column => 'w')", None, "no column 'w'"),
     ("from search('docs', [1, 2], column => 'name')", None, "needs fixed-size lists"),
     ("from search('docs', [1, 2], columns => ['w'])", None, "no column"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -226,6 +227,21 @@ def test_a_word_that_is_there_in_another_form_is_found_by_each_of_them(db: st.St
                 assert sorted(found(table.search(words, **way))) == [1, 2]
 
 
+def test_an_empty_text_is_a_word_where_whole_texts_are(db: st.Store) -> None:
+    table = db.create_table("t", COLUMNS, primary_key="id")
+    options = {"base_tokenizer": "raw"}
+    table.create_index("s", kind="fts", **options)
+    texts = {1: "", 2: "x", 3: "xy", 4: None, 5: "stone"}
+    table.upsert([{"id": n, "s": s} for n, s in texts.items()])
+    for place in PLACES:
+        place(db)
+        for way in ({}, {"fuzzy": 1}):
+            best = scores(texts, "x", options, **way)
+            rows = table.search("x", k=9, exact=True, **way).to_pylist()
+            assert {row["id"]: row["_score"] for row in rows} == pytest.approx(best)
+            assert {*best} == ({1, 2, 3} if way else {2})
+
+
 def test_words_that_the_index_leaves_out_find_nothing(db: st.Store) -> None:
     table = filled(db)
     assert found(table.search("the of")) == []
@@ -336,6 +352,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("", {}, "needs a text"),
     ("  \n", {}, "needs a text"),
     ("x" * (CHARACTERS_MAX + 1), {}, "at most 10000 characters"),
+    ("odd \ud800", {}, "half a surrogate pair is no character"),
     ("odd", {"k": 0}, "k must be an integer from 1 to 10000; got 0"),
     ("odd", {"k": K_MAX + 1}, "k must be"),
     ("odd", {"k": True}, "k must be"),
@@ -346,6 +363,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("odd", {"column": "note"}, "create_index\\('note', kind=\"fts\"\\)"),
     ("odd", {"operator": "xor"}, "operator must be one of"),
     ("odd", {"operator": 1}, "operator must be one of"),
+    ("odd", {"operator": np.ones(2)}, "operator must be one of"),
     ("odd", {"phrase": 1}, "phrase must be True or False"),
     ("odd", {"phrase": True, "operator": "or"}, "a phrase has no operator"),
     ("odd", {"phrase": True, "fuzzy": 1}, "is not fuzzy"),
@@ -356,6 +374,9 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("odd", {"boost": 0}, "boost must be a number above 0"),
     ("odd", {"boost": float("nan")}, "boost must be"),
     ("odd", {"boost": "much"}, "boost must be"),
+    ("odd", {"boost": 10**400}, "boost must be"),
+    ("odd", {"boost": 1e300}, "boost must be a number above 0, from 1e-09 to 1e\\+09"),
+    ("odd", {"boost": {"s": 1e-44}}, "boost must be"),
     ("odd", {"boost": {}}, "give no column"),
     ("odd", {"boost": {"s": 2}, "column": "s"}, "give no column"),
     ("odd", {"boost": {"s": -2}}, "boost must be"),

@@ -16,7 +16,7 @@ K1, B = 1.2, 0.75
 def tokens(text: str | None, options: Options) -> list[tuple[str, int]]:
     """Return the words of a text, each with its place."""
     taken = {name: value for name, value in options.items() if name != "with_position"}
-    return [(t.text, t.position) for t in lance.tokenize(text, **taken)] if text else []
+    return [(t.text, t.position) for t in lance.tokenize(text, **taken)] if text is not None else []
 
 
 def edits(one: str, other: str) -> int:

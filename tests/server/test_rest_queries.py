@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -211,6 +212,18 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st.Store
         nulls: dict[str, Any] = {"f": [float("nan")] * 3, "h": None, "d": [None, 0.0, 1.0]}
         table.upsert(pa.Table.from_pylist([{"id": 900, **nulls}], NUMBERS))
         yield db, client
+
+
+def test_rows_that_are_equally_far_come_by_their_keys_also_if_these_are_uuids(
+    tmp_path: Path,
+) -> None:
+    keys = [UUID(int=n) for n in (2**127, 3, 2**64, 5)]
+    rows = pa.table({"id": pa.array(keys, pa.uuid()), "e": pa.array([[1.0, 0.0]] * 4, VECTOR)})
+    with rest_of(tmp_path / "shop") as (db, _, client):
+        db.create_table("u", rows.schema, primary_key="id").upsert(rows)
+        for k in (3, 20_000):
+            found = rows_of(client, "u", vector=[0.0, 0.0], k=k)
+            assert [row["id"] for row in found] == sorted(keys)[:k]
 
 
 ASKED: list[tuple[str, str]] = [

@@ -72,7 +72,7 @@ def text_block(tokens: Callable[[str], Sequence[str]], array: pa.Array, start: i
     places = dict[str, int]()
     numbers, ends = list[int](), list[int]()
     for text in cast("list[str | None]", array.to_pylist()):
-        if text:
+        if text is not None:  # an empty one is a word of `base_tokenizer="raw"`
             numbers += [places.setdefault(word, len(places)) for word in tokens(text)]
         ends.append(len(numbers))
     words = pa.array([*places], pa.large_string())

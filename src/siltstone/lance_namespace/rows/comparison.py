@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.errors import no_such
+from siltstone.formats.extensions import unwrapped
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.rows.selection import DISTANCE
@@ -118,7 +119,9 @@ class Comparison:
     def _nearest(self, parts: list[pa.Table], keys: Sequence[str]) -> pa.Table:
         rows = pa.concat_tables(parts)
         names = [DISTANCE, *keys] if keys else [DISTANCE]
-        order = pc.sort_indices(rows.select(names), [(name, "ascending") for name in names])
+        columns = [unwrapped(rows.column(name).combine_chunks()) for name in names]
+        by = pa.table(columns, names)
+        order = pc.sort_indices(by, [(name, "ascending") for name in names])
         best = rows.take(order.slice(0, self.most))
         self.limits.refuse_collected(best.nbytes, best.num_rows, self.most)
         return best

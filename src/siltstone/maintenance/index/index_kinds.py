@@ -83,9 +83,17 @@ def check_options(
             raise RequestError(f"a {kind} index has {no_such('option', name, known)}")
         if type(value) is not known[name]:
             raise RequestError(f"{name} must be of type {known[name].__name__}; got {value!r}")
+        _check_text(name, value)
     if kind == "vector":
         _check_vector(options, cast("pa.FixedSizeListType", type_).list_size)
     return tuple(sorted(cast("Mapping[str, IndexOption]", options).items()))
+
+
+def _check_text(name: str, value: object) -> None:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"{name}={value!r}: half a surrogate pair is no character") from None
 
 
 def _check_vector(options: Mapping[str, object], size: int) -> None:

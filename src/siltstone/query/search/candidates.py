@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ from siltstone.query.search.vector_query import VectorQuery
 
 BASE = -1
 """The number of base, or of the one version of a plain table, among the levels."""
+
+_TIED_MAX = 200_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,14 +58,20 @@ class Candidates:
 NONE = Candidates.of(0, BASE, np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
-def joined(found: Iterable[Candidates], k: int) -> Candidates:
-    """Return the k nearest of several levels, with ties; never many more than that are held."""
+def joined(
+    found: Iterable[Candidates], k: int, fewer: Callable[[Candidates], Candidates]
+) -> Candidates:
+    """Return the k nearest of several levels, with ties; never many more than that are held.
+
+    `fewer` returns k of each query, of ties by key: it is asked for if there are very many.
+    """
     best, waiting, count = NONE, list[Candidates](), 0
     for each in found:
         waiting.append(each)
         count += len(each)
         if count > max(len(best), 16 * k):
             best, waiting, count = concatenated([best, *waiting]).nearest(k), [], 0
+            best = fewer(best) if len(best) > _TIED_MAX else best
     return concatenated([best, *waiting]).nearest(k)
 
 
@@ -81,8 +89,9 @@ def within(query: VectorQuery, distances: np.ndarray) -> np.ndarray:
     """Return which rows have a distance, and one within the bounds: [lower, upper)."""
     lower, upper = query.within
     kept = ~np.isnan(distances)
-    if lower is not None:
-        kept &= distances >= np.float32(lower)
-    if upper is not None:
-        kept &= distances < np.float32(upper)
+    with np.errstate(over="ignore"):  # beyond float32 is infinity
+        if lower is not None:
+            kept &= distances >= np.float32(lower)
+        if upper is not None:
+            kept &= distances < np.float32(upper)
     return kept

@@ -13,10 +13,16 @@ among the nearest by it are measured.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from siltstone.engine.levels.row_vectors import VectorBlock
+from siltstone.storage.tables.values import Lengths
 
+_HELD_MIN, _HELD_MAX = 1e-15, 1e15
+"""Of lengths between these float32 holds the squares, and the product of two."""
 Roughly = tuple[np.ndarray, np.ndarray]
 """Least and most distances of the rows of a block."""
 
@@ -48,14 +54,38 @@ def roughly(metric: str, block: VectorBlock, query: np.ndarray) -> Roughly:
         return found, found
     matrix, squares = block.matrix, block.squares
     error = np.finfo(matrix.dtype).eps * (matrix.shape[1] + 8)
+    held = np.finfo(np.float32)
     with np.errstate(all="ignore"):
         products, square = matrix @ query, query @ query
         if metric == "l2":
             found = squares - 2 * products + square
             slack = 2 * error * (squares + square)
         else:
-            lengths = np.sqrt(squares * square)
+            lengths = np.sqrt(squares) * np.sqrt(square)
             found = 1 - (products / lengths if metric == "cosine" else products)
             slack = 4 * error * (1 if metric == "cosine" else 1 + lengths)
-        slack = slack + np.finfo(np.float32).eps * np.abs(found)  # `measured` rounds
+            if metric == "cosine":
+                found[~(_are_held(squares) & _are_held(square))] = np.nan
+        found[~(np.abs(found) <= held.max)] = np.nan  # as float32 they are equal
+        slack = slack + held.eps * np.abs(found) + held.tiny  # `measured` rounds
         return found - slack, found + slack
+
+
+def _are_held(squares: Any) -> Any:
+    """Return which squares of lengths are so far from the ends of float32 that products are."""
+    return (squares >= _HELD_MIN**2) & (squares <= _HELD_MAX**2)
+
+
+def error_of_float32(metric: str, queries: np.ndarray, lengths: Lengths) -> float:
+    """Return by how much a product in float32 may miss a distance; inf: by any number.
+
+    `metric` is cosine or dot: for l2 the error is a share of the distance. `lengths` are of rows.
+    """
+    with np.errstate(over="ignore"):
+        own = np.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
+    error = 4 * float(np.finfo(np.float32).eps) * (queries.shape[1] + 8)
+    if metric == "dot":
+        is_held = lengths.most <= _HELD_MAX >= own.max()
+        return error * (1 + lengths.most * float(own.max())) if is_held else math.inf
+    is_held = min(lengths.least, own.min()) >= _HELD_MIN
+    return error if is_held and max(lengths.most, own.max()) <= _HELD_MAX else math.inf

@@ -29,7 +29,7 @@ def fresh(reader: KeyedReader, query: VectorQuery, wanted: Filter | None) -> Ite
                     level.source, level.parts, index, reader.table_schema, query.column
                 )
                 for block in deadline.checked(blocks):
-                    yield from _of_block(query, block, inside, number, start)
+                    yield from nearest_of(query, block, inside, number, start)
             start += part.rows
 
 
@@ -46,7 +46,7 @@ def matching(reader: KeyedReader, level: Lives, wanted: Filter | None) -> np.nda
     return matching
 
 
-def _of_block(
+def nearest_of(
     query: VectorQuery, block: VectorBlock, lives: np.ndarray, level: int, start: int
 ) -> Iterator[Candidates]:
     """Yield the candidates of a block of a part: `lives` are the rows of the part to look at."""
@@ -68,7 +68,7 @@ def _nearest(
     """Return the rows that may be among the k nearest within the bounds, ascending."""
     least, most = roughly(query.metric, block, vector)
     unknown = ~np.isfinite(least) | ~np.isfinite(most)  # beyond what a float holds
-    lower = query.within[0]
+    lower = None if query.within[0] is None else np.float64(query.within[0])
     sure = lives & ~unknown
     if lower is not None:
         lives, sure = lives & (unknown | (most >= lower)), sure & (least >= lower)

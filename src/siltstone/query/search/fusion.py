@@ -8,7 +8,6 @@ A row that is in one ranking alone gets nothing of the other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -18,8 +17,8 @@ import pyarrow as pa
 
 from siltstone.errors import RequestError, not_one_of
 from siltstone.query.search.candidates import Candidates, concatenated
-from siltstone.query.search.text_query import SCORE
-from siltstone.query.search.vector_query import DISTANCE
+from siltstone.query.search.text_query import SCORE, WEIGHT_MAX, WEIGHT_MIN
+from siltstone.query.search.vector_query import DISTANCE, float_of
 
 RANK = 60
 WINDOW_MIN, WINDOW_FACTOR = 100, 4
@@ -64,7 +63,7 @@ def fusion_of(k: int, fusion: object, rerank: object) -> Fusion:
     weights = None
     if isinstance(fusion, Mapping):
         weights = _weights(cast("Mapping[object, object]", fusion))
-    elif fusion not in (None, "rrf"):
+    elif fusion is not None and not (isinstance(fusion, str) and fusion == "rrf"):
         raise RequestError(not_one_of("fusion", fusion, ("rrf", '{"words": w, "vector": w}')))
     return Fusion(k, weights, cast("Rerank | None", rerank))
 
@@ -73,15 +72,18 @@ def _weights(given: Mapping[object, object]) -> tuple[float, float]:
     if {*given} != {*_KINDS}:
         raise RequestError(f"fusion has a weight of {' and of '.join(_KINDS)}; got {given!r:.80}")
     found = [_weight(given[kind]) for kind in _KINDS]
-    if not any(found):
-        raise RequestError("fusion has a weight above 0")
+    if max(found) < WEIGHT_MIN:
+        raise RequestError(f"fusion has a weight above 0, of {WEIGHT_MIN} or more; got {given!r}")
     return found[0], found[1]
 
 
 def _weight(given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
-        raise RequestError(f"a weight of fusion is a number from 0; got {given!r:.80}")
-    return float(given)
+    found = float_of(given)
+    if found is None or not 0 <= found <= WEIGHT_MAX:
+        raise RequestError(
+            f"a weight of fusion is a number from 0 to {WEIGHT_MAX:.0e}; got {given!r:.80}"
+        )
+    return found
 
 
 def window(k: int, most: int) -> int:
@@ -123,7 +125,7 @@ def columns_of(found: Fused) -> list[tuple[pa.Field, pa.Array]]:
     arrays = (
         (DISTANCE, found.distances, True),
         (WORDS_SCORE, found.scores, True),
-        (SCORE, -found.rows.distances, False),
+        (SCORE, (-found.rows.distances).astype(np.float32), False),
     )
     return [
         (pa.field(name, pa.float32(), nullable), pa.array(values, from_pandas=True))
@@ -138,11 +140,7 @@ def reranked(found: Fused, rerank: Rerank, rows: pa.Table) -> Fused:
         RequestError: It gives no number for each row.
     """
     given = rerank(rows)
-    try:
-        plain: Any = given.to_pylist() if isinstance(given, pa.Array | pa.ChunkedArray) else given
-        scores = np.asarray(plain, np.float32)
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"rerank must return numbers; got {given!r:.80}") from error
+    scores = _numbers(given)
     if scores.shape != (len(found.rows),) or np.isnan(scores).any():
         shape = "x".join(map(str, scores.shape)) or "no"
         raise RequestError(
@@ -152,3 +150,21 @@ def reranked(found: Fused, rerank: Rerank, rows: pa.Table) -> Fused:
     rows_now = found.rows
     kept = Candidates(rows_now.queries, rows_now.levels, rows_now.places, -scores)
     return Fused(kept, found.scores, found.distances)
+
+
+def _numbers(given: object) -> np.ndarray:
+    """Return what a reranker returned as float64, which tells times apart.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    try:
+        plain: Any = given.to_pylist() if isinstance(given, pa.Array | pa.ChunkedArray) else given
+        found = np.asarray(plain)
+        if found.dtype.kind in "biuf" or not found.size:
+            return found.astype(np.float64)
+        if found.dtype.kind == "O":  # integers of any size, and None
+            return np.asarray(plain, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RequestError(f"rerank must return numbers; got {given!r:.80}") from error
+    raise RequestError(f"rerank must return numbers; got {given!r:.80}")

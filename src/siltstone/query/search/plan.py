@@ -11,7 +11,7 @@ What is held is k rows of each query, and the vectors above base that are kept f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
+from siltstone.formats.extensions import unwrapped
 from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
 from siltstone.query.search.fusion import Fused, Fusion, columns_of, fused, reranked
@@ -119,7 +120,12 @@ def _shown(found: Fused, rows: pa.Table) -> pa.Table:
 
 
 def _near(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Candidates:
-    return joined(_candidates(reader, query, wanted), query.k)
+    return joined(_candidates(reader, query, wanted), query.k, _fewer(reader, query.k))
+
+
+def _fewer(reader: Reader, k: int) -> Callable[[Candidates], Candidates]:
+    """Return what leaves k of each query, of equals those with the lowest keys."""
+    return lambda best: best.at(_by_keys(best, _rows(reader, best, _key_names(reader)), k))
 
 
 def _with_words(reader: Reader, query: TextQuery, wanted: Filter | None) -> Candidates:
@@ -128,8 +134,9 @@ def _with_words(reader: Reader, query: TextQuery, wanted: Filter | None) -> Cand
         word_search(reader, query, column, weight, wanted, stored)
         for column, weight in query.columns
     ]
-    found = (joined(each.candidates(), query.k) for each in searches)
-    return joined([_once([*found])], query.k)
+    fewer = _fewer(reader, query.k)
+    found = (joined(each.candidates(), query.k, fewer) for each in searches)
+    return joined([_once([*found])], query.k, fewer)
 
 
 def _chosen(
@@ -165,7 +172,7 @@ def _once(found: list[Candidates]) -> Candidates:
 def _candidates(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
     stored = _stored(reader)
     if stored is not None:
-        yield stored.nearest(query, wanted)
+        yield from stored.nearest(query, wanted)
     if isinstance(reader, KeyedReader):
         yield from fresh(reader, query, wanted)
 
@@ -200,7 +207,8 @@ def _in_order(best: Candidates) -> np.ndarray | None:
 
 def _by_keys(best: Candidates, keys: pa.Table, k: int) -> np.ndarray:
     """Return the indexes of the k nearest of each query, in order; of equals by key."""
-    arrays = [pa.array(best.queries), pa.array(best.distances), *keys.columns]
+    unwrapped_keys = [unwrapped(column.combine_chunks()) for column in keys.columns]
+    arrays = [pa.array(best.queries), pa.array(best.distances), *unwrapped_keys]
     table = pa.table([*arrays, pa.array(best.places)], [*map(str, range(len(arrays) + 1))])
     order = pc.sort_indices(table, [(name, "ascending") for name in table.column_names])
     indexes = order.to_numpy()

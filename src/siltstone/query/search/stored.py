@@ -5,11 +5,13 @@ block list, the other a prefilter where Lance and Arrow agree on it, else in the
 
 Lance's distances are rounded in another way than ours, or are those of an index. So a few rows more
 are asked for and measured; and again more, while a row that was not among them may be as near as
-the last. An index that finds nearly the nearest is asked once.
+the last. An index that finds nearly the nearest is asked once. Lance measures in float32: where
+products cancel, overflow or vanish, which the lengths of the vectors tell, rows are compared here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +24,9 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.row_vectors import VectorBlock, block_of
 from siltstone.formats.bits import Bits, all_of
-from siltstone.query.search.candidates import BASE, NONE, Candidates, within
-from siltstone.query.search.distances import measured
+from siltstone.query.search.candidates import BASE, Candidates, within
+from siltstone.query.search.distances import error_of_float32, measured
+from siltstone.query.search.fresh import nearest_of
 from siltstone.query.search.vector_query import VectorQuery
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION, NearestQuery, Span
@@ -31,7 +34,7 @@ from siltstone.storage.tables.values import POSITION, NearestQuery, Span
 MEASURED_MAX = 2_000
 """So few rows that match a filter are read and measured themselves."""
 _MARGIN, _GROWTH, _ASKED_MAX = 8, 8, 100_000
-_ROUNDED = 1e-4
+_ROUNDED, _ROUGH = 1e-4, 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,34 +69,69 @@ class Stored:
     names: Mapping[str, str]
     fields: pa.Schema
 
-    def nearest(self, query: VectorQuery, wanted: Filter | None) -> Candidates:
-        """Return the rows that may be among the k nearest; their places are positions."""
+    def nearest(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
+        """Yield the rows that may be among the k nearest; their places are positions."""
         if query.column not in self.names or not self.table.rows:
-            return NONE
+            return
         blocked = self.blocked(wanted, MEASURED_MAX)
         if blocked.few is not None:
-            return self._measured(query, blocked.few)
-        if blocked.is_empty:
-            return NONE
-        asked, best = query.k + _MARGIN, NONE
-        while True:
-            lance = self._asked(query, asked, blocked.prefilter)
+            yield self._measured(query, blocked.few)
+        elif not blocked.is_empty:
+            ranked = self._ranked(query, blocked)
+            yield from self._compared(query, wanted) if ranked is None else [ranked]
+
+    def _error(self, query: VectorQuery, *, is_indexed: bool) -> float:
+        """Return by how much Lance may miss a distance; 0: what it returned tells it."""
+        if is_indexed or query.metric in {"l2", "hamming"}:
+            return 0.0
+        lengths = self.table.search.lengths(self.names[query.column])
+        return error_of_float32(query.metric, query.vectors, lengths)
+
+    def _compared(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
+        """Yield the rows that may be among the k nearest, each compared here."""
+        names = [query.column, *(wanted.columns if wanted else ())]
+        prefilter = None if wanted is None else wanted.prefilter(self.names)
+        for positions, rows in self.rows_of(list(dict.fromkeys(names)), prefilter=prefilter):
+            lives = self.are_visible(positions)
+            if wanted is not None:
+                lives = lives & wanted.mask(rows).to_numpy(zero_copy_only=False)
+            block = block_of(rows.column(query.column), 0)
+            for found in nearest_of(query, block, lives, BASE, 0):
+                places = positions[found.places]
+                yield Candidates(found.queries, found.levels, places, found.distances)
+
+    def _ranked(self, query: VectorQuery, blocked: Blocked) -> Candidates | None:
+        """Return the rows that Lance ranks nearest; None: it does not tell which they are."""
+        name = self.names[query.column]
+        is_indexed = not query.is_exact and self.table.search.has_index(name, query.metric)
+        error = self._error(query, is_indexed=is_indexed)
+        asked, most = query.k + _MARGIN, _ASKED_MAX // len(query.vectors)
+        while not math.isinf(error):
+            lance = self._asked(query, asked, blocked.prefilter, error)
             ranked = self.table.search.nearest(lance, blocked.visible, is_kept=blocked.is_kept)
             found, distances, has_distance = self._distances(
                 query, ranked.positions, ranked.queries
             )
             kept = has_distance & within(query, distances)
             best = Candidates.of(found[kept], BASE, ranked.positions[kept], distances[kept])
-            noise = np.abs(distances - ranked.distances)
-            if asked >= _ASKED_MAX // len(query.vectors) or not _may_lack(
-                query, asked, best, found, ranked.distances, noise
-            ):
+            if error > _ROUGH * (1 + _largest(best.distances)):
+                return None
+            slack = error or _slack(distances, ranked.distances)
+            if math.isinf(slack) and not is_indexed:
+                return None
+            if not _may_lack(query, asked, best, found, ranked.distances, slack):
                 return best
-            asked = min(asked * _GROWTH, _ASKED_MAX // len(query.vectors))
+            if asked >= most:
+                return best if is_indexed else None
+            asked = min(asked * _GROWTH, most)
+        return None
 
-    def _asked(self, query: VectorQuery, k: int, prefilter: str | None) -> NearestQuery:
-        lower = query.within[0]
-        least = None if lower is None else lower - _ROUNDED * (1 + abs(lower))
+    def _asked(
+        self, query: VectorQuery, k: int, prefilter: str | None, error: float
+    ) -> NearestQuery:
+        lower, least = query.within[0], None
+        if lower is not None and math.isfinite(lower):
+            least = lower - error - _ROUNDED * (1 + abs(lower))
         return NearestQuery(
             self.names[query.column],
             query.vectors,
@@ -203,24 +241,36 @@ def tied_at(distances: np.ndarray, k: int) -> bool:
     return len(distances) >= k and bool(distances.max() <= np.partition(distances, k - 1)[k - 1])
 
 
+def _largest(distances: np.ndarray) -> float:
+    return float(np.abs(distances[np.isfinite(distances)]).max(initial=0))
+
+
+def _slack(distances: np.ndarray, lance: np.ndarray) -> float:
+    """Return by how much Lance may miss a distance, as some tell; inf: they are of an index."""
+    with np.errstate(invalid="ignore"):
+        slack = 4 * _largest(distances - lance)
+    return slack if slack <= _ROUNDED * (1 + _largest(lance)) else math.inf
+
+
 def _may_lack(
     query: VectorQuery,
     asked: int,
     best: Candidates,
     queries: np.ndarray,
     lance: np.ndarray,
-    noise: np.ndarray,
+    slack: float,
 ) -> bool:
     """Say whether a row that was not asked for may be among the k nearest of some query."""
-    known = noise[np.isfinite(noise)]
-    slack = 4 * float(known.max()) if len(known) else 0.0
-    if slack > _ROUNDED * (1 + float(np.abs(lance[np.isfinite(lance)]).max(initial=0))):
-        return False  # the distances are those of an index
+    if math.isinf(slack):
+        return False  # an index finds nearly the nearest
     for number in range(len(query.vectors)):
         mine = queries == number
         if np.count_nonzero(mine) < asked:
             continue  # there are no more
+        farthest, upper = lance[mine].max() - slack, query.within[1]
+        if upper is not None and farthest >= np.float64(upper):
+            continue  # the others are beyond the bound
         near = np.sort(best.distances[best.queries == number])[: query.k]
-        if len(near) < query.k or near[-1] + slack >= lance[mine].max() - slack:
+        if len(near) < query.k or near[-1] + slack >= farthest:
             return True
     return False

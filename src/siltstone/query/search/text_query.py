@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
@@ -11,11 +10,12 @@ import pyarrow as pa
 
 from siltstone.choices import TextOperator
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
-from siltstone.query.search.vector_query import K_MAX, count_of
+from siltstone.query.search.vector_query import K_MAX, count_of, float_of
 
 SCORE = "_score"
 CHARACTERS_MAX = 10_000
 EDITS_MAX = 2
+WEIGHT_MIN, WEIGHT_MAX = 1e-9, 1e9  # beyond these float32 has one score for many rows
 FUZZY_WORDS_MAX = 64
 FUZZY_LETTERS_MAX = 40  # of 50 on Lance gives up
 _OPERATORS = get_args(TextOperator)
@@ -70,7 +70,7 @@ def text_query(
     for name, given in (("phrase", phrase), ("exact", exact)):
         if not isinstance(given, bool):
             raise RequestError(f"{name} must be True or False; got {given!r:.80}")
-    if operator is not None and operator not in _OPERATORS:
+    if operator is not None and not (isinstance(operator, str) and operator in _OPERATORS):
         raise RequestError(not_one_of("operator", operator, _OPERATORS))
     if phrase and (operator is not None or fuzzy is not None):
         raise RequestError("a phrase has no operator and is not fuzzy: its words are as they are")
@@ -129,6 +129,12 @@ def _check_words(words: str) -> None:
         raise RequestError(
             f"a search takes a text of at most {CHARACTERS_MAX} characters; got {len(words)}"
         )
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"a search for words got {words[:80]!r}: half a surrogate pair is no character"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,10 @@ def _columns(table: _Searched, column: object, boost: object) -> tuple[tuple[str
 def _weight(given: object) -> float:
     if given is None:
         return 1.0
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-        raise RequestError(f"boost must be a number above 0, or {{column: number}}; got {given!r}")
-    return float(given)
+    found = float_of(given)
+    if found is None or not WEIGHT_MIN <= found <= WEIGHT_MAX:
+        raise RequestError(
+            f"boost must be a number above 0, from {WEIGHT_MIN} to {WEIGHT_MAX:.0e}, or"
+            f" {{column: number}}; got {given!r:.80}"
+        )
+    return found

@@ -152,10 +152,20 @@ def _bounds(given: object) -> Bounds:
 def _bound(given: object) -> float | None:
     if given is None:
         return None
-    is_number = isinstance(given, int | float | np.integer | np.floating)
-    if not is_number or isinstance(given, bool) or math.isnan(float(given)):  # type: ignore[arg-type]
+    found = float_of(given)
+    if found is None or math.isnan(found):
         raise RequestError(f"distance_range has numbers or None; got {given!r:.80}")
-    return float(given)  # type: ignore[arg-type]
+    return found
+
+
+def float_of(given: object) -> float | None:
+    """Return a number as a float; None: it is no number, or an integer that no float holds."""
+    if isinstance(given, bool) or not isinstance(given, int | float | np.integer | np.floating):
+        return None
+    try:
+        return float(given)
+    except OverflowError:
+        return None
 
 
 def _vectors(name: str, kind: pa.FixedSizeListType, given: object) -> tuple[np.ndarray, bool]:

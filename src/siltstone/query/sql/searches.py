@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
@@ -40,6 +40,7 @@ _CLAUSES = frozenset(
 )
 SEARCHES_MAX = 16
 """Of one statement."""
+_DIGITS_MAX = 300
 
 
 class _Found(Protocol):
@@ -128,11 +129,12 @@ def taken_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list[S
     if len(spans) > SEARCHES_MAX:
         raise RequestError(f"a statement has at most {SEARCHES_MAX} searches")
     calls, pieces, start = list[SearchCall](), list[str](), 0
-    values = _Values(tokens, parameters)
-    for number, (first, last) in enumerate(spans, 1):
+    values, taken = _Values(tokens, parameters), {token.text.lower() for token in tokens}
+    names = (name for number in count(1) if (name := f"_search_{number}") not in taken)
+    for first, last in spans:
         arguments = sql[tokens[first + 1].end + 1 : tokens[last].start]
-        calls.append(_call(f"_search_{number}", arguments, values.within(first, last)))
-        pieces += [sql[start : tokens[first].start], f'"_search_{number}"']
+        calls.append(_call(next(names), arguments, values.within(first, last)))
+        pieces += [sql[start : tokens[first].start], f'"{calls[-1].name}"']
         start = tokens[last].end + 1
     return "".join([*pieces, sql[start:]]), values.left(spans), calls
 
@@ -232,7 +234,7 @@ def _value(node: Any, values: Iterator[object]) -> object:
     from sqlglot import exp  # noqa: PLC0415 (0.3 s)
 
     if isinstance(node, exp.Placeholder | exp.Parameter):
-        return next(values)
+        return _next_of(values)
     if isinstance(node, exp.Cast):
         return _value(node.this, values)
     if isinstance(node, exp.Array):
@@ -244,11 +246,18 @@ def _value(node: Any, values: Iterator[object]) -> object:
     return str(node.this) if isinstance(node, exp.Literal) and node.is_string else _number(node)
 
 
+def _next_of(values: Iterator[object]) -> object:
+    for value in values:
+        return value
+    raise RequestError("the parameters of search(...) are ?, $1 and $name")
+
+
 def _number(node: Any) -> int | float:
     from sqlglot import exp  # noqa: PLC0415 (0.3 s)
 
     if isinstance(node, exp.Literal) and not node.is_string:
-        return int(node.this) if node.this.isdecimal() else float(node.this)
+        is_whole = node.this.isdecimal() and len(node.this) <= _DIGITS_MAX
+        return int(node.this) if is_whole else float(node.this)
     raise RequestError(
         f"an argument of search(...) is a constant or a parameter; got {node.sql('duckdb')!r:.200}"
     )

@@ -6,7 +6,8 @@ rows that it should not see are in a block list, so that they take no place amon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from siltstone.storage.lance.row_addresses import RowAddresses
 from siltstone.storage.lance.vector_indexes import refine_of
-from siltstone.storage.tables.values import NearestQuery, Ranked
+from siltstone.storage.tables.values import Lengths, NearestQuery, Ranked
 
 ADDRESS, DISTANCE, QUERY = "_rowaddr", "_distance", "query_index"
 
@@ -74,3 +75,17 @@ def ranked(found: pa.Table, addresses: RowAddresses) -> Ranked:
         else np.zeros(len(address), np.int32)
     )
     return Ranked(queries, addresses.positions(address), distances)
+
+
+def lengths_of(columns: Iterable[Any]) -> Lengths:
+    """Return the lengths of vectors; those with a NaN, and those of zeros, do not count."""
+    least, most = math.inf, 0.0
+    for column in columns:
+        numbers = column.flatten().fill_null(0).to_numpy(zero_copy_only=False)
+        matrix = numbers.astype(np.float64).reshape(-1, column.type.list_size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("ij,ij->i", matrix, matrix)
+        squares = squares[squares > 0]
+        least = min(least, float(squares.min(initial=math.inf)))
+        most = max(most, float(squares.max(initial=0.0)))
+    return Lengths(math.sqrt(least), math.sqrt(most))

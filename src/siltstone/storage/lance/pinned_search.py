@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from siltstone import deadline
 from siltstone.formats.bits import Bits, all_of
 from siltstone.storage.lance import nearest, text_search
 from siltstone.storage.lance.block_list import BlockLists
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.row_addresses import RowAddresses, RowIds, row_ids
 from siltstone.storage.tables.values import (
+    Lengths,
     NearestQuery,
     Ranked,
     TextIndex,
@@ -58,6 +60,7 @@ class LanceSearch:
         self._is_sound, self._addresses, self._paths_of = is_sound, addresses, paths_of
         self._word_counts: dict[tuple[str, str], int] = {}
         self._totals: dict[str, TextTotals] = {}
+        self._lengths: dict[str, Lengths] = {}
 
     def nearest(
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
@@ -67,6 +70,19 @@ class LanceSearch:
         with translated(self._where, is_reading=True):
             options = nearest.options_of(asked, self._without(visible, is_kept), self._refines)
             return nearest.ranked(self._scanned(options), self._addresses())
+
+    def has_index(self, column: str, metric: str) -> bool:
+        """See `tables.PinnedSearch.has_index`."""
+        return (column, metric) in self._refines
+
+    def lengths(self, column: str) -> Lengths:
+        """See `tables.PinnedSearch.lengths`."""
+        known = self._lengths.get(column)
+        if known is None:
+            batches = deadline.checked(self._table.scan([column], with_hidden=True))
+            known = nearest.lengths_of(batch.column(0) for batch in batches)
+            self._lengths[column] = known
+        return known
 
     @property
     def text_indexes(self) -> Sequence[TextIndex]:

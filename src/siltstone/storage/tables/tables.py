@@ -30,6 +30,7 @@ from siltstone.storage.tables.values import (
     ImportedVersion,
     IndexOption,
     IndexSpec,
+    Lengths,
     Listed,
     NearestQuery,
     PartId,
@@ -159,6 +160,17 @@ class PinnedSearch(Protocol):
 
         Raises:
             CorruptionError: The bytes of a file are not those that were written.
+        """
+        ...
+
+    def has_index(self, column: str, metric: str) -> bool:
+        """Say whether a sound index of vectors has a metric."""
+        ...
+
+    def lengths(self, column: str) -> Lengths:
+        """Return the least and the greatest length of vectors, hidden ones included.
+
+        The first call reads the column.
         """
         ...
 

@@ -145,6 +145,14 @@ class IndexSpec:
     options: tuple[tuple[str, IndexOption], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The least and the greatest length of the vectors of a column that have one above 0."""
+
+    least: float
+    most: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NearestQuery:
     """A search for the rows with the nearest vectors.
