@@ -12,6 +12,7 @@ What is held is k rows of each query, and the vectors above base that are kept f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,14 @@ _SCORE_FIELD = pa.field(SCORE, pa.float32(), nullable=False)
 _QUERY_FIELD = pa.field(QUERY, pa.int32(), nullable=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What one search reads: a table at a seq, and the Lance version below it, if there is one."""
+
+    reader: Reader
+    stored: Stored | None
+
+
 def search(
     reader: Reader, query: VectorQuery, wanted: Filter | None, columns: Sequence[str]
 ) -> pa.Table:
@@ -47,7 +56,8 @@ def search(
         wanted: Only rows that match are ranked; None: all.
         columns: The columns to return; the distance comes last.
     """
-    best, rows = _chosen(reader, _near(reader, query, wanted), query.k, columns)
+    source = _source(reader, columns)
+    best, rows = _chosen(source, _near(source, query, wanted), query.k, columns)
     return _answer(query, best, rows)
 
 
@@ -59,11 +69,12 @@ def search_in_parts(
     rows_max: int,
 ) -> pa.RecordBatchReader:
     """Return the rows of `search`, read as they are asked for, `rows_max` at once."""
-    best, _ = _chosen(reader, _near(reader, query, wanted), query.k, ())
+    source = _source(reader, ())
+    best, _ = _chosen(source, _near(source, query, wanted), query.k, ())
 
     def part(start: int, end: int) -> pa.Table:
         some = best.at(np.arange(start, end))
-        return _answer(query, some, _rows(reader, some, columns))
+        return _answer(query, some, _rows(source, some, columns))
 
     starts = range(0, len(best), rows_max)
     parts = (part(start, min(start + rows_max, len(best))) for start in starts)
@@ -85,7 +96,8 @@ def search_words(
 
     A row has the highest of the scores of its columns. The other arguments are as for `search`.
     """
-    best, rows = _chosen(reader, _with_words(reader, query, wanted), query.k, columns)
+    source = _source(reader, [*_key_names(reader), *columns])
+    best, rows = _chosen(source, _with_words(source, query, wanted), query.k, columns)
     return rows.append_column(_SCORE_FIELD, pa.array(-best.distances))
 
 
@@ -101,16 +113,17 @@ def search_both(
 
     The distance, the score of the words and the score come last.
     """
-    near, _ = _chosen(reader, _near(reader, vector, wanted), vector.k, ())
-    best, _ = _chosen(reader, _with_words(reader, words, wanted), words.k, ())
+    source = _source(reader, _key_names(reader))
+    near, _ = _chosen(source, _near(source, vector, wanted), vector.k, ())
+    best, _ = _chosen(source, _with_words(source, words, wanted), words.k, ())
     found = fused(best, near, fusion)
     if fusion.rerank is not None:
-        found = reranked(found, fusion.rerank, _shown(found, _rows(reader, found.rows, columns)))
+        found = reranked(found, fusion.rerank, _shown(found, _rows(source, found.rows, columns)))
     order = _in_order(found.rows)
     if order is None:
-        order = _by_keys(found.rows, _rows(reader, found.rows, _key_names(reader)), fusion.k)
+        order = _by_keys(found.rows, _rows(source, found.rows, _key_names(reader)), fusion.k)
     found = found.at(order[: fusion.k])
-    return _shown(found, _rows(reader, found.rows, columns))
+    return _shown(found, _rows(source, found.rows, columns))
 
 
 def _shown(found: Fused, rows: pa.Table) -> pa.Table:
@@ -119,42 +132,42 @@ def _shown(found: Fused, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _near(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Candidates:
-    return joined(_candidates(reader, query, wanted), query.k, _fewer(reader, query.k))
+def _near(source: _Source, query: VectorQuery, wanted: Filter | None) -> Candidates:
+    return joined(_candidates(source, query, wanted), query.k, _fewer(source, query.k))
 
 
-def _fewer(reader: Reader, k: int) -> Callable[[Candidates], Candidates]:
+def _fewer(source: _Source, k: int) -> Callable[[Candidates], Candidates]:
     """Return what leaves k of each query, of equals those with the lowest keys."""
-    return lambda best: best.at(_by_keys(best, _rows(reader, best, _key_names(reader)), k))
+    names = _key_names(source.reader)
+    return lambda best: best.at(_by_keys(best, _rows(source, best, names), k))
 
 
-def _with_words(reader: Reader, query: TextQuery, wanted: Filter | None) -> Candidates:
-    stored = _stored(reader)
+def _with_words(source: _Source, query: TextQuery, wanted: Filter | None) -> Candidates:
     searches = [
-        word_search(reader, query, column, weight, wanted, stored)
+        word_search(source.reader, query, column, weight, wanted, source.stored)
         for column, weight in query.columns
     ]
-    fewer = _fewer(reader, query.k)
+    fewer = _fewer(source, query.k)
     found = (joined(each.candidates(), query.k, fewer) for each in searches)
     return joined([_once([*found])], query.k, fewer)
 
 
 def _chosen(
-    reader: Reader, best: Candidates, k: int, columns: Sequence[str]
+    source: _Source, best: Candidates, k: int, columns: Sequence[str]
 ) -> tuple[Candidates, pa.Table]:
     """Return the k nearest of each query, in order, with some columns."""
     order = _in_order(best)
     if order is not None:  # there are k of each at most
         best = best.at(order)
-        return best, _rows(reader, best, columns)
-    names = list(_key_names(reader))
+        return best, _rows(source, best, columns)
+    names = list(_key_names(source.reader))
     # One read for the keys and the columns, unless it would be of columns of many other rows.
     is_few = {*columns} <= {*names} or len(best) <= 2 * k + _FEW
-    rows = _rows(reader, best, list(dict.fromkeys([*names, *columns])) if is_few else names)
+    rows = _rows(source, best, list(dict.fromkeys([*names, *columns])) if is_few else names)
     chosen = _by_keys(best, rows.select(names), k)
     best = best.at(chosen)
     if not is_few:
-        return best, _rows(reader, best, columns)
+        return best, _rows(source, best, columns)
     return best, rows.take(pa.array(chosen, pa.int64())).select(list(columns))
 
 
@@ -169,12 +182,29 @@ def _once(found: list[Candidates]) -> Candidates:
     return rows.at(order[is_first[: len(order)]])
 
 
-def _candidates(reader: Reader, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
+def _candidates(source: _Source, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
+    if source.stored is not None:
+        yield from source.stored.nearest(query, wanted)
+    if isinstance(source.reader, KeyedReader):
+        yield from fresh(source.reader, query, wanted)
+
+
+def _source(reader: Reader, columns: Sequence[str]) -> _Source:
+    """Return what a search reads, for an answer with some columns.
+
+    The narrow ones come along with the rows that Lance ranks: a read by position of its own takes
+    as long as a search. Rows that do not stay among the k cost little then.
+    """
     stored = _stored(reader)
     if stored is not None:
-        yield from stored.nearest(query, wanted)
-    if isinstance(reader, KeyedReader):
-        yield from fresh(reader, query, wanted)
+        kinds = {name: stored.fields.field(name).type for name in columns if name in stored.names}
+        narrow = {stored.names[name]: None for name, kind in kinds.items() if _is_narrow(kind)}
+        stored = replace(stored, bringing=tuple(narrow))
+    return _Source(reader, stored)
+
+
+def _is_narrow(kind: pa.DataType) -> bool:
+    return pa.types.is_primitive(kind) or pa.types.is_boolean(kind)
 
 
 def _stored(reader: Reader) -> Stored | None:
@@ -216,9 +246,9 @@ def _by_keys(best: Candidates, keys: pa.Table, k: int) -> np.ndarray:
     return indexes[np.arange(len(indexes)) - np.searchsorted(queries, queries) < k]
 
 
-def _rows(reader: Reader, found: Candidates, columns: Sequence[str]) -> pa.Table:
+def _rows(source: _Source, found: Candidates, columns: Sequence[str]) -> pa.Table:
     """Return some columns of the rows of candidates, in their order."""
-    fields = reader.table_schema.fields(list(columns))
+    fields = source.reader.table_schema.fields(list(columns))
     if not columns:
         return pa.Table.from_batches([batch_of([], fields, len(found))])
     pieces, places = list[pa.Table](), np.zeros(len(found), np.int64)
@@ -226,19 +256,20 @@ def _rows(reader: Reader, found: Candidates, columns: Sequence[str]) -> pa.Table
     for level in np.unique(found.levels).tolist():
         mine = found.levels == level
         unique, back = np.unique(found.places[mine], return_inverse=True)
-        pieces.append(_of_level(reader, level, unique, columns))
+        pieces.append(_of_level(source, level, unique, columns))
         places[mine] = back + start
         start += len(unique)
     whole = pa.concat_tables(pieces) if pieces else fields.empty_table()
     return whole.take(pa.array(places, pa.int64()))
 
 
-def _of_level(reader: Reader, level: int, places: np.ndarray, columns: Sequence[str]) -> pa.Table:
+def _of_level(source: _Source, level: int, places: np.ndarray, columns: Sequence[str]) -> pa.Table:
     """Return some columns of the rows of one level at some places (ascending)."""
-    schema = reader.table_schema
+    reader, schema = source.reader, source.reader.table_schema
     fields = schema.fields(list(columns))
     if level == BASE:
-        return _of_base(reader, places, columns)
+        assert source.stored is not None
+        return _of_base(source.stored, fields, places)
     assert isinstance(reader, KeyedReader)
     lives = reader.overlay().levels[level]
     mask = np.zeros(len(lives.kept), bool)
@@ -247,12 +278,9 @@ def _of_level(reader: Reader, level: int, places: np.ndarray, columns: Sequence[
     return pa.Table.from_batches(list(rows), fields)
 
 
-def _of_base(reader: Reader, places: np.ndarray, columns: Sequence[str]) -> pa.Table:
-    stored = _stored(reader)
-    assert stored is not None
-    fields = reader.table_schema.fields(list(columns))
-    known = [name for name in columns if name in stored.names]
-    taken = stored.table.take(places, [stored.names[name] for name in known])
+def _of_base(stored: Stored, fields: pa.Schema, places: np.ndarray) -> pa.Table:
+    known = [name for name in fields.names if name in stored.names]
+    taken = stored.take(places, [stored.names[name] for name in known])
     found = dict(zip(known, taken.columns, strict=True))
     arrays = [
         found[field.name] if field.name in found else pa.nulls(len(places), field.type)

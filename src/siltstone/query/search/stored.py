@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from siltstone.query.search.distances import error_of_float32, measured
 from siltstone.query.search.fresh import nearest_of
 from siltstone.query.search.vector_query import VectorQuery
 from siltstone.storage.tables.tables import PinnedTable
-from siltstone.storage.tables.values import POSITION, NearestQuery, Span
+from siltstone.storage.tables.values import POSITION, NearestQuery, Ranked, Span
 
 MEASURED_MAX = 2_000
 """So few rows that match a filter are read and measured themselves."""
@@ -61,13 +61,37 @@ class Stored:
     """One version, and which of its rows a read sees; None: all that are not hidden.
 
     `names` are the version's names of columns, by those of the schema that the reader shows;
-    `fields` is that schema.
+    `fields` is that schema. The rows that Lance ranks bring the columns `bringing` along, by the
+    version's names; `brought` are those of the last search. One thread.
     """
 
     table: PinnedTable
     visible: Bits | None
     names: Mapping[str, str]
     fields: pa.Schema
+    bringing: tuple[str, ...] = ()
+    brought: list[tuple[np.ndarray, pa.Table]] = field(default_factory=list)
+
+    def take(self, positions: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """Return rows by position (ascending), by the version's names of columns.
+
+        What a search brought along is not read again.
+        """
+        for known, rows in self.brought:
+            at = known.searchsorted(positions)
+            if (
+                {*columns} <= {*rows.column_names}
+                and len(known)
+                and (known[np.minimum(at, len(known) - 1)] == positions).all()
+            ):
+                return rows.select(list(columns)).take(pa.array(at, pa.int64()))
+        return self.table.take(positions, columns)
+
+    def bring(self, ranked: Ranked) -> None:
+        """Keep what the rows of a search brought along, and no longer those of an earlier one."""
+        known, first = np.unique(ranked.positions, return_index=True)
+        rows = ranked.brought.take(pa.array(first, pa.int64()))
+        self.brought[:] = [(known, rows)]
 
     def nearest(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
         """Yield the rows that may be among the k nearest; their places are positions."""
@@ -109,6 +133,7 @@ class Stored:
         while not math.isinf(error):
             lance = self._asked(query, asked, blocked.prefilter, error)
             ranked = self.table.search.nearest(lance, blocked.visible, is_kept=blocked.is_kept)
+            self.bring(ranked)
             found, distances, has_distance = self._distances(
                 query, ranked.positions, ranked.queries
             )
@@ -142,6 +167,7 @@ class Stored:
             query.refine,
             least,
             prefilter,
+            tuple(dict.fromkeys([self.names[query.column], *self.bringing])),
         )
 
     def _distances(
@@ -169,8 +195,8 @@ class Stored:
         return Candidates.of(queries, BASE, places, distances)
 
     def _block(self, query: VectorQuery, positions: np.ndarray) -> VectorBlock:
-        taken = self.table.take(positions, [self.names[query.column]])
-        return block_of(pa.concat_arrays(taken.column(0).chunks), 0)
+        taken = self.take(positions, [self.names[query.column]])
+        return block_of(taken.column(0).combine_chunks(), 0)
 
     @property
     def all_visible(self) -> Bits:

@@ -126,8 +126,11 @@ class WordSearch:
         asked = self.query.k + _MARGIN
         while True:
             found = self.stored.table.search.with_words(
-                self._asked(asked, blocked), blocked.visible, is_kept=blocked.is_kept
+                replace(self._asked(asked, blocked), bringing=self.stored.bringing),
+                blocked.visible,
+                is_kept=blocked.is_kept,
             )
+            self.stored.bring(found)
             scores = (found.distances * np.float32(self.weight)).astype(np.float32)
             is_all = len(scores) < asked or asked >= _ASKED_MAX
             if is_all or not tied_at(-scores, self.query.k):

@@ -7,7 +7,7 @@ rows that it should not see are in a block list, so that they take no place amon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def options_of(
     if asked.least is not None:
         nearest["distance_range"] = (asked.least, None)
     return {
-        "columns": [DISTANCE] if len(asked.vectors) == 1 else [QUERY, DISTANCE],
+        "columns": [*asked.bringing, *([] if len(asked.vectors) == 1 else [QUERY]), DISTANCE],
         "disable_scoring_autoprojection": True,
         "nearest": nearest,
         "filter": asked.prefilter,
@@ -65,7 +65,7 @@ def options_of(
     }
 
 
-def ranked(found: pa.Table, addresses: RowAddresses) -> Ranked:
+def ranked(found: pa.Table, addresses: RowAddresses, bringing: Sequence[str]) -> Ranked:
     """Return what Lance found as positions."""
     address = found.column(ADDRESS).to_numpy().view(np.int64)
     distances = found.column(DISTANCE).to_numpy()
@@ -74,7 +74,8 @@ def ranked(found: pa.Table, addresses: RowAddresses) -> Ranked:
         if QUERY in found.schema.names
         else np.zeros(len(address), np.int32)
     )
-    return Ranked(queries, addresses.positions(address), distances)
+    brought = found.select(list(bringing))
+    return Ranked(queries, addresses.positions(address), distances, brought)
 
 
 def lengths_of(columns: Iterable[Any]) -> Lengths:

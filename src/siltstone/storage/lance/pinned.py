@@ -576,9 +576,9 @@ class LancePinned:
             paths_of=self._paths_of_index,
         )
 
-    def _ready_for(self, column: str) -> None:
-        """Check what a search of a column reads."""
-        self._know([column])
+    def _ready_for(self, columns: Sequence[str]) -> None:
+        """Check what a search of some columns reads."""
+        self._know(columns)
         self._check(range(len(self.parts)))
         deadline.check()
 

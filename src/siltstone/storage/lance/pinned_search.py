@@ -40,7 +40,7 @@ class LanceSearch:
     Args:
         table: The version.
         where: The directory of its dataset.
-        ready_for: Checks what a search of a column reads.
+        ready_for: Checks what a search reads, by its columns.
         is_sound: Says whether there are indexes, and their files are as they were written.
         addresses: Where its rows are.
         paths_of: The files of an index, by its name.
@@ -51,7 +51,7 @@ class LanceSearch:
         table: LancePinned,
         where: Path,
         *,
-        ready_for: Callable[[str], None],
+        ready_for: Callable[[Sequence[str]], None],
         is_sound: Callable[[], bool],
         addresses: Callable[[], RowAddresses],
         paths_of: Callable[[str], list[str]],
@@ -66,10 +66,10 @@ class LanceSearch:
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
         """See `tables.PinnedSearch.nearest`."""
-        self._ready_for(asked.column)
+        self._ready_for((asked.column, *asked.bringing))
         with translated(self._where, is_reading=True):
             options = nearest.options_of(asked, self._without(visible, is_kept), self._refines)
-            return nearest.ranked(self._scanned(options), self._addresses())
+            return nearest.ranked(self._scanned(options), self._addresses(), asked.bringing)
 
     def has_index(self, column: str, metric: str) -> bool:
         """See `tables.PinnedSearch.has_index`."""
@@ -98,10 +98,10 @@ class LanceSearch:
         self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
         """See `tables.PinnedSearch.with_words`."""
-        self._ready_for(asked.column)
+        self._ready_for((asked.column, *asked.bringing))
         with translated(self._where, is_reading=True):
             options = text_search.options_of(asked, self._without(visible, is_kept))
-            return text_search.ranked(self._scanned(options), self._addresses())
+            return text_search.ranked(self._scanned(options), self._addresses(), asked.bringing)
 
     def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
         """See `tables.PinnedSearch.text_totals`."""

@@ -60,7 +60,7 @@ def indexes_of(dataset: Any, segments: Iterable[Segment]) -> list[TextIndex]:
 def options_of(asked: WordsQuery, blocked: bytes | None) -> dict[str, Any]:
     """Return the options of Lance's scanner for a search."""
     return {
-        "columns": [SCORE],
+        "columns": [*asked.bringing, SCORE],
         "disable_scoring_autoprojection": True,
         "full_text_query": _query(asked),
         "fast_search": asked.covered,
@@ -94,11 +94,12 @@ def _near(word: str, column: str, edits: int) -> Any:
     return lance.MatchQuery(word, column, fuzziness=edits, max_expansions=EXPANSIONS_MAX)
 
 
-def ranked(found: pa.Table, addresses: RowAddresses) -> Ranked:
+def ranked(found: pa.Table, addresses: RowAddresses, bringing: Sequence[str]) -> Ranked:
     """Return what Lance found as positions."""
     address = found.column(ADDRESS).to_numpy().view(np.int64)
     scores = found.column(SCORE).to_numpy()
-    return Ranked(np.zeros(len(address), np.int32), addresses.positions(address), scores)
+    queries, brought = np.zeros(len(address), np.int32), found.select(list(bringing))
+    return Ranked(queries, addresses.positions(address), scores, brought)
 
 
 def totals(

@@ -169,6 +169,7 @@ class NearestQuery:
         least: The rows nearer than that are left out, by the distance as an index has it.
         prefilter: The rows that match it are ranked, and no others: SQL on which Lance and we
             agree, see `engine.filter.pushed`.
+        bringing: The columns that the found rows bring along; none of blobs.
     """
 
     column: str
@@ -180,6 +181,7 @@ class NearestQuery:
     refine: int | None = None
     least: float | None = None
     prefilter: str | None = None
+    bringing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class WordsQuery:
         terms: The words, taken apart: a fuzzy search asks for these.
         edits: A word is found with so many letters more, less or changed.
         covered: Only rows that the index covers; else those of all parts.
-        prefilter: See `NearestQuery`.
+        prefilter, bringing: See `NearestQuery`.
     """
 
     column: str
@@ -207,6 +209,7 @@ class WordsQuery:
     edits: int = 0
     covered: bool = False
     prefilter: str | None = None
+    bringing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +237,13 @@ class TextTotals:
 class Ranked:
     """The rows that a search found: by row its query (counted from 0), position and distance.
 
-    Of a search for words it is the score.
+    Of a search for words it is the score. `brought` are the columns that the query asked for.
     """
 
     queries: np.ndarray
     positions: np.ndarray
     distances: np.ndarray
+    brought: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
