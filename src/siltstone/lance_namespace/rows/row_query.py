@@ -292,7 +292,7 @@ def _vectors_of(asked: bodies.QueryRequest) -> list[list[float]]:
         given = given.single_vector
     lists: list[list[float]] = [each for each in given or [] if isinstance(each, list)]
     if not lists:
-        numbers = [each for each in given or [] if not isinstance(each, list)]
+        numbers: list[float] = [each for each in given or [] if not isinstance(each, list)]
         return [numbers] if numbers else []
     if len(lists) != len(given or []) or not all(lists):
         raise invalid("vector is a list of numbers, or a list of such lists")
