@@ -31,6 +31,7 @@ FILES = {
     "events.ndjson": '{"at": "2026-11-20T10:00:00", "what": "start"}\n',
     "places.ndjson": '{"id": 1, "at": [0.5, 1.5]}\n{"id": 2, "at": [9, 9]}\n',
     "query.json": "[0.5, 1]\n",
+    "docs.ndjson": '{"id": 1, "title": "Rivers of silt", "v": [1, 0, 0]}\n',
 }
 
 

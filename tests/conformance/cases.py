@@ -50,9 +50,11 @@ class Refusal:
     by_client: bool = False
 
 
-def not_offered(words: str, why: str) -> dict[type[Guest], Refusal]:
+def not_offered(
+    words: str, why: str, error: type[Exception] = UnsupportedOperationError
+) -> dict[type[Guest], Refusal]:
     """Return how the store refuses a statement that it does not offer, for each client of them."""
-    coded = Refusal(UnsupportedOperationError, words, why)
+    coded = Refusal(error, words, why)
     return {
         LanceDBRemote: Refusal(HttpError, words, why),
         Generated: coded,

@@ -67,6 +67,14 @@ def test_the_nearest_rows_of_a_keyed_table_are_found(guest: Guest, table: Path) 
 
 
 @case(KIND, *STATEMENTS)
+def test_words_of_a_keyed_table_are_found(guest: Guest, table: Path) -> None:
+    keyed(guest, table)
+    guest.db[table[0]].create_index("v", kind="fts")
+    guest.db[table[0]].upsert({"id": 7, "v": "an old river", "e": [9.0, 9.0]})
+    assert guest.text(table, "rivers", "v")["id"].to_pylist() == [7]
+
+
+@case(KIND, *STATEMENTS)
 def test_a_key_is_indexed(guest: Guest, table: Path) -> None:
     keyed(guest, table)
     guest.index(table, "v")

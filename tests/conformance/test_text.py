@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from lance_namespace.errors import InvalidInputError
 
 from tests.conformance.cases import CLIENTS, FILES, case, not_offered
 from tests.conformance.guests import Guest, Path
@@ -23,9 +24,10 @@ TEXTS = pa.table(
     KIND,
     *CLIENTS,
     refused=not_offered(
-        "full_text_query is not offered",
-        "words are found by the index of a client that opens the files: pylance, or LanceDB's"
-        " namespace connection",
+        "needs an index of texts",
+        "words are found by an index of them, which of a table without a primary key a client makes"
+        " that opens the files: pylance, or LanceDB's namespace connection",
+        InvalidInputError,
     ),
 )
 def test_words_are_found(guest: Guest, table: Path) -> None:

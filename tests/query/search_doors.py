@@ -18,7 +18,14 @@ from tests.query.nearest_rows import nearest
 from tests.server.rest import Rest
 
 SIZE = 8
-COLUMNS = {"id": "int64", "v": f"vector(float32, {SIZE})", "kind": "string"}
+COLUMNS = {
+    "id": "int64",
+    "v": f"vector(float32, {SIZE})",
+    "kind": "string",
+    "title": "string",
+    "note": "string",
+}
+WORDS_USED = ("river", "silt", "stone", "delta", "clay", "bank")
 Found = list[tuple[int, float]]
 
 
@@ -27,11 +34,22 @@ def vector_of(n: int, life: int = 0) -> list[float]:
     return [((n * 37 + life * 101 + at * at * 13) % 257 - 128) / 32 for at in range(SIZE)]
 
 
-def _lives() -> dict[int, tuple[list[float], str]]:
+def texts_of(n: int, life: int = 0) -> tuple[str, str]:
+    """Return the title and the note of a row."""
+    first, second = WORDS_USED[(n + life) % 6], WORDS_USED[(n // 6 + 2 * life + 1) % 6]
+    return f"The {first} of {second} {n % 10}", f"a {second} by the {first}, or a {second}"
+
+
+def row_of(n: int, life: int) -> tuple[list[float], str, str, str]:
+    """Return vector, kind, title and note of a row."""
+    return vector_of(n, life), "ab"[n % 2], *texts_of(n, life)
+
+
+def _lives() -> dict[int, tuple[list[float], str, str, str]]:
     """Return the rows that live in the end."""
-    rows = {n: (vector_of(n), "ab"[n % 2]) for n in range(400)}
-    rows |= {n: (vector_of(n, 1), "ab"[n % 2]) for n in range(0, 400, 7)}
-    rows |= {n: (vector_of(n, 2), "ab"[n % 2]) for n in range(390, 450)}
+    rows = {n: row_of(n, 0) for n in range(400)}
+    rows |= {n: row_of(n, 1) for n in range(0, 400, 7)}
+    rows |= {n: row_of(n, 2) for n in range(390, 450)}
     for n in range(0, 400, 11):
         del rows[n]
     return rows
@@ -47,6 +65,8 @@ def fill(db: st.Store) -> None:
     db.checkpoint()
     db.merge()
     docs.create_index("v", kind="vector", encoding="flat")
+    docs.create_index("title", kind="fts", with_position=True)
+    docs.create_index("note", kind="fts")
     _upsert(docs, range(0, 400, 7), 1)
     db.checkpoint()
     _upsert(docs, range(390, 450), 2)
@@ -54,7 +74,7 @@ def fill(db: st.Store) -> None:
 
 
 def _upsert(docs: Any, keys: range, life: int) -> None:
-    docs.upsert([{"id": n, "v": vector_of(n, life), "kind": "ab"[n % 2]} for n in keys])
+    docs.upsert([dict(zip(COLUMNS, (n, *row_of(n, life)), strict=True)) for n in keys])
 
 
 @dataclass(frozen=True)
@@ -113,7 +133,7 @@ ASKED = [
 
 def wanted(asked: Asked) -> Found:
     """Return key and distance of the nearest rows, by brute force."""
-    rows = {n: vector for n, (vector, _) in LIVES.items()}
+    rows = {n: row[0] for n, row in LIVES.items()}
     if asked.filter is not None:
         rows = {n: v for n, v in rows.items() if LIVES[n][1] == "a" and n > 100}
     vector = pa.array(asked.vector, pa.float32()).to_pylist()

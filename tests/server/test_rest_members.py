@@ -301,17 +301,26 @@ NEAREST = {
     "prefilter": False,
 }
 IN_PARTS = {"vector": {"single_vector": [1.0, 2.0]}}
+WORD = {"terms": "a", "column": "e", "boost": 1.0, "fuzziness": 1, "operator": "And"}
+TEXTS: list[dict[str, Any]] = [
+    {"string_query": {"query": "a", "columns": ["e"]}},
+    {"structured_query": {"query": {"match": WORD}}},
+    {"query": {"phrase": {"terms": "a", "column": "e"}}},
+    {"query": {"multi_match": {"match_queries": [WORD]}}},
+    {"query": {"multi_match": {"query": "a", "columns": ["e"], "boost": [1.0]}}},
+]
+WORDS = [{"full_text_query": each} for each in TEXTS]
 STAGED = {"version": 2, "manifest_path": "x", "manifest_size": 1}
 ALSO_ASKED: list[tuple[str, str, object]] = [
     *(
         ("POST", f"/v1/table/near/{verb}", body)
         for verb in ("query", "scan", "explain_plan", "analyze_plan")
-        for body in (NEAREST, IN_PARTS)
+        for body in (NEAREST, IN_PARTS, *WORDS)
     ),
     *(
         ("POST", f"/v1/table/near/{verb}", {"query": body})
         for verb in ("explain_plan", "analyze_plan")
-        for body in (NEAREST, IN_PARTS)
+        for body in (NEAREST, IN_PARTS, *WORDS)
     ),
     ("GET", "/metrics", None),
     ("GET", "/v1/changes?tables=t", None),

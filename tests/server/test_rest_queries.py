@@ -135,12 +135,80 @@ def test_what_a_query_cannot_do_is_refused_by_name(rest: Rest, table: str) -> No
     asked: dict[str, object] = {
         "with_row_id": True,
         "order_by": [{"column_name": "id"}],
-        "full_text_query": {"query": "a"},
     }
     for name, value in asked.items():
         answer = rest.post(f"/v1/table/{table}/query", {name: value})
         assert answer.code == (406, 0)
         assert name in answer.json["error"]
+
+
+MATCH = {"terms": "a", "column": "v"}
+WRONG_WORDS: list[tuple[dict[str, Any], tuple[int, int], str]] = [
+    ({"structured_query": {"query": {"boolean": {"must": []}}}}, (406, 0),
+     "full_text_query.structured_query.query.boolean is not offered"),
+    ({"query": {"boost": {"positive": {"match": MATCH}}}}, (406, 0),
+     "full_text_query.query.boost is not offered"),
+    ({"query": {"multi_match": {"match_queries": [MATCH, {"terms": "b", "column": "w"}]}}},
+     (406, 0), "different terms"),
+    ({"query": {"phrase": {**MATCH, "slop": 1}}}, (400, 13), "slop"),
+    ({"query": {"match": {**MATCH, "max_expansions": 9}}}, (400, 13), "max_expansions"),
+    ({"query": {"match": {**MATCH, "prefix_length": 1}}}, (400, 13), "prefix_length"),
+    ({"query": {"match": {**MATCH, "boost": -1}}}, (400, 13), "boost must be a number above 0"),
+    ({"query": {"match": {**MATCH, "slop": 1}}}, (400, 13), "slop"),
+    ({"query": {"match": MATCH, "phrase": MATCH}}, (400, 13), "it has match and phrase"),
+    ({"query": {}}, (400, 13), "it has none of them"),
+    ({}, (400, 13), "it has none of them"),
+    ({"string_query": {"query": "a"}, "query": {"match": MATCH}}, (400, 13), "string_query and"),
+    ({"query": "a"}, (400, 13), "full_text_query.query"),
+    ({"query": {"multi_match": {}}}, (400, 13), "match_queries, or a query"),
+    ({"query": {"multi_match": {"match_queries": []}}}, (400, 13), "names a column"),
+    ({"query": {"multi_match": {"match_queries": [MATCH], "query": "a"}}}, (400, 13), "both"),
+    ({"query": {"multi_match": {"match_queries": [MATCH, MATCH]}}}, (400, 13), "named twice"),
+    ({"query": {"multi_match": {"query": "a", "columns": ["v"], "boost": [1, 2]}}}, (400, 13),
+     "2 numbers for 1 columns"),
+]  # fmt: skip
+
+
+def test_words_that_a_query_cannot_look_for_are_refused_by_name(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        made = db.create_table("t", {"id": "int64", "v": "string", "w": "string"}, "id")
+        made.upsert({"id": 1, "v": "a river", "w": "b"})
+        made.create_index("v", kind="fts")
+        for asked, code, said in WRONG_WORDS:
+            answer = rest.post("/v1/table/t/query", {"full_text_query": asked})
+            assert answer.code == code, asked
+            assert said in answer.json["error"], asked
+        river = {"full_text_query": {"string_query": {"query": "river"}}}
+        for also, said in (
+            ({"distance_type": "l2"}, "distance_type is of a search by a vector"),
+            ({"lower_bound": 1.0}, "lower_bound is of a search by a vector"),
+            ({"nprobes": 3}, "nprobes is of a search by a vector"),
+            ({"k": 10_001}, "at most 10000"),
+            ({"k": 10_000, "offset": 1}, "at most 10000"),
+            ({"k": 0}, "k must be an integer from 1"),
+        ):
+            answer = rest.post("/v1/table/t/query", {**river, **also})
+            assert answer.code == (400, 13), also
+            assert said in answer.json["error"], also
+        assert [row["id"] for row in rows_of(rest, "t", **river)] == [1]
+        assert rows_of(rest, "t", **river, filter="id > 1", prefilter=False) == []
+        assert rows_of(rest, "t", **river, columns={"x": "_score > 0"})[0]["x"] is True
+        told = rest.post("/v1/table/t/explain_plan", {"query": river}).json
+        assert "words: 'river'" in told
+
+
+def test_several_vectors_have_their_rows_one_behind_the_other(rest: Rest, table: str) -> None:
+    query = {"k": 1, "columns": ["id"]}
+    found = rows_of(rest, table, vector=[[2.0, 0.0], [0.0, 0.0]], **query)
+    assert found == [
+        {"query_index": 0, "id": 3, "_distance": 0.0},
+        {"query_index": 1, "id": 1, "_distance": 0.0},
+    ]
+    for vector in ([[0.0, 0.0], 1.0], [[0.0, 0.0], []], [[0.0, 0.0], [1.0]], [[0.0, 0.0]] * 1_001):
+        answer = rest.post(f"/v1/table/{table}/query", {"vector": vector, **query})
+        assert answer.code == (400, 13)
+    many = rest.post(f"/v1/table/{table}/query", {"vector": [[0.0, 0.0]] * 101, "k": 9_999})
+    assert many.code == (400, 13)
 
 
 def test_an_update_takes_a_list_of_numbers_as_a_vector(tmp_path: Path) -> None:

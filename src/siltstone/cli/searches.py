@@ -1,4 +1,4 @@
-"""Search command: the rows of a table with the nearest vectors."""
+"""Search command: the rows of a table with the nearest vectors, or with words, or with both."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from siltstone.cli.arguments import AsOf, Db, Table
-from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.exits import NotFoundError
 from siltstone.cli.output import Form, emit_arrow
 from siltstone.cli.rows import Columns, Filter, names_of
 from siltstone.cli.sessions import at_moment
 
-Vector = Annotated[
+Query = Annotated[
     str,
     typer.Argument(
-        metavar="VECTOR",
-        help="A JSON list of numbers, or a list of such lists; @FILE reads it from a file, @- from"
-        " stdin.",
+        metavar="QUERY",
+        help="A JSON list of numbers, or a list of such lists, is a vector, or several; any other"
+        " text is words. @FILE reads it from a file, @- from stdin.",
         show_default=False,
     ),
 ]
@@ -28,11 +28,35 @@ Vector = Annotated[
 
 def search(
     table: Table,
-    vector: Vector,
+    query: Query,
     db: Db,
     k: Annotated[int, typer.Option("--k", "-k", help="How many rows, for each vector.")] = 10,
     column: Annotated[
-        str | None, typer.Option(help="The column to search; needed if several hold vectors.")
+        str | None, typer.Option(help="The column to search; needed if several could be.")
+    ] = None,
+    operator: Annotated[
+        str | None, typer.Option(help="Of words: or (one of them; the default), and (all).")
+    ] = None,
+    phrase: Annotated[bool, typer.Option("--phrase", help="The words follow each other.")] = False,
+    fuzzy: Annotated[
+        int | None, typer.Option(help="Letters of a word that may be more, less or changed: 0-2.")
+    ] = None,
+    boost: Annotated[
+        str | None,
+        typer.Option(
+            help="Scores are multiplied by it; or JSON: the weights of columns to search."
+        ),
+    ] = None,
+    near: Annotated[
+        str | None,
+        typer.Option("--vector", help="Beside words: a vector, as JSON; both rankings become one."),
+    ] = None,
+    vector_column: Annotated[
+        str | None, typer.Option(help="Beside words: the column of vectors.")
+    ] = None,
+    fusion: Annotated[
+        str | None,
+        typer.Option(help="Of both: rrf (the default), or JSON: the weights of words and vector."),
     ] = None,
     metric: Annotated[
         str | None,
@@ -50,48 +74,59 @@ def search(
     refine: Annotated[
         int | None, typer.Option(help="Measure so many times k rows that an index found.")
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Ask no index.")] = False,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Ask no index; of words: score by the rows that are read."),
+    ] = False,
     *,
     as_of: AsOf,
     form: Form,
 ) -> None:
-    """Print the rows with the nearest vectors, the nearest first, with their _distance."""
-    asked = _vector_of(vector)
-    metrics: Any = metric  # the store says which there are
+    """Print the rows that fit best: nearest vectors (_distance), or with words (_score)."""
+    asked = _query_of(query)
+    chosen: Any = {"metric": metric, "operator": operator}  # the store says which there are
     bounds = None if lower_bound is None and upper_bound is None else (lower_bound, upper_bound)
     with at_moment(db, as_of) as snapshot:
         found = snapshot[table].search(
             asked,
             k,
             column=column,
-            metric=metrics,
             filter=where,
             columns=names_of(columns),
             distance_range=bounds,
             nprobes=nprobes,
             refine=refine,
             exact=exact,
+            phrase=phrase,
+            fuzzy=fuzzy,
+            boost=None if boost is None else _spelled(boost),
+            vector=None if near is None else _spelled(near),
+            vector_column=vector_column,
+            fusion=None if fusion is None else _spelled(fusion),
+            **chosen,
         )
     emit_arrow(found.to_arrow().to_reader(), form)
 
 
-def _vector_of(given: str) -> object:
-    """Return the vector, or the list of them, that an argument spells or names.
+def _query_of(given: str) -> Any:
+    """Return the vector, or the list of them, or the words that an argument has or names.
 
     Raises:
-        UsageError: It is no JSON.
         NotFoundError: The file cannot be read.
     """
-    text, where = given, "VECTOR"
+    text = given
     if given.startswith("@"):
-        where = given[1:]
-        text = sys.stdin.read() if where == "-" else _text_of(Path(where))
+        text = sys.stdin.read() if given == "@-" else _text_of(Path(given[1:]))
+    found = _spelled(text)
+    return found if isinstance(found, list) else text
+
+
+def _spelled(text: str) -> Any:
+    """Return the value of a JSON text, or the text if it is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise UsageError(
-            f"{where} must be a JSON list of numbers, like '[0.5, 1]'; got {text.strip()!r:.80}"
-        ) from None
+        return text
 
 
 def _text_of(file: Path) -> str:

@@ -64,7 +64,7 @@ class SearchedTable(Protocol):
 
     def search_in_parts(
         self,
-        vector: object,
+        query: object,
         k: int,
         rows_max: int,
         *,
@@ -72,7 +72,7 @@ class SearchedTable(Protocol):
         columns: object = None,
         **options: Any,
     ) -> pa.RecordBatchReader:
-        """Return the rows with the nearest vectors, with `_distance`; read `rows_max` at once."""
+        """Return the rows of a search, with `_distance` or `_score`; read `rows_max` at once."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
-from siltstone.choices import SearchMetric
+from siltstone.choices import SearchMetric, TextOperator
 from siltstone.context_exits import close_on_exit
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.local.snapshot import LocalSnapshot
@@ -117,10 +117,14 @@ class SparkSnapshot:
     def search(
         self,
         table: str,
-        vector: object,
+        query: object = None,
         k: int = 10,
         *,
         column: str | None = None,
+        operator: TextOperator | None = None,
+        phrase: bool = False,
+        fuzzy: int | None = None,
+        boost: float | Mapping[str, float] | None = None,
         metric: SearchMetric | None = None,
         filter: str | None = None,  # noqa: A002 - the contract's name
         columns: Sequence[str] | None = None,
@@ -128,24 +132,36 @@ class SparkSnapshot:
         nprobes: int | None = None,
         refine: int | None = None,
         exact: bool = False,
+        vector: object = None,
+        vector_column: str | None = None,
+        fusion: str | Mapping[str, float] | None = None,
+        rerank: Callable[[pa.Table], object] | None = None,
     ) -> DataFrame:
-        """Return the k rows with the nearest vectors as a frame, with their `_distance`.
+        """Return the k rows with the nearest vectors, or with words, or both, as a frame.
 
         The driver searches, now: the rows are part of the frame, and stay when the snapshot closes.
-        Sort by `_distance`: a frame has no order.
+        Sort by `_distance`, or by `_score`, the highest first: a frame has no order.
 
         Args:
             table: Its name at this seq.
-            vector: One vector, or a list of up to 1,000: `_query` says whose a row is.
+            query: Words; or one vector, or a list of up to 1,000: `_query` says whose a row is.
             k: How many rows, of each vector.
             column: As all others: see `Table.search`.
+            operator: Of words: "or" (the default) or "and".
+            phrase: The words follow each other.
+            fuzzy: Words are found with so many letters more, less or changed.
+            boost: Scores are multiplied by it; or {column: weight}.
             metric: "l2" (the default), "cosine", "dot" or "hamming".
             filter: Only rows that match take a place among the k.
             columns: The columns; None: all.
             distance_range: (lower, upper).
             nprobes: How many partitions of an index are looked into.
             refine: Measure so many times k rows that an index found.
-            exact: Ask no index.
+            exact: Ask no index of vectors; score words by the rows of this seq.
+            vector: Beside words: a vector; both rankings become one.
+            vector_column: Beside words: the column of vectors.
+            fusion: Of both: "rrf" (the default), or {"words": weight, "vector": weight}.
+            rerank: Of both: a function of an Arrow table that returns a score for each row.
 
         Raises:
             RequestError: An argument is wrong: see `Table.search`.
@@ -153,9 +169,13 @@ class SparkSnapshot:
         """
         source = self._snapshot[table]
         found = source.search(
-            vector,
+            query,
             k,
             column=column,
+            operator=operator,
+            phrase=phrase,
+            fuzzy=fuzzy,
+            boost=boost,
             metric=metric,
             filter=filter,
             columns=columns,
@@ -163,6 +183,10 @@ class SparkSnapshot:
             nprobes=nprobes,
             refine=refine,
             exact=exact,
+            vector=vector,
+            vector_column=vector_column,
+            fusion=fusion,
+            rerank=rerank,
         )
         self._tell_read(table)
         rows = found.to_arrow().combine_chunks()

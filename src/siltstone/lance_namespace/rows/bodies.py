@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from siltstone.lance_namespace.rows.full_text import FullTextQuery
 from siltstone.lance_namespace.rows.members import (
     FIXED,
     Count,
@@ -160,14 +161,17 @@ class QueryVector(RequestPart):
 
 
 class QueryRequest(TableRequest):
-    """`columns`: see `selection`. An index of vectors takes three members; others are hints."""
+    """`columns`: see `selection`. An index of vectors takes three members; others are hints.
+
+    `vector` is one vector, or, as LanceDB's client sends several, a list of them.
+    """
 
     columns: list[str] | dict[str, str | list[str] | dict[str, str] | None] | None = None
     filter: str | None = None
     prefilter: bool | None = None
     k: Limit | None = None
     offset: Count | None = None
-    vector: list[float] | QueryVector | None = None
+    vector: list[float | list[float]] | QueryVector | None = None
     vector_column: str | None = None
     distance_type: str | None = None
     version: Count | None = None
@@ -178,7 +182,7 @@ class QueryRequest(TableRequest):
     refine_factor: Count | None = None
     bypass_vector_index: bool | None = None
     fast_search: HintFlag = None
-    full_text_query: NotOffered = None
+    full_text_query: FullTextQuery | None = None
     with_row_id: OnlyFalse = None
     order_by: NotOffered = None
     lower_bound: float | None = None

@@ -19,9 +19,9 @@ from siltstone.errors import no_such
 from siltstone.formats.extensions import unwrapped
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
-from siltstone.lance_namespace.rows.selection import DISTANCE
 from siltstone.lance_namespace.scope import SearchedTable
 
+DISTANCE = "_distance"
 F32 = pa.float32()
 DISTANCE_FIELD = pa.field(DISTANCE, F32)
 _BATCHED_ROWS = 8_192

@@ -64,10 +64,11 @@ def not_offered(asked: Struct) -> str | None:
     """Return the name of a member that says something and is not offered; None: there is none."""
     for name, kind in kinds(type(asked)).items():
         value = getattr(asked, name)
+        spelled = next(f.encode_name for f in fields(asked) if f.name == name)
         if kind == NOT_OFFERED and value:
-            return next(f.encode_name for f in fields(asked) if f.name == name)
+            return spelled
         for part in value if isinstance(value, list) else (value,):
             found = not_offered(part) if isinstance(part, RequestPart) else None
             if found is not None:
-                return found
+                return f"{spelled}.{found}"
     return None

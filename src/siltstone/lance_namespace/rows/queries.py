@@ -107,6 +107,9 @@ def _explained(
         ]
         if wanted.vector:
             lines.append(f"  nearest: {wanted.search_told(table.schema, scope.limits)}")
+        if wanted.words is not None:
+            wanted.check_words(table.schema)
+            lines.append(f"  words: {wanted.words.told()}")
         if is_run:
             rows = [batch.num_rows for batch in wanted.read(table, scope.limits)]
             lines.append(f"  answered with: {sum(rows)} rows in {len(rows)} batches")

@@ -1,27 +1,31 @@
 """Row query: which rows a request asks for, and the rows that answer it.
 
 With a vector these are the k rows with the nearest ones, over every row that is committed, in the
-order of their distance and then of their keys. With `prefilter` false the filter takes from the k
-nearest rows those that match, so there may be fewer. Bounds of the distance are [lower, upper).
+order of their distance and then of their keys. With words (`full_text`) they are those with the
+highest scores. With `prefilter` false the filter takes from these k rows those that match, so there
+may be fewer. Bounds of the distance are [lower, upper).
 
     a column of floats, or of uint8 by hamming       the search of the table: an index ranks the
     (`SEARCHED_MAX` rows at most)                    merged rows, newer ones are compared
     fields of structs, other numbers, more rows      all rows that match are compared (`comparison`)
+    words                                            the search of the table, for as many rows
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import filter_of
-from siltstone.lance_namespace.errors import invalid
+from siltstone.errors import no_such
+from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.comparison import DISTANCE_FIELD, Comparison, VectorColumn
+from siltstone.lance_namespace.rows.full_text import AskedWords, words_of
 from siltstone.lance_namespace.rows.selection import Columns, Selection
 from siltstone.lance_namespace.scope import SearchedTable
 
@@ -32,6 +36,13 @@ SEARCHED_MAX = 10_000
 """As many rows a search of a table ranks."""
 _PROBES_MAX, _REFINE_MAX = 65_536, 100
 _ROWS_READ = 256
+_SCORE_FIELD = pa.field("_score", pa.float32())
+_PLACE_FIELD = pa.field("query_index", pa.int32(), nullable=False)
+_VECTORS_MAX = 1_000
+_OF_VECTORS = (
+    *("vector_column", "distance_type", "lower_bound", "upper_bound", "bypass_vector_index"),
+    *("nprobes", "minimum_nprobes", "refine_factor"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +55,50 @@ class RowQuery:
     limit: int | None
     offset: int
     vector: list[float]
+    words: AskedWords | None
+    vectors: tuple[list[float], ...] = ()
+    """All of them, if several were asked for: rows have the place of theirs in `query_index`."""
 
     @classmethod
     def of(cls, asked: bodies.QueryRequest) -> RowQuery:
         """Return the query of a body.
 
         Raises:
-            Refused: Bounds of a distance, and no vector; or the nearest 0 rows.
+            Refused: Bounds of a distance, and no vector; the nearest 0 rows; words and a vector.
         """
-        vector = asked.vector
-        if isinstance(vector, bodies.QueryVector):
-            vector = vector.single_vector
+        vectors = _vectors_of(asked)
+        vector = vectors[0] if vectors else []
+        words = None if asked.full_text_query is None else words_of(asked.full_text_query)
+        if words is not None:
+            _refuse_of_vectors(asked, vector)
         if not vector and not (asked.lower_bound is None and asked.upper_bound is None):
             raise invalid("lower_bound and upper_bound are of a distance: give a vector")
         limit = asked.k
-        if limit is None and vector:
+        is_search = bool(vector) or words is not None
+        if limit is None and is_search:
             limit = K_DEFAULT
         if limit is not None and limit >= K_ALL:
             limit = None
-        if vector and limit == 0:
+        if is_search and limit == 0:
             raise invalid("k must be an integer from 1; got 0")
         filter_ = asked.filter or None
-        return cls(asked, asked.columns, filter_, limit, asked.offset or 0, vector or [])
+        several = tuple(vectors) if _is_several(asked) else ()
+        offset = asked.offset or 0
+        return cls(asked, asked.columns, filter_, limit, offset, vector, words, several)
 
     @property
     def _takes_before(self) -> bool:
-        """Whether the nearest rows are taken before the filter: `prefilter` is false."""
-        return bool(self.vector) and self.asked.prefilter is False and self.filter is not None
+        """Whether the best rows are taken before the filter: `prefilter` is false."""
+        return (
+            self._ranked is not None and self.asked.prefilter is False and self.filter is not None
+        )
+
+    @property
+    def _ranked(self) -> pa.Field | None:
+        """The column by which rows are ranked."""
+        if self.words is not None:
+            return _SCORE_FIELD
+        return DISTANCE_FIELD if self.vector else None
 
     def chosen(self, schema: pa.Schema) -> Selection:
         """Return which columns the answer has, of a table with these.
@@ -78,16 +106,19 @@ class RowQuery:
         Raises:
             RequestError: An expression that does not fit them.
         """
-        return Selection.of(self.columns, schema.append(DISTANCE_FIELD) if self.vector else schema)
+        return Selection.of(self.columns, schema, self._ranked)
 
     def read(self, table: SearchedTable, limits: RowLimits) -> pa.RecordBatchReader:
         """Return the rows.
 
         Raises:
             Refused: No vector column, not of that length, or a distance that is not known.
+            RequestError: The words cannot be searched for: see `Table.search`.
         """
-        if self.vector:
-            return self._nearest(table, limits).to_reader()
+        if self.vectors:
+            return self._best_of_each(table, limits).to_reader()
+        if self._ranked is not None:
+            return self._best(table, limits).to_reader()
         chosen = self.chosen(table.schema)
         most = None if self.limit is None else self.limit + self.offset
         reader = table.scan(chosen.read, self.filter, most)
@@ -96,21 +127,70 @@ class RowQuery:
             reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
         return chosen.of_reader(reader)
 
-    def _nearest(self, table: SearchedTable, limits: RowLimits) -> pa.Table:
-        """Return the nearest rows, the nearest first, with their distance."""
+    def _best_of_each(self, table: SearchedTable, limits: RowLimits) -> pa.Table:
+        """Return the nearest rows of each vector, those of one behind those of another."""
+        most = self._most(limits) * len(self.vectors)
+        if most > limits.collected_rows_max:
+            raise invalid(f"k for each of the vectors is at most {limits.collected_rows_max} rows")
+        found = list[pa.Table]()
+        nbytes = rows = 0
+        for number, vector in enumerate(self.vectors):
+            best = replace(self, vector=vector, vectors=()).read(table, limits).read_all()
+            places = pa.array([number] * best.num_rows, pa.int32())
+            found.append(best.add_column(0, _PLACE_FIELD, places))
+            nbytes, rows = nbytes + best.nbytes, rows + best.num_rows
+            if rows:
+                limits.refuse_collected(nbytes, rows, most)
+        return pa.concat_tables(found)
+
+    def _best(self, table: SearchedTable, limits: RowLimits) -> pa.Table:
+        """Return the rows of a search, the best first, with the column that ranks them."""
         schema, most = table.schema, self._most(limits)
-        column = self._column(schema)
         chosen = self.chosen(schema)
         later = filter_of(self.filter if self._takes_before else None, schema)
         needed = [*dict.fromkeys([*chosen.read, *(later.columns if later else ())])]
         before = None if later else self.filter
-        if self._is_searched(column, most):
-            best = self._searched(table, column, before, needed, most, limits)
+        if self.words is not None:
+            self.check_words(schema)
+            options = {**self.words.options, "filter": before, "columns": needed}
+            best = _searched(table, self.words.text, most, options, _SCORE_FIELD, limits)
         else:
-            best = Comparison(column, self._bounds, most, limits).best(table, needed, before)
+            best = self._nearest(table, before, needed, most, limits)
         if later is not None:
             best = later.keep(best)
         return chosen.of_rows(best.slice(self.offset))
+
+    def _nearest(
+        self,
+        table: SearchedTable,
+        before: str | None,
+        needed: list[str],
+        most: int,
+        limits: RowLimits,
+    ) -> pa.Table:
+        column = self._column(table.schema)
+        if not self._is_searched(column, most):
+            return Comparison(column, self._bounds, most, limits).best(table, needed, before)
+        options = {
+            "filter": before,
+            "columns": needed,
+            "column": column.path[0],
+            "metric": column.metric,
+            "distance_range": self._bounds,
+            **self._of_index,
+        }
+        return _searched(table, self.vector, most, options, DISTANCE_FIELD, limits)
+
+    def check_words(self, schema: pa.Schema) -> None:
+        """Check that a table with these columns has those that are searched for words.
+
+        Raises:
+            Refused: It lacks one.
+        """
+        for name in self.words.columns if self.words is not None else ():
+            if name not in schema.names:
+                # Of a 404 LanceDB's client says that there is no such table.
+                raise invalid(no_such("column", name, schema.names))
 
     def _column(self, schema: pa.Schema) -> VectorColumn:
         name, metric = self.asked.vector_column or None, self.asked.distance_type
@@ -120,40 +200,6 @@ class RowQuery:
         least, end = self._bounds
         is_empty = least is not None and end is not None and least >= end
         return column.is_searched and most <= SEARCHED_MAX and not is_empty
-
-    def _searched(
-        self,
-        table: SearchedTable,
-        column: VectorColumn,
-        before: str | None,
-        needed: list[str],
-        most: int,
-        limits: RowLimits,
-    ) -> pa.Table:
-        """Return the nearest rows by the search of the table.
-
-        Raises:
-            Refused: They are more bytes than one statement may hold.
-        """
-        reader = table.search_in_parts(
-            self.vector,
-            most,
-            _ROWS_READ,
-            filter=before,
-            columns=needed,
-            column=column.path[0],
-            metric=column.metric,
-            distance_range=self._bounds,
-            **self._of_index,
-        )
-        schema = reader.schema.remove(len(needed)).append(DISTANCE_FIELD)
-        parts = list[pa.RecordBatch]()
-        nbytes = rows = 0
-        for batch in reader:
-            parts.append(batch.cast(schema))
-            nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
-            limits.refuse_collected(nbytes, rows, most)
-        return pa.Table.from_batches(parts, schema)
 
     def search_told(self, schema: pa.Schema, limits: RowLimits) -> str:
         """Return in words how the nearest rows are found.
@@ -193,12 +239,78 @@ class RowQuery:
         return self.asked.lower_bound, self.asked.upper_bound
 
     def _most(self, limits: RowLimits) -> int:
+        if self.words is not None:
+            most = SEARCHED_MAX + 1 if self.limit is None else self.limit + self.offset
+            if most > SEARCHED_MAX:
+                raise invalid(f"k (with offset) of a search for words is at most {SEARCHED_MAX}")
+            return most
         if self.limit is None:
             return limits.collected_rows_max
         most = self.limit + self.offset
         if most > limits.collected_rows_max:
             raise invalid(f"k is at most {limits.collected_rows_max}")
         return most
+
+
+def _searched(
+    table: SearchedTable,
+    query: object,
+    most: int,
+    options: dict[str, Any],
+    ranked: pa.Field,
+    limits: RowLimits,
+) -> pa.Table:
+    """Return the best rows by the search of the table, with the column that ranks them.
+
+    Raises:
+        Refused: They are more bytes than one statement may hold.
+    """
+    reader = table.search_in_parts(query, most, _ROWS_READ, **options)
+    schema = reader.schema.remove(len(reader.schema) - 1).append(ranked)
+    parts = list[pa.RecordBatch]()
+    nbytes = rows = 0
+    for batch in reader:
+        parts.append(batch.cast(schema))
+        nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
+        limits.refuse_collected(nbytes, rows, most)
+    return pa.Table.from_batches(parts, schema)
+
+
+def _is_several(asked: bodies.QueryRequest) -> bool:
+    given = asked.vector
+    return isinstance(given, list) and any(isinstance(each, list) for each in given)
+
+
+def _vectors_of(asked: bodies.QueryRequest) -> list[list[float]]:
+    """Return the vectors of a request.
+
+    Raises:
+        Refused: They are numbers beside vectors, or too many.
+    """
+    given = asked.vector
+    if isinstance(given, bodies.QueryVector):
+        given = given.single_vector
+    lists: list[list[float]] = [each for each in given or [] if isinstance(each, list)]
+    if not lists:
+        numbers: list[float] = [each for each in given or [] if not isinstance(each, list)]
+        return [numbers] if numbers else []
+    if len(lists) != len(given or []) or not all(lists):
+        raise invalid("vector is a list of numbers, or a list of such lists")
+    if len(lists) > _VECTORS_MAX:
+        raise invalid(f"a query takes at most {_VECTORS_MAX} vectors; got {len(lists)}")
+    return lists
+
+
+def _refuse_of_vectors(asked: bodies.QueryRequest, vector: list[float] | None) -> None:
+    """Refuse a vector beside words, and what is of a vector alone."""
+    if vector:
+        raise unsupported(
+            "full_text_query beside a vector is not offered here: the specification does not say"
+            " how two rankings become one"
+        )
+    for name in _OF_VECTORS:
+        if getattr(asked, name):
+            raise invalid(f"{name} is of a search by a vector; this one is for words")
 
 
 def _after(reader: pa.RecordBatchReader, offset: int) -> Iterator[pa.RecordBatch]:

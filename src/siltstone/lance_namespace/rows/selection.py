@@ -4,8 +4,8 @@
     columns: ["a", "b"]                  those two             {"column_names": ["a", "b"]}
     columns: {"x": "a + 1", "b": "b"}    x computed, and b     {"column_aliases": {"x": "a + 1"}}
 
-The forms to the right are those of the Lance Namespace specification, the others LanceDB's. A query
-with a vector has one more column, `_distance`, which expressions may use.
+The forms to the right are those of the Lance Namespace specification, the others LanceDB's. A
+search has one more column, `_distance` or `_score`, which expressions may use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import pyarrow as pa
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.lance_namespace.errors import invalid
 
-DISTANCE = "_distance"
 Columns = list[str] | dict[str, Any] | None
 _NAMES, _ALIASES = "column_names", "column_aliases"
 
@@ -36,33 +35,40 @@ class Selection:
     made: tuple[Expression, ...] = ()
 
     @classmethod
-    def of(cls, asked: Columns, schema: pa.Schema) -> Selection:
-        """Return the selection of a query from a table's schema, with `_distance` if it has it.
+    def of(cls, asked: Columns, schema: pa.Schema, ranked: pa.Field | None = None) -> Selection:
+        """Return the selection of a query from a table's schema.
+
+        Args:
+            asked: As the query spells it.
+            schema: The columns of the table.
+            ranked: The column by which a search ranks rows; it comes last.
 
         Raises:
             Refused: Both forms at once, or none of them.
             RequestError: An expression that does not parse, or does not fit the columns.
         """
         wanted = _spelled(asked)
+        rank = None if ranked is None else ranked.name
+        schema = schema if ranked is None else schema.append(ranked)
         if not isinstance(wanted, Mapping):
             names = list(dict.fromkeys(schema.names if wanted is None else wanted))
-            if DISTANCE in schema.names and DISTANCE not in names:
-                names.append(DISTANCE)
+            if rank is not None and rank not in names:
+                names.append(rank)
             # A name that is not there is for the table to refuse, in its words.
             fields = [schema.field(name) for name in names if name in schema.names]
-            read = [name for name in names if name != DISTANCE or name not in schema.names]
+            read = [name for name in names if name != rank]
             return cls(read, pa.schema(fields))
         made = [compile_value(text, schema) for text in wanted.values()]
         fields = [
             schema.field(each.column).with_name(name) if each.column else pa.field(name, each.type)
             for name, each in zip(wanted, made, strict=True)
         ]
-        used = {column for each in made for column in each.columns if column != DISTANCE}
+        used = {column for each in made for column in each.columns if column != rank}
         # Without any column the number of the rows would be lost.
         read = [name for name in schema.names if name in used] or schema.names[:1]
-        if DISTANCE in schema.names and DISTANCE not in wanted:
-            fields.append(schema.field(DISTANCE))
-            made.append(compile_value(DISTANCE, schema))
+        if rank is not None and rank not in wanted:
+            fields.append(schema.field(rank))
+            made.append(compile_value(rank, schema))
         return cls(read, pa.schema(fields), tuple(made))
 
     def of_rows(self, rows: pa.Table) -> pa.Table:

@@ -46,31 +46,36 @@ class _Source:
 
 
 def search(
-    reader: Reader, query: VectorQuery, wanted: Filter | None, columns: Sequence[str]
+    reader: Reader,
+    query: VectorQuery | TextQuery,
+    wanted: Filter | None,
+    columns: Sequence[str],
 ) -> pa.Table:
-    """Return the k rows of each query with the nearest vectors, the nearest first.
+    """Return the k best rows, the best first: of each vector the nearest, or those with the words.
+
+    A row has the highest of the scores of its columns.
 
     Args:
         reader: The table at the seq to search.
-        query: The vectors and how they are compared.
+        query: The vectors and how they are compared, or the words.
         wanted: Only rows that match are ranked; None: all.
-        columns: The columns to return; the distance comes last.
+        columns: The columns to return; the distance, or the score, comes last.
     """
-    source = _source(reader, columns)
-    best, rows = _chosen(source, _near(source, query, wanted), query.k, columns)
+    source = _source(reader, _brought(reader, query, columns))
+    best, rows = _chosen(source, _ranked(source, query, wanted), query.k, columns)
     return _answer(query, best, rows)
 
 
 def search_in_parts(
     reader: Reader,
-    query: VectorQuery,
+    query: VectorQuery | TextQuery,
     wanted: Filter | None,
     columns: Sequence[str],
     rows_max: int,
 ) -> pa.RecordBatchReader:
     """Return the rows of `search`, read as they are asked for, `rows_max` at once."""
-    source = _source(reader, ())
-    best, _ = _chosen(source, _near(source, query, wanted), query.k, ())
+    source = _source(reader, _brought(reader, query, ()))
+    best, _ = _chosen(source, _ranked(source, query, wanted), query.k, ())
 
     def part(start: int, end: int) -> pa.Table:
         some = best.at(np.arange(start, end))
@@ -82,23 +87,13 @@ def search_in_parts(
     return pa.RecordBatchReader.from_batches(part(0, 0).schema, batches)
 
 
-def _answer(query: VectorQuery, best: Candidates, rows: pa.Table) -> pa.Table:
-    """Return the rows of candidates, with whose they are, and how far."""
+def _answer(query: VectorQuery | TextQuery, best: Candidates, rows: pa.Table) -> pa.Table:
+    """Return the rows of candidates, with their scores, or with whose they are, and how far."""
+    if isinstance(query, TextQuery):
+        return rows.append_column(_SCORE_FIELD, pa.array(-best.distances))
     if query.is_many:
         rows = rows.append_column(_QUERY_FIELD, pa.array(best.queries))
     return rows.append_column(_DISTANCE_FIELD, pa.array(best.distances))
-
-
-def search_words(
-    reader: Reader, query: TextQuery, wanted: Filter | None, columns: Sequence[str]
-) -> pa.Table:
-    """Return the k rows with the highest scores, the highest first; the score comes last.
-
-    A row has the highest of the scores of its columns. The other arguments are as for `search`.
-    """
-    source = _source(reader, [*_key_names(reader), *columns])
-    best, rows = _chosen(source, _with_words(source, query, wanted), query.k, columns)
-    return rows.append_column(_SCORE_FIELD, pa.array(-best.distances))
 
 
 def search_both(
@@ -114,8 +109,8 @@ def search_both(
     The distance, the score of the words and the score come last.
     """
     source = _source(reader, _key_names(reader))
-    near, _ = _chosen(source, _near(source, vector, wanted), vector.k, ())
-    best, _ = _chosen(source, _with_words(source, words, wanted), words.k, ())
+    near, _ = _chosen(source, _ranked(source, vector, wanted), vector.k, ())
+    best, _ = _chosen(source, _ranked(source, words, wanted), words.k, ())
     found = fused(best, near, fusion)
     if fusion.rerank is not None:
         found = reranked(found, fusion.rerank, _shown(found, _rows(source, found.rows, columns)))
@@ -132,7 +127,16 @@ def _shown(found: Fused, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _near(source: _Source, query: VectorQuery, wanted: Filter | None) -> Candidates:
+def _brought(
+    reader: Reader, query: VectorQuery | TextQuery, columns: Sequence[str]
+) -> Sequence[str]:
+    """Return the columns that ranked rows bring along; short texts often have like scores."""
+    return [*_key_names(reader), *columns] if isinstance(query, TextQuery) else columns
+
+
+def _ranked(source: _Source, query: VectorQuery | TextQuery, wanted: Filter | None) -> Candidates:
+    if isinstance(query, TextQuery):
+        return _with_words(source, query, wanted)
     return joined(_candidates(source, query, wanted), query.k, _fewer(source, query.k))
 
 

@@ -72,7 +72,7 @@ class Searchable(Readable):
             asked = _both(reader, query, vector, common | of_words, common | of_vectors, both)
         elif isinstance(query, str):
             _refuse(of_vectors | both, "a vector", "words")
-            asked = partial(plan.search_words, reader, _words(reader, query, **common, **of_words))
+            asked = partial(plan.search, reader, _words(reader, query, **common, **of_words))
         else:
             _refuse(of_words, "words", "a vector")
             _refuse(both, "words and a vector", "a vector")
@@ -84,7 +84,7 @@ class Searchable(Readable):
 
     def search_in_parts(
         self,
-        vector: object,
+        query: object,
         k: int,
         rows_max: int,
         *,
@@ -95,24 +95,24 @@ class Searchable(Readable):
         """Return the rows of `search`, ranked now, and read as they are asked for.
 
         Args:
-            vector: As for `search`, as the others.
+            query: A text, or a vector, as for `search`.
             k: How many rows.
             rows_max: How many rows are read at once.
             filter: Only rows that match are ranked.
             columns: The columns; None: all.
-            options: All the other arguments of `search`.
+            options: All the other arguments of that kind of search.
         """
         from siltstone.query.search import plan  # noqa: PLC0415 - as above
-        from siltstone.query.search.vector_query import vector_query  # noqa: PLC0415 - as above
 
         reader = self._reader()
         arrow = reader.table_schema.arrow
-        query = vector_query(arrow, vector, k=k, **options)
+        checked = _words if isinstance(query, str) else _vector
+        asked = checked(reader, cast("Any", query), k=k, **options)
         shown = known_columns(arrow, columns)
         wanted = filter_of(filter, arrow)
         self._note(reader, (), wanted)
         return plan.search_in_parts(
-            reader, query, wanted, arrow.names if shown is None else shown, rows_max
+            reader, asked, wanted, arrow.names if shown is None else shown, rows_max
         )
 
 

@@ -7,7 +7,7 @@ own, whose rows are those of the search, stands for it:
 
 The search runs when DuckDB reads that table, and reads the columns that DuckDB asks for. What the
 statement says about its rows (WHERE) is said of the k nearest; the argument `filter` is what
-chooses among all rows.
+chooses among all rows. A second argument that is a text is words; with `vector` it is both.
 """
 
 # ruff: noqa: A002 (`filter` is pyarrow's word)
@@ -29,9 +29,10 @@ from siltstone.query.sql.dataset import Filter, Scannable
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object] | None
 _NAMED = ("k", "column", "metric", "filter", "columns", "distance_range")
 _OF_INDEX = ("nprobes", "refine", "exact")
-_ARGUMENTS = (*_NAMED, *_OF_INDEX)
+_OF_WORDS = ("operator", "phrase", "fuzzy", "boost", "vector", "vector_column", "fusion")
+_ARGUMENTS = (*_NAMED, *_OF_INDEX, *_OF_WORDS)
 _CALL = re.compile(r"\bsearch\s*\(", re.IGNORECASE)
-_HOW = "search('table', vector, k => 10)"
+_HOW = "search('table', vector or words, k => 10)"
 _CLAUSES = frozenset(
     [
         *("FROM", "JOIN", "SELECT", "WHERE", "GROUP_BY", "ORDER_BY", "HAVING", "QUALIFY"),
@@ -50,8 +51,8 @@ class _Found(Protocol):
 class Searched(Scannable, Protocol):
     """A table that can be searched."""
 
-    def search(self, vector: Any, k: int = 10, **options: Any) -> _Found:
-        """Return the rows with the nearest vectors."""
+    def search(self, query: Any, k: int = 10, **options: Any) -> _Found:
+        """Return the rows with the nearest vectors, or with the words."""
         ...
 
 
@@ -61,7 +62,7 @@ class SearchCall:
 
     name: str
     table: str
-    vector: object
+    query: object
     options: Mapping[str, object]
 
 
@@ -74,7 +75,7 @@ class SearchedRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that it was asked for, `_query` for many vectors, and `_distance`."""
+        """The columns that it was asked for, and those of the search behind them."""
         whole, names = self.table.schema, self.call.options.get("columns")
         shown = whole.names if names is None else names
         if not isinstance(shown, list):
@@ -83,9 +84,16 @@ class SearchedRows:
         if unknown:
             raise SchemaMismatchError(no_such("column", unknown, whole.names))
         fields = [whole.field(name) for name in shown]
-        if _is_many(self.call.vector):
-            fields.append(pa.field("_query", pa.int32()))
-        return pa.schema([*fields, pa.field("_distance", pa.float32())])
+        return pa.schema([*fields, *self._of_search])
+
+    @property
+    def _of_search(self) -> list[pa.Field]:
+        scores = ["_distance"]
+        if isinstance(self.call.query, str):
+            has_both = self.call.options.get("vector") is not None
+            scores = ["_distance", "_words_score", "_score"] if has_both else ["_score"]
+        found = [pa.field(name, pa.float32()) for name in scores]
+        return [pa.field("_query", pa.int32()), *found] if _is_many(self.call.query) else found
 
     def scan(
         self, columns: Sequence[str] | None, filter: Filter, limit: int | None
@@ -97,7 +105,7 @@ class SearchedRows:
         needed = {*shown, *(wanted.columns if wanted else ())}
         read = [name for name in self.table.schema.names if name in needed]
         options = {**self.call.options, "columns": read}
-        rows = self.table.search(self.call.vector, **cast("Any", options)).to_arrow()
+        rows = self.table.search(self.call.query, **cast("Any", options)).to_arrow()
         if wanted is not None:
             rows = wanted.keep(rows)
         rows = rows.select(shown).slice(0, limit)
@@ -237,8 +245,8 @@ def _value(node: Any, values: Iterator[object]) -> object:
         return _next_of(values)
     if isinstance(node, exp.Cast):
         return _value(node.this, values)
-    if isinstance(node, exp.Array):
-        return [_value(each, values) for each in node.expressions]
+    if isinstance(node, exp.Array | exp.Struct):
+        return _nested(node, values)
     if isinstance(node, exp.Boolean | exp.Null):
         return bool(node.this) if isinstance(node, exp.Boolean) else None
     if isinstance(node, exp.Neg):
@@ -250,6 +258,15 @@ def _next_of(values: Iterator[object]) -> object:
     for value in values:
         return value
     raise RequestError("the parameters of search(...) are ?, $1 and $name")
+
+
+def _nested(node: Any, values: Iterator[object]) -> object:
+    """Return a list, or an object like {'title': 2}."""
+    from sqlglot import exp  # noqa: PLC0415 (0.3 s)
+
+    if isinstance(node, exp.Array):
+        return [_value(each, values) for each in node.expressions]
+    return {each.this.name: _value(each.expression, values) for each in node.expressions}
 
 
 def _number(node: Any) -> int | float:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_namespace.rows.full_text import STRUCTURED
 from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
 from siltstone.server.http.route import Route
@@ -24,6 +25,7 @@ FILE_TYPE = "application/vnd.apache.arrow.file"
 STREAM_TYPE = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE = "application/x-ndjson"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LANCEDB_VERSION_HEADER = "phalanx-version"
 PIECE_BYTES = 1 << 20
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -130,5 +132,8 @@ class RestWire:
         return refusals.of_status(status, request.id)
 
     def headers(self, request: HttpRequest, caller: Principal | None) -> dict[str, str]:  # noqa: ARG002
-        """Return the id of the request."""
-        return {REQUEST_ID_HEADER: request.id}
+        """Return the id of the request, and what LanceDB's client takes for our version.
+
+        Without it that client sends words without their operator, fuzziness, weights or phrase.
+        """
+        return {REQUEST_ID_HEADER: request.id, LANCEDB_VERSION_HEADER: STRUCTURED}
