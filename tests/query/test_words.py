@@ -431,9 +431,10 @@ def test_what_an_index_cannot_answer_is_refused_by_name(db: st.Store) -> None:
     with pytest.raises(st.RequestError, match="letters and digits; the index makes 're-read'"):
         table.search("re-read", column="w", fuzzy=1)
     table.drop_index("w")
-    table.create_index("w", kind="fts", language="Klingon", build=False)
-    with pytest.raises(st.RequestError, match="no such index of texts"):
-        table.search("stone", column="w")
+    for option in ({"language": "Klingon"}, {"base_tokenizer": "typo"}):
+        with pytest.raises(st.RequestError, match="no such index of texts"):
+            table.create_index("w", kind="fts", build=False, **option)
+    assert [index.column for index in table.indexes()] == ["s"]
 
 
 def test_rows_are_found_without_an_index_that_is_damaged(
