@@ -61,6 +61,11 @@ class ReadOptions:
         Raises:
             RequestError: An option, which the message names, is missing, unknown or invalid.
         """
+        if is_feed(given):
+            start = _given(given, *_STARTS)[0]
+            raise RequestError(
+                f"option {start!r} is for streams, and for batches with the option {CHANGES!r}"
+            )
         only_one_of(given, "seq", "at", "tag", "versionAsOf", "timestampAsOf")
         return _parsed(cls, _without(CHANGES, given), "read", hidden=_OF_WRITES)
 
@@ -304,6 +309,12 @@ def _name(name: str, text: str) -> str:
     return text
 
 
+def _condition(name: str, text: str) -> str:
+    if not text.strip():
+        raise RequestError(f"option {name!r} is missing: a filter of rows, like 'total > 3'")
+    return text
+
+
 def _choice(choices: tuple[str, ...], name: str, text: str) -> str:
     if text.lower() not in choices:
         raise RequestError(not_one_of(f"option {name!r}", text, choices))
@@ -389,7 +400,7 @@ _FIELDS: dict[str, tuple[str, _Parser]] = {
     "merge": ("merge", partial(_choice, MERGES)),
     "primaryKey": ("primary_key", _names),
     "mergeSchema": ("merges_schema", _is_true),
-    "replaceWhere": ("replaces", _name),
+    "replaceWhere": ("replaces", _condition),
     "app": ("app", _name),
     "checkpointLocation": ("checkpoint", _text),
     START: ("start", _start),

@@ -152,17 +152,17 @@ def plan(
             )
     if order_by is not None and order_by not in columns.names:
         raise SchemaMismatchError(f"the rows for {table!r} have no column {order_by!r} to order by")
-    replaced = None
-    if isinstance(options, WriteOptions) and options.replaces is not None:
-        replaced = Replaced.plan(options.replaces, target.schema, columns, table)
     is_upsert = op in {None, "upsert"} and bool(target.keys) and not is_overwrite
-    must_be_whole = is_upsert and options.missing == REFUSED and not target.is_new
-    if must_be_whole:
+    must_be_whole = is_upsert and options.missing == REFUSED
+    if must_be_whole and not target.is_new:
         require_whole(db[table], table, columns.names)
+    replaced = _replaced(options, target, columns)
     stage = db.stage(
         table, op, order_by=order_by, schema=target.added, primary_key=options.primary_key
     )
-    whole = WholeRows(stage.table_id, tuple(columns.names)) if must_be_whole else None
+    whole = None
+    if must_be_whole and not stage.creates:
+        whole = WholeRows(stage.table_id, tuple(columns.names))
     return FramePiece(stage, columns, is_overwrite, whole, application, replaced)
 
 
@@ -174,6 +174,14 @@ class _Target:
     keys: tuple[str, ...]
     added: pa.Schema | None = None
     is_new: bool = False
+
+
+def _replaced(
+    options: WriteOptions | SinkOptions, target: _Target, columns: pa.Schema
+) -> Replaced | None:
+    if isinstance(options, SinkOptions) or options.replaces is None or target.is_new:
+        return None
+    return Replaced.plan(options.replaces, target.schema, columns, options.table)
 
 
 def _target(db: Store, options: WriteOptions | SinkOptions, given: StructType) -> _Target:
