@@ -33,6 +33,7 @@ from siltstone.spark import application, schemas, stores
 from siltstone.spark.application import Application, Read, store_of
 from siltstone.spark.filters import pushed
 from siltstone.spark.options import ReadOptions
+from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 PLAN = "plan"
 
@@ -94,9 +95,9 @@ class ScanTaskReader(DataSourceReader):
     def __init__(self, schema: StructType, told: Told) -> None:
         self._schema, self._told = schema, told
 
-    def __reduce__(self) -> tuple[type[ScanTaskReader], tuple[StructType, Told]]:
+    def __reduce__(self) -> Sealed:
         """Pickle as what executors need, whatever planned the read."""
-        return ScanTaskReader, (self._schema, self._told)
+        return sealed(ScanTaskReader, self._schema, self._told)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition; none if the table is empty.
@@ -106,12 +107,13 @@ class ScanTaskReader(DataSourceReader):
             UnavailableError: This machine does not see the store's path.
             SchemaMismatchError: Spark cannot hold a value.
         """
-        self._told.tell_again()
-        task = partition.value
-        if task is None:  # Spark plans one partition where a reader has none
-            return
-        assert isinstance(task, ScanTask)
-        yield from rows_of(task, self._schema)
+        with one_sentence():
+            self._told.tell_again()
+            task = partition.value
+            if task is None:  # Spark plans one partition where a reader has none
+                return
+            assert isinstance(task, ScanTask)
+            yield from rows_of(task, self._schema)
 
 
 class BatchReader(ScanTaskReader):
@@ -132,6 +134,7 @@ class BatchReader(ScanTaskReader):
         self._columns = schemas.wanted_columns(schema, self._stored, options.table)
         super().__init__(schema, Told.of(self._snapshot, options.table, store))
 
+    @one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each scan task; close the snapshot."""
         wanted = " AND ".join(self._filters) or None
@@ -189,6 +192,7 @@ class PlannedReader(ScanTaskReader):
         super().__init__(plan.schema, Told(plan.read, application.of_process(os.environ)))
         self._tasks = plan.tasks
 
+    @one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each scan task."""
         self._told.tell()
