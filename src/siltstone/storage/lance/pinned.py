@@ -89,6 +89,11 @@ class Part:
     def is_within(self, span: Span) -> bool:
         return span[0] <= self.start and self.start + self.rows <= span[1]
 
+    def is_around(self, span: Span) -> bool:
+        """Return whether the part has the rows of the span, and others."""
+        is_all = self.start <= span[0] < span[1] <= self.start + self.rows
+        return is_all and not self.is_within(span)
+
 
 class LancePinned:
     """See `tables.PinnedTable`.
@@ -209,10 +214,15 @@ class LancePinned:
             )
         self._know(columns)
         wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
+        offset: int | None = None
         if within is not None:
-            wanted = [i for i in wanted if self.parts[i].is_within(within)]
+            around = [i for i in wanted if self.parts[i].is_around(within)]
+            if around:
+                offset, rows = within[0] - self.parts[around[0]].start, within[1] - within[0]
+                limit, prefilter = min(rows, rows if limit is None else limit), None
+            wanted = around or [i for i in wanted if self.parts[i].is_within(within)]
         self._check(wanted)
-        is_whole = prefilter is None and len(wanted) == len(self.parts)
+        is_whole = prefilter is None and offset is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole
         is_indexed = prefilter is not None and indexed and self._has_sound_indexes
         options: dict[str, Any] = {
@@ -220,6 +230,7 @@ class LancePinned:
             "filter": prefilter,
             "use_scalar_index": is_indexed,
             "limit": limit,
+            "offset": offset,
             "scan_in_order": True,
             "with_row_address": addresses,
             "batch_size": self._batch_rows,
