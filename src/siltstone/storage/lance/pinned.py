@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -40,6 +40,7 @@ from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.lance.parts import Part
 from siltstone.storage.lance.pinned_search import LanceSearch
 from siltstone.storage.lance.point_reads import PointReads
 from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets
@@ -63,36 +64,6 @@ _AHEAD = {"batch_readahead": 4, "fragment_readahead": 2}
 # by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
 PIECE_BYTES = 256 << 20
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A fragment: `start` is the position of its first row, `paths` its data and deletion files.
-
-    It has `rows` live rows of `stored` rows in its data files; the others are deleted. `index` is
-    its position, and `lance_start` the offset of its first row, in Lance's own order.
-    """
-
-    number: int
-    start: int
-    rows: int
-    paths: tuple[str, ...]
-    index: int
-    lance_start: int
-    stored: int
-
-    @property
-    def span(self) -> Span:
-        """The positions [first, end) of its rows."""
-        return self.start, self.start + self.rows
-
-    def is_within(self, span: Span) -> bool:
-        return span[0] <= self.start and self.start + self.rows <= span[1]
-
-    def is_around(self, span: Span) -> bool:
-        """Return whether the part has the rows of the span, and others."""
-        is_all = self.start <= span[0] < span[1] <= self.start + self.rows
-        return is_all and not self.is_within(span)
 
 
 class LancePinned:
