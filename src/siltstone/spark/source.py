@@ -24,12 +24,12 @@ from siltstone.spark import feed, stores
 from siltstone.spark.application import ASK, answer
 from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions, is_feed
 from siltstone.spark.reader import (
-    PLAN,
+    LIVE,
     BatchReader,
-    Plan,
-    PlannedReader,
+    LiveReader,
     PushingReader,
     describe,
+    live_schema,
 )
 from siltstone.spark.writer import BatchWriter, Sink
 
@@ -48,18 +48,26 @@ class SiltstoneSource(DataSource):
             return feed.describe(FeedOptions.parse(self.options))
         if ASK in self.options:
             return answer(os.environ)
-        if PLAN in self.options:
-            return Plan.load(self.options[PLAN]).schema
-        schema, self._seq = describe(ReadOptions.parse(self.options))
+        schema, seq = describe(self._read_options())
+        if self._is_live:
+            return live_schema(schema)
+        self._seq = seq
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        if PLAN in self.options:
-            return PlannedReader(Plan.load(self.options[PLAN]))
-        options = ReadOptions.parse(self.options)
+        options = self._read_options()
+        if self._is_live:
+            return LiveReader(options, schema)
         if self._seq is not None:
             options = options.pinned(self._seq)
         return (PushingReader if options.is_single_use else BatchReader)(options, schema)
+
+    @property
+    def _is_live(self) -> bool:
+        return LIVE in self.options
+
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions.parse({n: text for n, text in self.options.items() if n != LIVE})
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = WriteOptions.parse(self.options)
@@ -76,7 +84,7 @@ class SiltstoneSource(DataSource):
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle with a seq: where the caller gave a schema, nobody asked for one."""
-        is_frame = not {ASK, PLAN} & self.options.keys() and not is_feed(self.options)
+        is_frame = not {ASK, LIVE} & self.options.keys() and not is_feed(self.options)
         if self._seq is None and is_frame:
             try:
                 self.schema()
