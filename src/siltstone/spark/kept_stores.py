@@ -27,7 +27,7 @@ from siltstone.store import connect
 IDLE_S = 30.0
 STORES_MAX = 8
 
-_Place = tuple[int, int]
+_Place = tuple[str, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -103,12 +103,15 @@ def _opened(path: str) -> _Kept:
 
 
 def _place(path: str) -> _Place | None:
-    """Return what tells the directory at `path` from all others; None: there is none."""
+    """Return what tells the store at `path` from all others; None: there is none.
+
+    With the path, because executors get it, and may see no other one to the same directory.
+    """
     try:
         found = (Path(path) / "manifest").stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return path, found.st_dev, found.st_ino
 
 
 def _forget() -> None:
