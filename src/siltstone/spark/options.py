@@ -53,6 +53,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     filter: str | None = None
     is_single_use: bool = False
+    task_rows_max: int | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -392,6 +393,7 @@ _FIELDS: dict[str, tuple[str, _Parser]] = {
     "columns": ("columns", _names),
     "filter": ("filter", _text),
     "pushdown": ("is_single_use", _is_single_use),
+    "maxRowsPerTask": ("task_rows_max", partial(_number, 1, "an integer from 1")),
     "op": ("op", partial(_choice, OPS)),
     "order_by": ("order_by", _text),
     "missing": ("missing", partial(_choice, MISSINGS)),

@@ -32,12 +32,12 @@ from siltstone.spark.options import (
     is_feed,
 )
 from siltstone.spark.reader import (
-    PLAN,
+    LIVE,
     BatchReader,
-    Plan,
-    PlannedReader,
+    LiveReader,
     PushingReader,
     describe,
+    live_schema,
 )
 from siltstone.spark.workers import one_sentence
 from siltstone.spark.writer import BatchWriter, Sink
@@ -58,26 +58,34 @@ class SiltstoneSource(DataSource):
             return feed.describe(FeedOptions.parse(self.options))
         if ASK in self.options:
             return answer(os.environ)
-        if PLAN in self.options:
-            return Plan.load(self.options[PLAN]).schema
         if is_change_feed(self.options):
             schema, self._seq = changes.describe(ChangeOptions.parse(self.options))
             return schema
-        schema, self._seq = describe(ReadOptions.parse(self.options))
+        schema, seq = describe(self._read_options())
+        if self._is_live:
+            return live_schema(schema)
+        self._seq = seq
         return schema
 
     @one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
-        if PLAN in self.options:
-            return PlannedReader(Plan.load(self.options[PLAN]))
         if is_change_feed(self.options):
             assert self._seq is not None  # it was pickled
             span = ChangeOptions.parse(self.options).pinned(self._seq)
             return changes.RangeReader(span, schema)
-        options = ReadOptions.parse(self.options)
+        options = self._read_options()
+        if self._is_live:
+            return LiveReader(options, schema)
         if self._seq is not None:
             options = options.pinned(self._seq)
         return (PushingReader if options.is_single_use else BatchReader)(options, schema)
+
+    @property
+    def _is_live(self) -> bool:
+        return LIVE in self.options
+
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions.parse({n: text for n, text in self.options.items() if n != LIVE})
 
     @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -98,7 +106,7 @@ class SiltstoneSource(DataSource):
     @one_sentence()
     def __getstate__(self) -> dict[str, object]:
         """Pickle with a seq: where the caller gave a schema, nobody asked for one."""
-        is_frame = not {ASK, PLAN} & self.options.keys() and not is_feed(self.options)
+        is_frame = not {ASK, LIVE} & self.options.keys() and not is_feed(self.options)
         if self._seq is None and is_frame:
             try:
                 self.schema()

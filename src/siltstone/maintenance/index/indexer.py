@@ -121,6 +121,8 @@ class Indexer:
         def change(now: Record) -> Record:
             found = catalogs.living(now.catalog, table)
             made[:] = [_declared(now, found, column, kind, called, options)]
+            if made[0].kind == "fts":  # else each run of maintenance would fail to build it
+                self._tables.reader.analyzer(dict(made[0].options))
             return _with_indexes(now, (*living(now), *made))
 
         self._manifests.publish(change, base=self._manifests.newest())
