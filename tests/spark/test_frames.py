@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
 from siltstone.spark import schemas, snapshot
-from siltstone.spark.application import Read
+from siltstone.spark.application import Application, Read
 from siltstone.spark.frames import WITH_FUNCTION_BYTES_MAX, PlannedRows, frame_of
 from siltstone.spark.partitions import Cut, row_bytes, size_of
 from siltstone.spark.reader import Told
@@ -150,6 +151,34 @@ def test_an_executor_that_does_not_see_the_store_says_so_first(
         (tmp_path / "s").rename(tmp_path / "hidden")
         with pytest.raises(Exception, match=r"UnavailableError: the executor on .* sees no store"):
             frame.count()
+
+
+def test_a_task_asks_the_drivers_machine_alone_whether_the_snapshot_is_open(
+    db: st.Store, tmp_path: Path
+) -> None:
+    with db.snapshot() as now:
+        partitions = Cut(1).partitions(now, "small", ["id"], None)
+        read = Read("store", now["small"].id, "small", now.seq)
+    schema = schemas.to_spark(pa.schema([db["small"].schema.field("id")]))
+    here, elsewhere = Application(str(tmp_path / "blockmgr-1")), Application("/no/blockmgr-2")
+    mark = tmp_path / "blockmgr-1" / "open"
+    mark.mkdir(parents=True)
+    packed = tuple(pickle.dumps(tasks) for tasks in partitions)
+    near = PlannedRows(schema, Told(read, here), str(mark), 7, packed)
+    far = replace(near, told=Told(read, elsewhere))
+
+    def ids(asked: PlannedRows) -> list[int]:
+        there = pickle.loads(pickle.dumps(asked))
+        batches = there([pa.RecordBatch.from_pydict({"id": [0]})])
+        return sorted(number for batch in batches for number in batch["id"].to_pylist())
+
+    assert here.seen("store", read.table, "small").since is None
+    assert ids(near) == ids(far) == [0, 1, 2, 3]
+    assert here.seen("store", read.table, "small").since == read.seq
+    mark.rmdir()
+    assert ids(far) == [0, 1, 2, 3]
+    with pytest.raises(st.ClosedError, match="the snapshot of this frame is closed"):
+        ids(near)
 
 
 # --- views
