@@ -92,7 +92,8 @@ class SiltstoneSource(DataSource):
         options = WriteOptions.parse(self.options)
         return BatchWriter.plan(options, schema, is_overwrite=overwrite)
 
-    @one_sentence()
+    # With its traceback: after an error here PySpark 4.3 raises another one, and of that alone the
+    # sentence would be shown.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return feed.FeedReader(FeedOptions.parse(self.options), schema)
 
