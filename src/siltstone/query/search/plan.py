@@ -38,7 +38,7 @@ _QUERY_FIELD = pa.field(QUERY, pa.int32(), nullable=False)
 
 
 @dataclass(frozen=True, slots=True)
-class _Searched:
+class _Sources:
     """What one search reads: a table at a seq, and the Lance version below it, if there is one."""
 
     reader: Reader
@@ -134,19 +134,19 @@ def _brought(
     return [*_key_names(reader), *columns] if isinstance(query, TextQuery) else columns
 
 
-def _ranked(source: _Searched, query: VectorQuery | TextQuery, wanted: Filter | None) -> Candidates:
+def _ranked(source: _Sources, query: VectorQuery | TextQuery, wanted: Filter | None) -> Candidates:
     if isinstance(query, TextQuery):
         return _with_words(source, query, wanted)
     return joined(_candidates(source, query, wanted), query.k, _fewer(source, query.k))
 
 
-def _fewer(source: _Searched, k: int) -> Callable[[Candidates], Candidates]:
+def _fewer(source: _Sources, k: int) -> Callable[[Candidates], Candidates]:
     """Return what leaves k of each query, of equals those with the lowest keys."""
     names = _key_names(source.reader)
     return lambda best: best.at(_by_keys(best, _rows(source, best, names), k))
 
 
-def _with_words(source: _Searched, query: TextQuery, wanted: Filter | None) -> Candidates:
+def _with_words(source: _Sources, query: TextQuery, wanted: Filter | None) -> Candidates:
     searches = [
         word_search(source.reader, query, column, weight, wanted, source.stored)
         for column, weight in query.columns
@@ -157,7 +157,7 @@ def _with_words(source: _Searched, query: TextQuery, wanted: Filter | None) -> C
 
 
 def _chosen(
-    source: _Searched, best: Candidates, k: int, columns: Sequence[str]
+    source: _Sources, best: Candidates, k: int, columns: Sequence[str]
 ) -> tuple[Candidates, pa.Table]:
     """Return the k nearest of each query, in order, with some columns."""
     order = _in_order(best)
@@ -187,7 +187,7 @@ def _once(found: list[Candidates]) -> Candidates:
 
 
 def _candidates(
-    source: _Searched, query: VectorQuery, wanted: Filter | None
+    source: _Sources, query: VectorQuery, wanted: Filter | None
 ) -> Iterator[Candidates]:
     if source.stored is not None:
         yield from source.stored.nearest(query, wanted)
@@ -195,7 +195,7 @@ def _candidates(
         yield from fresh(source.reader, query, wanted)
 
 
-def _source(reader: Reader, columns: Sequence[str]) -> _Searched:
+def _source(reader: Reader, columns: Sequence[str]) -> _Sources:
     """Return what a search reads, for an answer with some columns.
 
     The narrow ones come along with the rows that Lance ranks: a read by position of its own takes
@@ -206,7 +206,7 @@ def _source(reader: Reader, columns: Sequence[str]) -> _Searched:
         kinds = {name: stored.fields.field(name).type for name in columns if name in stored.names}
         narrow = {stored.names[name]: None for name, kind in kinds.items() if _is_narrow(kind)}
         stored = replace(stored, bringing=tuple(narrow))
-    return _Searched(reader, stored)
+    return _Sources(reader, stored)
 
 
 def _is_narrow(kind: pa.DataType) -> bool:
@@ -252,7 +252,7 @@ def _by_keys(best: Candidates, keys: pa.Table, k: int) -> np.ndarray:
     return indexes[np.arange(len(indexes)) - np.searchsorted(queries, queries) < k]
 
 
-def _rows(source: _Searched, found: Candidates, columns: Sequence[str]) -> pa.Table:
+def _rows(source: _Sources, found: Candidates, columns: Sequence[str]) -> pa.Table:
     """Return some columns of the rows of candidates, in their order."""
     fields = source.reader.table_schema.fields(list(columns))
     if not columns:
@@ -269,9 +269,7 @@ def _rows(source: _Searched, found: Candidates, columns: Sequence[str]) -> pa.Ta
     return whole.take(pa.array(places, pa.int64()))
 
 
-def _of_level(
-    source: _Searched, level: int, places: np.ndarray, columns: Sequence[str]
-) -> pa.Table:
+def _of_level(source: _Sources, level: int, places: np.ndarray, columns: Sequence[str]) -> pa.Table:
     """Return some columns of the rows of one level at some places (ascending)."""
     reader, schema = source.reader, source.reader.table_schema
     fields = schema.fields(list(columns))
