@@ -83,7 +83,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __reduce__(self) -> Sealed:
         """Pickle for executors, and for the process that commits."""
-        return sealed(BatchWriter, self._options, self._piece, self._unchanged)
+        return sealed(type(self), self._options, self._piece, self._unchanged)
 
     @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
@@ -143,7 +143,7 @@ class Sink(DataSourceStreamArrowWriter):
 
     def __reduce__(self) -> Sealed:
         """Pickle as what executors need: here a job begins, which a commit does not."""
-        return sealed(PieceWriter, *self.planned())
+        return sealed(type(self), *self.planned())
 
     @one_sentence()
     def planned(self) -> tuple[FramePiece, Start]:
