@@ -448,3 +448,18 @@ def test_what_a_search_holds_does_not_grow_with_the_rows_that_are_equally_far(
         tracemalloc.stop()
     assert ids(result) == [0, 1] * vectors
     assert peak < 20 * rows * vectors / 2
+
+
+@pytest.mark.parametrize("name", ["query_index", "Id", 'q"x', "a b", "select", "é"])
+def test_a_column_may_have_a_name_that_lance_or_sql_uses(db: st.Store, name: str) -> None:
+    table = db.create_table("t", {**COLUMNS, name: "int64"}, primary_key="id")
+    rows = [{"id": n, "v": near(n), "name": f"stone {n % 5}", name: 7 * n} for n in range(40)]
+    table.upsert(rows)
+    merged(db)
+    table.create_index("name", kind="fts")
+    one = table.search(near(3), 2, columns=["id", name]).to_pylist()
+    assert [(row["id"], row[name]) for row in one] == [(3, 21), (2, 14)]
+    both = table.search([near(3), near(9)], 1, columns=["id", name]).to_pylist()
+    assert [(row["_query"], row["id"], row[name]) for row in both] == [(0, 3, 21), (1, 9, 63)]
+    words = table.search("stone 4", k=1, operator="and", columns=[name]).to_pylist()
+    assert [row[name] for row in words] == [28]
