@@ -65,17 +65,25 @@ def options_of(
     }
 
 
-def ranked(found: pa.Table, addresses: RowAddresses, bringing: Sequence[str]) -> Ranked:
+def ranked(found: pa.Table, addresses: RowAddresses, asked: NearestQuery) -> Ranked:
     """Return what Lance found as positions."""
     address = found.column(ADDRESS).to_numpy().view(np.int64)
+    is_many = len(asked.vectors) > 1
+    queries = found.column(QUERY).to_numpy() if is_many else np.zeros(len(address), np.int32)
     distances = found.column(DISTANCE).to_numpy()
-    queries = (
-        found.column(QUERY).to_numpy()
-        if QUERY in found.schema.names
-        else np.zeros(len(address), np.int32)
-    )
-    brought = found.select(list(bringing))
+    brought = found.select(list(asked.bringing))
     return Ranked(queries, addresses.positions(address), distances, brought)
+
+
+def joined(found: Sequence[Ranked]) -> Ranked:
+    """Return the answers of searches for one vector each as one of a search for all of them."""
+    counts = [len(each.positions) for each in found]
+    return Ranked(
+        np.repeat(np.arange(len(found), dtype=np.int32), counts),
+        np.concatenate([each.positions for each in found]),
+        np.concatenate([each.distances for each in found]),
+        pa.concat_tables([each.brought for each in found]),
+    )
 
 
 def lengths_of(columns: Iterable[Any]) -> Lengths:

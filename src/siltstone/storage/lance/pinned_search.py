@@ -7,6 +7,7 @@ those that are (ADR 55).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,10 +67,14 @@ class LanceSearch:
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
         """See `tables.PinnedSearch.nearest`."""
+        if len(asked.vectors) > 1 and nearest.QUERY in self._table.schema.names:
+            # Lance's answer would have two columns of this name, so it refuses such a search.
+            each = (replace(asked, vectors=vector[None]) for vector in asked.vectors)
+            return nearest.joined([self.nearest(one, visible, is_kept=is_kept) for one in each])
         self._ready_for((asked.column, *asked.bringing))
         with translated(self._where, is_reading=True):
             options = nearest.options_of(asked, self._without(visible, is_kept), self._refines)
-            return nearest.ranked(self._scanned(options), self._addresses(), asked.bringing)
+            return nearest.ranked(self._scanned(options), self._addresses(), asked)
 
     def has_index(self, column: str, metric: str) -> bool:
         """See `tables.PinnedSearch.has_index`."""
@@ -101,7 +106,7 @@ class LanceSearch:
         self._ready_for((asked.column, *asked.bringing))
         with translated(self._where, is_reading=True):
             options = text_search.options_of(asked, self._without(visible, is_kept))
-            return text_search.ranked(self._scanned(options), self._addresses(), asked.bringing)
+            return text_search.ranked(self._scanned(options), self._addresses(), asked)
 
     def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
         """See `tables.PinnedSearch.text_totals`."""

@@ -94,11 +94,11 @@ def _near(word: str, column: str, edits: int) -> Any:
     return lance.MatchQuery(word, column, fuzziness=edits, max_expansions=EXPANSIONS_MAX)
 
 
-def ranked(found: pa.Table, addresses: RowAddresses, bringing: Sequence[str]) -> Ranked:
+def ranked(found: pa.Table, addresses: RowAddresses, asked: WordsQuery) -> Ranked:
     """Return what Lance found as positions."""
     address = found.column(ADDRESS).to_numpy().view(np.int64)
     scores = found.column(SCORE).to_numpy()
-    queries, brought = np.zeros(len(address), np.int32), found.select(list(bringing))
+    queries, brought = np.zeros(len(address), np.int32), found.select(list(asked.bringing))
     return Ranked(queries, addresses.positions(address), scores, brought)
 
 
