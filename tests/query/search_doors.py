@@ -7,7 +7,7 @@ import json
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -77,6 +77,16 @@ def _upsert(docs: Any, keys: range, life: int) -> None:
     docs.upsert([dict(zip(COLUMNS, (n, *row_of(n, life)), strict=True)) for n in keys])
 
 
+class Search(Protocol):
+    """What is searched for, and the arguments beside it."""
+
+    @property
+    def sought(self) -> object: ...
+
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Asked:
     """A search that every door takes."""
@@ -87,6 +97,10 @@ class Asked:
     filter: str | None = None
     within: tuple[float | None, float | None] = (None, None)
     exact: bool = False
+
+    @property
+    def sought(self) -> object:
+        return self.vector
 
     @property
     def options(self) -> dict[str, Any]:
@@ -183,31 +197,42 @@ def found_by(doors: Doors, door: str, asked: Asked, capsys: Any) -> Found:
     return pairs(_ANSWERS[door](doors, asked, capsys))
 
 
-def _table(doors: Doors, asked: Asked, _: Any) -> Any:
-    return doors.db["docs"].search(asked.vector, **asked.options)
+def _table(doors: Doors, asked: Search, _: Any) -> Any:
+    return doors.db["docs"].search(asked.sought, **asked.options)
 
 
-def _snapshot(doors: Doors, asked: Asked, _: Any) -> Any:
+def _snapshot(doors: Doors, asked: Search, _: Any) -> Any:
     with doors.db.snapshot() as now:
-        return now["docs"].search(asked.vector, **asked.options)
+        return now["docs"].search(asked.sought, **asked.options)
 
 
-def _past(doors: Doors, asked: Asked, _: Any) -> Any:
+def _past(doors: Doors, asked: Search, _: Any) -> Any:
     with doors.joined.snapshot(seq=doors.seq) as past:
-        return past["docs"].search(asked.vector, **asked.options)
+        return past["docs"].search(asked.sought, **asked.options)
 
 
-def _transaction(doors: Doors, asked: Asked, _: Any) -> Any:
+def _transaction(doors: Doors, asked: Search, _: Any) -> Any:
     with doors.db.transaction() as tx:
-        return tx["docs"].search(asked.vector, **asked.options)
+        return tx["docs"].search(asked.sought, **asked.options)
 
 
-def _joined(doors: Doors, asked: Asked, _: Any) -> Any:
-    return doors.joined["docs"].search(asked.vector, **asked.options)
+def _joined(doors: Doors, asked: Search, _: Any) -> Any:
+    return doors.joined["docs"].search(asked.sought, **asked.options)
 
 
-def _read_only(doors: Doors, asked: Asked, _: Any) -> Any:
-    return doors.reader["docs"].search(asked.vector, **asked.options)
+def _read_only(doors: Doors, asked: Search, _: Any) -> Any:
+    return doors.reader["docs"].search(asked.sought, **asked.options)
+
+
+IN_PYTHON = {
+    "table": _table,
+    "snapshot": _snapshot,
+    "past": _past,
+    "transaction": _transaction,
+    "joined": _joined,
+    "read_only": _read_only,
+}
+"""The doors that take any kind of search alike."""
 
 
 def _rest(doors: Doors, asked: Asked, _: Any) -> Any:
@@ -288,12 +313,7 @@ def _sql(doors: Doors, asked: Asked, _: Any) -> Any:
 
 
 _ANSWERS = {
-    "table": _table,
-    "snapshot": _snapshot,
-    "past": _past,
-    "transaction": _transaction,
-    "joined": _joined,
-    "read_only": _read_only,
+    **IN_PYTHON,
     "rest": _rest,
     "namespace": _namespace,
     "lancedb": _lancedb,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from siltstone.cli import main
 from siltstone.namespace import SiltstoneNamespace
-from tests.query.search_doors import LIVES, Doors
+from tests.query.search_doors import IN_PYTHON, LIVES, Doors
 from tests.query.words_found import scores
 
 POSITIONS = {"with_position": True}
@@ -35,6 +35,10 @@ class AskedWords:
     exact: bool = False
     vector: Any = None
     fusion: Any = None
+
+    @property
+    def sought(self) -> object:
+        return self.words
 
     @property
     def options(self) -> dict[str, Any]:
@@ -152,33 +156,6 @@ def words_by(doors: Doors, door: str, asked: AskedWords, capsys: Any) -> Any:
     return _ANSWERS[door](doors, asked, capsys)
 
 
-def _table(doors: Doors, asked: AskedWords, _: Any) -> Any:
-    return doors.db["docs"].search(asked.words, **asked.options)
-
-
-def _snapshot(doors: Doors, asked: AskedWords, _: Any) -> Any:
-    with doors.db.snapshot() as now:
-        return now["docs"].search(asked.words, **asked.options)
-
-
-def _past(doors: Doors, asked: AskedWords, _: Any) -> Any:
-    with doors.joined.snapshot(seq=doors.seq) as past:
-        return past["docs"].search(asked.words, **asked.options)
-
-
-def _transaction(doors: Doors, asked: AskedWords, _: Any) -> Any:
-    with doors.db.transaction() as tx:
-        return tx["docs"].search(asked.words, **asked.options)
-
-
-def _joined(doors: Doors, asked: AskedWords, _: Any) -> Any:
-    return doors.joined["docs"].search(asked.words, **asked.options)
-
-
-def _read_only(doors: Doors, asked: AskedWords, _: Any) -> Any:
-    return doors.reader["docs"].search(asked.words, **asked.options)
-
-
 def _rest(doors: Doors, asked: AskedWords, _: Any) -> Any:
     answer = doors.rest.post("/v1/table/docs/query", asked.query)
     if answer.status != 200:
@@ -249,12 +226,7 @@ def _sql(doors: Doors, asked: AskedWords, _: Any) -> Any:
 
 
 _ANSWERS = {
-    "table": _table,
-    "snapshot": _snapshot,
-    "past": _past,
-    "transaction": _transaction,
-    "joined": _joined,
-    "read_only": _read_only,
+    **IN_PYTHON,
     "rest": _rest,
     "namespace": _namespace,
     "lancedb": _lancedb,

@@ -209,6 +209,10 @@ def test_several_vectors_have_their_rows_one_behind_the_other(rest: Rest, table:
         assert answer.code == (400, 13)
     many = rest.post(f"/v1/table/{table}/query", {"vector": [[0.0, 0.0]] * 101, "k": 9_999})
     assert many.code == (400, 13)
+    aliased = {"vector": [[2.0, 0.0], [0.0, 0.0]], "k": 1, "columns": {"query_index": "id"}}
+    answer = rest.post(f"/v1/table/{table}/query", aliased)
+    assert answer.code == (400, 13)
+    assert "query_index" in answer.json["error"]
 
 
 def test_an_update_takes_a_list_of_numbers_as_a_vector(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.query import MatchQuery, MultiMatchQuery
 
 from siltstone.engine.levels.row_texts import text_block
 from siltstone.errors import RequestError
@@ -111,3 +113,21 @@ def test_blocks_of_texts_are_joined_and_cut_as_their_rows(tables: Tables) -> Non
                 n: count for n, count in counted.items() if count
             }
     assert joined.upto(5).having(0)[0].tolist() == []
+
+
+def test_lance_gives_a_row_the_highest_score_of_its_columns(tmp_path: Path) -> None:
+    """So a `multi_match` over REST is a search in several columns."""
+    rows = {"a": ["stone", "river silt", "stone river"], "b": ["stone stone", "stone", "z"]}
+    dataset = lance.write_dataset(pa.table({"id": range(3), **rows}), tmp_path / "t")
+    for column in rows:
+        dataset.create_scalar_index(column, "INVERTED")
+
+    def scores(query: object) -> dict[int, float]:
+        options = {"disable_scoring_autoprojection": True, "full_text_query": query}
+        found = dataset.scanner(columns=["id", "_score"], **options).to_table()
+        return {row["id"]: row["_score"] for row in found.to_pylist()}
+
+    of_a, of_b = (scores(MatchQuery("stone", column)) for column in rows)
+    assert scores(MultiMatchQuery("stone", ["a", "b"], boosts=[2.0, 0.5])) == pytest.approx(
+        {row: max(2 * of_a.get(row, 0), of_b.get(row, 0) / 2) for row in range(3)}
+    )

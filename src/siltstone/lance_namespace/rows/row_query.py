@@ -136,6 +136,9 @@ class RowQuery:
         nbytes = rows = 0
         for number, vector in enumerate(self.vectors):
             best = replace(self, vector=vector, vectors=()).read(table, limits).read_all()
+            if _PLACE_FIELD.name in best.schema.names:
+                told = "says to which vector a row belongs; select yours by another name"
+                raise invalid(f"{_PLACE_FIELD.name!r} {told}")
             places = pa.array([number] * best.num_rows, pa.int32())
             found.append(best.add_column(0, _PLACE_FIELD, places))
             nbytes, rows = nbytes + best.nbytes, rows + best.num_rows
