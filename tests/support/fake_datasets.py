@@ -63,10 +63,17 @@ class FakeFiles:
         count = sum(batch.num_rows for batch in rows)
         return StagedFiles(count, (json.dumps([path, count]),), tuple(files), ())
 
-    def commit(self, on: Pin | str, manifest: FakeManifest, added: Iterable[InventoryFile]) -> Pin:
-        """Commit on a pin, or the first version in a folder."""
+    def commit(
+        self,
+        on: Pin | str,
+        manifest: FakeManifest,
+        added: Iterable[InventoryFile],
+        *,
+        version: int = 0,
+    ) -> Pin:
+        """Commit on a pin, or the first version in a folder; as the next version, or a given one."""
         pin, folder = (None, on) if isinstance(on, str) else (on, on.folder)
-        version = 1 if pin is None else pin.version + 1
+        version = version or (1 if pin is None else pin.version + 1)
         path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
         with translated(self.root / folder, is_reading=False):
             self.files.mkdir((self.root / path).parent)

@@ -3,6 +3,9 @@
     choose a backup ─▶ RESTORING ─▶ copy files, each checked ─▶ the log ─▶ older records, FLOOR ─▶
     the record: from here on it is a store ─▶ remove RESTORING
 
+Its bases get numbers far above the old ones, by which other clients of the old store, at the same
+path perhaps, may know other rows.
+
 The new store has its own id, so no frame of the old store is valid in it. Its record numbers are
 far above the old ones and FLOOR is at the first, so a process that still uses the old store
 publishes an invalid number, and then reads a record with another epoch. Its epochs are far above
@@ -39,10 +42,12 @@ from siltstone.maintenance.backup.backup import (
 from siltstone.storage.files.copying import Copies, is_there
 from siltstone.storage.files.files import Files, make_private, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
+from siltstone.storage.tables.tables import Tables
 from siltstone.storage.wal.log_copy import begin_log, read_segment
 
 NUMBERS_SKIPPED = 1_000_000_000
 EPOCHS_SKIPPED = 1_000_000
+VERSIONS_SKIPPED = 1_000_000
 _EPOCH_MAX = (1 << 32) - 1 - EPOCHS_SKIPPED  # of MARK
 
 
@@ -73,10 +78,11 @@ class Restorer:
         files: Files,
         directory: Path,
         *,
+        tables: Callable[[Path, Files, str], Tables],
         now_us: Callable[[], int],
         new_token: Callable[[], str],
     ) -> None:
-        self._files, self._directory = files, directory
+        self._files, self._directory, self._tables = files, directory, tables
         self._now_us, self._new_token = now_us, new_token
 
     def list(self) -> list[tuple[Path, Backup]]:
@@ -164,6 +170,7 @@ class Restorer:
         if not self._is_made(target, record):
             self._copy(target, chosen, say)
             cross(Failpoint.RESTORE_AFTER_COPY)
+            record = self._above_all(target, record)
             begin_log(self._files, target / "wal", record, frames)
             older = [self._stored(chosen, number) for number in chosen.islands]
             islands = [msgspec.structs.replace(i, store_id=record.store_id) for i in older]
@@ -202,6 +209,23 @@ class Restorer:
             self._files.sync_dir(folder)
             if folder.parent.name == PRIVATE_DIRECTORY:  # its dataset may have no rows
                 self._files.mkdir(folder.parent.parent / "data")
+
+    def _above_all(self, target: Path, record: Record) -> Record:
+        """Return a record whose bases have numbers that the old store will not reach soon."""
+        writer, replace = (
+            self._tables(target, self._files, "first_use").writer,
+            msgspec.structs.replace,
+        )
+        keyed = [
+            replace(
+                storage,
+                base=writer.renumbered(storage.base, storage.base.version + VERSIONS_SKIPPED),
+            )
+            if storage.base is not None
+            else storage
+            for storage in record.keyed
+        ]
+        return replace(record, keyed=tuple(keyed))
 
     def _require_whole(self, file: BackupFile, path: Path) -> None:
         if not is_there(self._files, path, InventoryFile(file.path, file.size, file.xxh3)):

@@ -32,7 +32,7 @@ from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
-from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.tables.kept_names import kept_of, place
 from siltstone.storage.tables.key_runs import KEYS
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
@@ -100,10 +100,20 @@ class RecordCopy:
     bases: DamagedBases
 
 
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A record that does not serve: a copy of the one that does takes its place."""
+
+    path: str
+    wrong: str
+    number: int
+
+
 @dataclass(slots=True)
 class RepairPlan:
     """What to do: the FLOOR to write, the record to publish, the files to move aside.
 
+    If records above `base` are lost, it `follows_lost` ones; the damaged ones are the `standins`.
     Of `bases` the broken ones begin again, empty, the others go on without the segments of indexes
     (by id) and the key runs (by path) that are `rotten`; `copies` of older records and the files
     `late` go when that is published. Files of the datasets `united` get their second names again,
@@ -119,6 +129,8 @@ class RepairPlan:
     rotten: set[str] = field(default_factory=set)
     united: set[str] = field(default_factory=set)
     lost: dict[str, bytes] = field(default_factory=dict)
+    follows_lost: bool = False
+    standins: list[StandIn] = field(default_factory=list)
     copies: list[RecordCopy] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     late: list[Item] = field(default_factory=list)
@@ -249,7 +261,18 @@ class Planner:
             if spare:
                 plan.united.add(pin.folder)
                 self._integrity.heal(spare)
+            self._plan_twins(pin)
             self._plan_derived(pin)
+
+    def _plan_twins(self, pin: Pin) -> None:
+        """Which rows are hidden is written twice: the store's own copy replaces the other one."""
+        twins = self._integrity.twins(pin)
+        for path, wrong in twins.items():
+            data = self._files.read(place(self._files, self._root, path))
+            self._plan.move(
+                path, wrong, "; copied again from the store's own, which is whole", data
+            )
+        self._integrity.heal(twins)
 
     def _plan_derived(self, pin: Pin) -> None:
         """A file whose bytes follow from a manifest that is whole is written again."""
@@ -283,8 +306,9 @@ class Planner:
         known = max(record.format for record in ours.values())
         sound = self._above_all_jobs(whole[-1], max(known, self._log_format(whole[-1])))
         plan.base, plan.top, plan.epoch = sound, kept[-1], self._log_epoch(sound)
+        plan.follows_lost = True
         for number in kept[kept.index(sound.number) + 1 :]:
-            self._plan_copy(number, sound, self._wrong(number, store_id))
+            self._plan_standin(number, sound, self._wrong(number, store_id))
             records.pop(number, None)
             if number in ours:
                 plan.cured.update(self._damage(ours[number]))
@@ -325,11 +349,11 @@ class Planner:
         path, wrong = next(iter(self._damage(record).items()), ("", "it is damaged"))
         return f"{path}: {wrong}"
 
-    def _plan_copy(self, number: int, sound: Record, wrong: str) -> None:
-        copy = manifest.encode(msgspec.structs.replace(sound, number=number))
-        serves = f"record {sound.number} serves instead"
-        done = f", {serves}: nothing that was committed is lost"
-        self._plan.move(self._path(number), wrong, done, copy)
+    def _plan_standin(self, number: int, sound: Record, wrong: str) -> None:
+        path, serves = self._path(number), f"record {sound.number} serves instead"
+        self._plan.standins.append(StandIn(path, wrong, number))
+        done = f"moved to quarantine, {serves}: nothing that was committed is lost"
+        self._plan.add(path, wrong, done)
 
     def _plan_lost(self, newest: Record) -> None:
         """Records above are lost, file and all: the log is of a later epoch, or format."""
@@ -343,6 +367,7 @@ class Planner:
             return
         self._plan.top, self._plan.epoch = newest.number, epoch
         self._plan.base = self._above_all_jobs(newest, level)
+        self._plan.follows_lost = True
         done = "it is published again with that of the log, which has all later commits"
         self._plan.add(self._path(newest.number), "; ".join(wrong), done)
 
@@ -465,7 +490,7 @@ class Planner:
     def _plan_unreadable(self) -> None:
         """Older records that cannot be read stop every vacuum: neighbours serve instead."""
         kept, records = self._kept, self._records
-        planned = {item.path for item in self._plan.items}
+        planned = {item.path for item in (*self._plan.items, *self._plan.standins)}
         for number in self._numbers:
             path = self._path(number)
             if number in records or path in planned or number > max(records):

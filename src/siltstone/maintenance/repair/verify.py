@@ -2,9 +2,10 @@
 
     quick   FLOOR, every record, the pins and inventories that they and the log name, the log's
             chain, MARK; external versions
-    deep    also every byte of every file, every row: keys of base are unique, seqs of history
-            ascend within their range, base is the fold of history if history reaches back that far,
-            indexes find what scans find, for some values, and key runs all rows of their parts
+    deep    also every byte of every file, of both copies of deletion files, and every row: keys of
+            base are unique, seqs of history ascend within their range, base is the fold of history
+            if history reaches back that far, indexes find what scans find, for some values, and key
+            runs all rows of their parts
 
 An error is damage. A warning is a state that the next owner corrects, or a loss without loss of
 rows. Drift is an external version, which the store does not read. `maintenance.repair.repair` says
@@ -263,6 +264,10 @@ class Verifier:
                     if path not in tally.named:
                         tally.named.add(path)
                         tally.error(path, wrong)
+                for path, wrong in tally.integrity.twins(pin).items():
+                    if path not in tally.named:
+                        tally.named.add(path)
+                        tally.error(path, f"the copy that other programs read: {wrong}")
 
     def _runs(self, record: Record, tally: _Tally) -> None:
         """Compare the key runs of a record's bases with the keys in their parts."""

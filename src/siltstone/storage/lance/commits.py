@@ -22,7 +22,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.manifest import without_deletions
+from siltstone.storage.lance.manifest import renumbered, without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import (
     StagedCatalog,
@@ -32,6 +32,7 @@ from siltstone.storage.lance.staged_catalog import (
     writing,
 )
 from siltstone.storage.tables import staging
+from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.tables.values import (
     NO_FILES,
     Batches,
@@ -168,6 +169,22 @@ class LanceCommits:
             return msgspec.structs.replace(
                 pin, hidden_rows=hidden or msgspec.UNSET, key_runs=runs or msgspec.UNSET
             )
+
+    def renumbered(self, pin: Pin, version: int, files: Iterable[InventoryFile]) -> Pin:
+        """Write the manifest of a pin again, with another number; `files` are all that it needs."""
+        where = self._root / pin.folder / PRIVATE_DIRECTORY / self._token()
+        with translated(where, is_reading=False):
+            self._files.mkdir(where)
+            path = where / public_name(version)
+            self._files.write(path, renumbered(self._files.read(self._root / pin.path), version))
+            name = str(path.relative_to(self._root))
+            physical = self._physical(name) if pin.hidden else []
+            self._files.sync_dir(where)
+            old = {pin.path, pin.physical_path, *self._inventories.chain(pin.inventory)}
+            live = [file.path for file in (*files, *physical) if file.path not in old]
+            inventory = self._inventories.add(pin.inventory, physical, live)
+            made = self._inventories.pin(version, name, pin.rows, inventory)
+        return msgspec.structs.replace(made, hidden_rows=pin.hidden_rows, key_runs=pin.key_runs)
 
     def _physical(self, name: str) -> list[InventoryFile]:
         """Write the manifest `name` again, without deletion files; the caller syncs the name."""

@@ -120,6 +120,11 @@ class LanceWriter:
         operation = lance_module().LanceOperation.Overwrite(schema, fragments_of(staged))
         return self._commits.commit(pin, [operation], staged.files, rows=staged.rows)
 
+    def renumbered(self, pin: Pin, version: int) -> Pin:
+        """See `tables.TableWriter.renumbered`. Nothing but its manifests is written."""
+        require(version > pin.version, f"{pin.path} cannot become version {version}")
+        return self._commits.renumbered(pin, version, self._reader.files(pin))
+
     def alter(
         self,
         pin: Pin,

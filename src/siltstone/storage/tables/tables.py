@@ -297,6 +297,10 @@ class TableWriter(Protocol):
         """Replace all rows and the schema."""
         ...
 
+    def renumbered(self, pin: Pin, version: int) -> Pin:
+        """Return the rows of a pin as a version with another number, above its own."""
+        ...
+
     def alter(
         self,
         pin: Pin,
@@ -451,6 +455,10 @@ class PublicNames(Protocol):
 
     def promote(self, pins: Sequence[Pin], newest: Pin) -> None:
         """Show `pins` (with `newest`) and no other pin to readers of the plain path. Idempotent."""
+        ...
+
+    def highest(self, folder: str) -> int:
+        """Return the highest number that a version has or had, as far as files say; or 0."""
         ...
 
     def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
