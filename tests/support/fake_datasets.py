@@ -71,7 +71,7 @@ class FakeFiles:
         *,
         version: int = 0,
     ) -> Pin:
-        """Commit on a pin, or the first version in a folder; as the next version, or a given one."""
+        """Commit on a pin, or the first version in a folder; the next version, or one given."""
         pin, folder = (None, on) if isinstance(on, str) else (on, on.folder)
         version = version or (1 if pin is None else pin.version + 1)
         path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
