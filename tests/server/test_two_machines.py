@@ -34,10 +34,15 @@ def shared(tmp_path: Path) -> Path:
     shared.mkdir()
     with st.connect(shared / "shop", background=False) as db:
         db.create_table("t", {"id": "int64", "v": "string"}, "id").upsert({"id": 1, "v": "here"})
-    tokens = tmp_path / "tokens"
+    write_tokens(shared)
+    return shared
+
+
+def write_tokens(shared: Path) -> None:
+    """Write the access tokens of a server beside the shared directory."""
+    tokens = shared.parent / "tokens"
     tokens.write_text(f"driver admin sha256:{digest_of(SECRET).hex()}\n")
     tokens.chmod(0o600)
-    return shared
 
 
 @pytest.fixture

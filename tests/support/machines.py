@@ -63,11 +63,14 @@ class Machine:
     root: Path
 
     @classmethod
-    def of(cls, name: str, shared: Path) -> Machine:
-        """Return a machine that has `shared` in a directory beside it; skip where there is none."""
+    def of(cls, name: str, shared: Path, at: str = "") -> Machine:
+        """Return a machine that has `shared` in a directory beside it; skip where there is none.
+
+        `at` is that directory's name; by default no other machine has the same.
+        """
         if (lack := lacking()) is not None:
             pytest.skip(f"this machine lacks {lack}")
-        root = shared.parent / f"at-{name}"
+        root = shared.parent / (at or f"at-{name}")
         for path in (root, shared.parent / f"sockets-{name}"):
             path.mkdir(mode=0o700, exist_ok=True)
         return cls(name, shared, root)
