@@ -142,6 +142,13 @@ def test_a_file_with_many_rows_is_several_tasks_of_about_one_size(beside: st.Sto
         assert sum(task.rows for task in few) == now["t"].count()
 
 
+def test_a_file_is_a_bounded_number_of_tasks_whatever_is_asked_for(beside: st.Store) -> None:
+    with beside.snapshot() as now:
+        tasks = check(now, "p", rows_max=1)
+    assert len(tasks) == 2 * scan_plan.RANGES_MAX
+    assert {task.rows for task in tasks} == {7, 8}
+
+
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
 def test_columns_and_filters_change_nothing_about_that(

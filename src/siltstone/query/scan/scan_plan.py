@@ -34,6 +34,8 @@ from siltstone.storage.tables.tables import PinnedTable
 
 ROWS_MAX = 1 << 20
 IN_HAND_BYTES_MAX = 8 << 20
+RANGES_MAX = 64
+"""Of one part: each range opens its file anew, so a range of few rows costs more than its rows."""
 
 
 def plan(
@@ -53,8 +55,9 @@ def plan(
         core: The core of the store.
         reader: The table at `seq`.
         record: The record of the reader's view.
-        rows_max: The maximum number of stored rows of a task. With a filter a part of a pin is
-            never cut, because Lance looks for its rows: a task has one part at least.
+        rows_max: The maximum number of stored rows of a task, but a part of a pin is cut into at
+            most `RANGES_MAX` ranges. With a filter it is never cut, because Lance looks for its
+            rows: a task has one part at least.
 
     Raises:
         RequestError: A column is unknown, the filter is invalid, or `rows_max` is below 1.
@@ -205,7 +208,7 @@ def groups(
 ) -> Iterator[tuple[int, int]]:
     """Yield [first, end) of neighbouring parts that have at most `rows_max` rows together.
 
-    `is_cut`: a part with more rows comes in equal ranges; else it comes alone.
+    `is_cut`: a part with more rows comes in equal ranges, `RANGES_MAX` at most; else alone.
     """
     first = end = 0
     for start, stop in spans:
@@ -214,7 +217,7 @@ def groups(
             first = start
         end = stop
         if is_cut and end - first > rows_max:
-            yield from _ranges(first, end, -(-(end - first) // rows_max))
+            yield from _ranges(first, end, min(-(-(end - first) // rows_max), RANGES_MAX))
             first = end
     if end > first:
         yield first, end
