@@ -52,8 +52,10 @@ def main() -> int:
     try:
         workloads.prepare(place)
         steps: dict[str, Callable[[], Any]] = {
-            "read all": lambda: workloads.reads(place),
-            "sum one column": lambda: workloads.reads(place, column="x"),
+            "read all": lambda: workloads.reads(place, workloads.read_all),
+            "sum one column": lambda: workloads.reads(place, workloads.sum_x, "x"),
+            "count": lambda: workloads.reads(place, workloads.count, "k"),
+            "plan a read after a commit": lambda: workloads.plans(place),
             "read all, 10 % of the keys overlaid": lambda: workloads.overlay(place),
             "write half of the rows": lambda: workloads.writes(place),
             "upsert 1 % of the rows": lambda: workloads.upserts(place),
@@ -104,6 +106,8 @@ def _targets(found: Found) -> list[dict[str, Any]]:
     def inverse(value: float | None) -> float | None:
         return None if value is None else 1 / value
 
+    plans = found.get("plan a read after a commit", {}).get("with a log")
+    planned = None if plans is None else median(plans)
     streamed = found.get("stream all rows", {}).get("rows/s")
     overlaid = ratio("read all, 10 % of the keys overlaid", "overlaid", "clean")
 
@@ -112,13 +116,15 @@ def _targets(found: Found) -> list[dict[str, Any]]:
 
     micro_batch = ratio("a micro-batch of 10 rows", "siltstone", "rate into noop")
     rows: list[tuple[str, float, float | None, bool]] = [
-        ("read all: x Parquet's speed", 0.9, speed("read all", "parquet"), False),
+        ("read all: x Parquet's speed", 0.95, speed("read all", "parquet"), False),
         (
             "sum one column: x Parquet's time",
-            2.5,
+            2,
             ratio("sum one column", "siltstone", "parquet"),
             True,
         ),
+        ("count: x Parquet's time", 2, ratio("count", "siltstone", "parquet"), True),
+        ("plan after a commit, 7.5 % in the log: s", 0.03, planned, True),
         ("overlay: x the time of a clean read", 1.3, overlaid, True),
         ("write: x Parquet's speed", 0.8, speed("write half of the rows", "parquet"), False),
         (

@@ -1,4 +1,7 @@
-"""The workloads. Each returns rounds of seconds by peer, measured in turn in one session."""
+"""The workloads. Each returns rounds of seconds by peer, measured in turn in one session.
+
+Those of `rounds` come with the CPU seconds of all processes of Spark, under "<peer>, CPU".
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
 from bench.spark import data
-from siltstone.spark import merge, optimize
+from bench.spark.cpu import cpu_s
+from siltstone.spark import merge, optimize, snapshot
 
 Seconds = dict[str, list[float]]
 KEYED = {"id": "int64", "x": "float64", "k": "int32", "s": "string", "ts": "timestamp[us, tz=UTC]"}
@@ -65,61 +69,105 @@ def rounds(place: Place, peers: Mapping[str, Callable[[], object]]) -> Seconds:
     """Run each peer once to warm up, then in turn."""
     for work in peers.values():
         work()
+    cpus: Seconds = {f"{name}, CPU": [] for name in peers}
     found: Seconds = {name: [] for name in peers}
     for _ in range(place.rounds):
         for name, work in peers.items():
-            start = time.perf_counter()
+            start, begun = time.perf_counter(), cpu_s()
             work()
             found[name].append(time.perf_counter() - start)
-    return found
+            cpus[f"{name}, CPU"].append(cpu_s() - begun)
+    return found | cpus
 
 
-def reads(place: Place, *, column: str | None = None) -> Seconds:
-    """Read all, or sum one column."""
+def read_all(frame: DataFrame) -> None:
+    """Read all rows and columns."""
+    frame.write.format("noop").mode("overwrite").save()
 
-    def use(frame: DataFrame) -> None:
-        if column is None:
-            frame.write.format("noop").mode("overwrite").save()
-        else:
-            frame.groupBy().sum(column).collect()
+
+def sum_x(frame: DataFrame) -> None:
+    """Sum one column."""
+    frame.groupBy().sum("x").collect()
+
+
+def count(frame: DataFrame) -> None:
+    """Count the rows."""
+    frame.count()
+
+
+def reads(place: Place, use: Callable[[DataFrame], None], columns: str = "") -> Seconds:
+    """Use a frame of the rows, for which ours and raw Lance are told the columns."""
+    spark = place.spark
+
+    def in_snapshot() -> None:
+        with snapshot(spark, place.store) as now:
+            use(now.read("t", columns.split(",") if columns else None))
 
     return rounds(
         place,
         {
-            "siltstone": lambda: use(ours(place, column)),
-            "parquet": lambda: use(place.spark.read.parquet(str(place.parquet))),
-            "raw lance": lambda: use(raw(place, column)),
+            "siltstone": in_snapshot,
+            "siltstone, load()": lambda: use(ours(place, columns)),
+            "parquet": lambda: use(spark.read.parquet(str(place.parquet))),
+            "raw lance": lambda: use(raw(place, columns)),
         },
     )
 
 
-def ours(place: Place, column: str | None = None) -> DataFrame:
+def plans(place: Place) -> Seconds:
+    """Plan a read after a commit of 10 rows: with 7.5 % of the rows in the log, and clean."""
+    found: Seconds = {}
+    with st.connect(place.store, background=False) as db, snapshot(place.spark, db) as kept:
+        kept.read("t")
+        for name in ("clean", "with a log"):
+            if name == "with a log":
+                ids = np.random.default_rng(7).choice(place.rows, place.rows * 3 // 40, False)
+                db["t"].upsert(data.rows(ids, 8))
+                _planned(place)
+            found[name], found[f"{name}, CPU"] = [], []
+            for turn in range(place.rounds):
+                db["t"].upsert(data.rows(np.arange(10) + 10 * turn, turn))
+                start, begun = time.perf_counter(), time.process_time()
+                _planned(place)
+                found[name].append(time.perf_counter() - start)
+                found[f"{name}, CPU"].append(time.process_time() - begun)
+        db.checkpoint()
+        db.merge()
+    return found
+
+
+def _planned(place: Place) -> None:
+    with snapshot(place.spark, place.store) as now:
+        now.read("t")
+
+
+def ours(place: Place, columns: str = "") -> DataFrame:
     reader = place.spark.read.format("siltstone").option("uri", str(place.store))
-    if column is not None:
-        reader = reader.option("columns", column)
+    if columns:
+        reader = reader.option("columns", columns)
     return reader.option("table", "t").load()
 
 
-def raw(place: Place, column: str | None = None) -> DataFrame:
+def raw(place: Place, columns: str = "") -> DataFrame:
     schema = data.DDL
-    if column is not None:
-        schema = next(part for part in schema.split(", ") if part.startswith(f"{column} "))
+    if columns:
+        schema = next(part for part in schema.split(", ") if part.startswith(f"{columns} "))
     return place.spark.read.format("rawlance").option("schema", schema).load(str(place.lance))
 
 
 def overlay(place: Place) -> Seconds:
-    """Read all with 10 % of the keys in the levels above base; then merge them away again."""
-    clean = rounds(place, {"clean": lambda: _noop(ours(place))})
+    """Read all with 10 % of the keys in the levels above base."""
+
+    def read() -> None:
+        with snapshot(place.spark, place.store) as now:
+            read_all(now["t"])
+
+    clean = rounds(place, {"clean": read})
     with st.connect(place.store, background=False) as db:
         ids = np.random.default_rng(5).choice(place.rows, place.rows // 10, replace=False)
         db["t"].upsert(data.rows(ids, 6))
         db.checkpoint()
-    found = rounds(place, {"overlaid": lambda: _noop(ours(place))})
-    return clean | found
-
-
-def _noop(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
+    return clean | rounds(place, {"overlaid": read})
 
 
 def writes(place: Place) -> Seconds:

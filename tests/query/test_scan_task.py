@@ -133,6 +133,22 @@ def test_together_they_give_every_row_once_and_each_level_has_its_task(
     assert len(tasks) > 4
 
 
+def test_a_file_with_many_rows_is_several_tasks_of_about_one_size(beside: st.Store) -> None:
+    with beside.snapshot() as now:
+        tasks = check(now, "p", rows_max=300)
+        assert [task.rows for task in tasks] == [250] * 4
+        assert len(check(now, "p", rows_max=300, filter="amount = 1")) == 2  # Lance finds its rows
+        few = [task for task in check(now, "t", rows_max=10_000) if task.rows <= 10_000]
+        assert sum(task.rows for task in few) == now["t"].count()
+
+
+def test_a_file_is_a_bounded_number_of_tasks_whatever_is_asked_for(beside: st.Store) -> None:
+    with beside.snapshot() as now:
+        tasks = check(now, "p", rows_max=1)
+    assert len(tasks) == 2 * scan_plan.RANGES_MAX
+    assert {task.rows for task in tasks} == {7, 8}
+
+
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
 def test_columns_and_filters_change_nothing_about_that(
@@ -145,7 +161,7 @@ def test_columns_and_filters_change_nothing_about_that(
             data.draw(some.sampled_from(["t", "p", "empty", "none"])),
             filter=data.draw(some.sampled_from(FILTERS)),
             columns=data.draw(some.sampled_from(COLUMNS)),
-            rows_max=data.draw(some.sampled_from([1, 600, 1 << 20])),
+            rows_max=data.draw(some.sampled_from([9_000, 30_000, 1 << 20])),
         )
 
 

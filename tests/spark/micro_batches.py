@@ -133,7 +133,7 @@ class Run:
         )
 
     def stage(self, parts: list[list[pa.RecordBatch]]) -> list[SinkWritten | None]:
-        _, (piece, start) = self.sink().__reduce__()
+        piece, start = self.sink().planned()
         return [
             SinkWritten(piece, piece.write(iter(part)), self.checkpoint.query, start)
             for part in parts

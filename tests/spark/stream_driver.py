@@ -21,10 +21,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from siltstone.spark import session
-from siltstone.spark.drivers import Start
 from siltstone.spark.options import SinkOptions
 from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.staging import FramePiece
+from siltstone.spark.workers import Sealed, sealed
 from siltstone.spark.writer import PieceWriter, Sink, SinkWritten
 from tests.children import paths_with_pandas
 
@@ -55,8 +54,8 @@ class KillingPieceWriter(PieceWriter):
 
 
 class KillingSink(Sink):
-    def __reduce__(self) -> tuple[type[PieceWriter], tuple[FramePiece, Start]]:
-        return KillingPieceWriter, super().__reduce__()[1]
+    def __reduce__(self) -> Sealed:
+        return sealed(KillingPieceWriter, *self.planned())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         kill_at("staged", batchId)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from siltstone import RequestError
-from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions
+from siltstone.spark.options import (
+    ChangeOptions,
+    FeedOptions,
+    ReadOptions,
+    SinkOptions,
+    WriteOptions,
+)
 
 STORE = {"uri": "/shop", "table": "orders"}
 
@@ -20,6 +26,29 @@ def test_options_become_values() -> None:
     assert (wrote.uri, wrote.table, wrote.op, wrote.token) == ("/shop", "orders", "upsert", None)
     token = WriteOptions.parse({**STORE, "token": "etl:nightly:17"}).token
     assert token == ("etl:nightly", 17)
+
+
+def test_a_path_alone_names_the_store_and_the_table() -> None:
+    for path, store in (
+        ("/data/shop/t", "/data/shop"),
+        ("http://host:2333/t/", "http://host:2333"),
+    ):
+        found = ReadOptions.parse({"path": path})
+        assert (found.uri, found.table) == (store, "t")
+    found = ReadOptions.parse({"path": "/data/shop/t", "table": "other"})
+    assert (found.uri, found.table) == ("/data/shop/t", "other")
+
+
+def test_delta_s_names_become_ours() -> None:
+    assert ReadOptions.parse({**STORE, "versionAsOf": "7"}).seq == 7
+    assert ReadOptions.parse({**STORE, "timestampAsOf": "2026-11-20 10:00Z"}).at is not None
+    starts = {"8": 7, "1": 0, "0": 0, "latest": "latest"}
+    for text, start in starts.items():
+        assert FeedOptions.parse({**STORE, "startingVersion": text}).start == start
+    span = {"readChangeFeed": "TRUE", "startingVersion": "5", "endingVersion": "9"}
+    found = ChangeOptions.parse({**STORE, **span})
+    assert (found.start, found.end) == (4, 9)
+    assert found.pinned(20).end == 9
 
 
 def test_names_with_commas_are_given_as_json() -> None:
@@ -52,6 +81,11 @@ def test_a_view_may_carry_what_its_writes_need() -> None:
         ({**STORE, "columns": "[a"}, "option 'columns' must be like"),
         ({**STORE, "pushdown": "on"}, "'pushdown' must be one of off, single_use; got 'on'"),
         ({**STORE, "token": "a:1"}, "a read has no option 'token'"),
+        ({**STORE, "seq": "1", "versionAsOf": "1"}, "only one of the options 'seq' and 'versionA"),
+        ({**STORE, "startingVersion": "1"}, "is for streams, and for batches with the option 'r"),
+        ({**STORE, "owner": "me", "provider": "siltstone"}, "CREATE TEMPORARY VIEW .. USING silt"),
+        ({"path": "/shop"}, "option 'table' is missing"),
+        ({"path": "http://host:2333"}, "option 'table' is missing"),
     ],
 )
 def test_a_bad_option_of_a_read_is_named(given: dict[str, str], said: str) -> None:

@@ -103,6 +103,32 @@ def test_a_read_of_a_snapshot_counts_as_one(shop: Shop) -> None:
     assert shop.ids("e") == [0, 1, 2, 100]
 
 
+def test_a_frame_of_a_snapshot_counts_whenever_it_is_used_and_not_before(shop: Shop) -> None:
+    with snapshot(shop.spark, shop.db) as taken:
+        frame, unread = taken["o"], taken["e"]
+        shop.overwrite(frame.where("id > 0"), "o")
+        changed = shop.foreign("o", 100)
+        with pytest.raises(Exception, match=CONFLICT.format("o", taken.seq, changed)):
+            shop.overwrite(frame, "o")
+        shop.foreign("e", 100)
+        shop.overwrite(shop.spark.range(2).selectExpr("id", "id v"), "e")
+        assert unread.count() == 3
+    assert shop.ids("o") == [1, 2, 100]
+    assert shop.ids("e") == [0, 1]
+
+
+def test_a_live_view_counts_at_the_seq_of_its_query(shop: Shop) -> None:
+    with snapshot(shop.spark, shop.db) as taken:
+        taken.create_views(["o"], live=True)
+        shop.foreign("o", 50)
+        rows = shop.spark.table("o").collect()
+        read, changed = shop.db.seq, shop.foreign("o", 100)
+        frame = shop.spark.createDataFrame(rows, "id long, v long")
+        with pytest.raises(Exception, match=CONFLICT.format("o", read, changed)):
+            shop.overwrite(frame, "o")
+    assert shop.ids("o") == [0, 1, 2, 50, 100]
+
+
 def test_commits_of_the_same_application_are_no_conflict(shop: Shop) -> None:
     frame = shop.load("o")
     assert frame.count() == 3

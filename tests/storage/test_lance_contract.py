@@ -352,6 +352,19 @@ def test_a_scan_within_some_parts_gives_their_rows_at_the_positions_of_the_whole
     assert not [b for b in table.scan(["id"], within=(12, 12)) if b.num_rows]
 
 
+@pytest.mark.parametrize("prefilter", [None, pc.field("id") >= 0])
+def test_a_scan_within_one_part_gives_those_rows_at_the_positions_of_the_whole_pin(
+    tables: Tables, prefilter: pc.Expression | None
+) -> None:
+    table = tables.reader.open(three_files(tables))
+    for within in ((4, 6), (5, 7), (6, 8)):
+        batches = table.scan(["id"], within=within, positions=True, prefilter=prefilter)
+        found = pa.Table.from_batches(batches)
+        assert found["id"].to_pylist() == found[POSITION].to_pylist() == list(range(*within))
+    assert sum(b.num_rows for b in table.scan([], within=(1, 4))) == 3
+    assert sum(b.num_rows for b in table.scan(["v"], within=(1, 4), limit=2)) == 2
+
+
 def test_a_scan_gives_columns_in_the_order_asked_and_positions_of_the_whole_pin(
     tables: Tables,
 ) -> None:

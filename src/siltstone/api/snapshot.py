@@ -61,9 +61,10 @@ class Snapshot(NamedTables):
             table: Its name at this sequence number.
             columns: As for `scan`.
             filter: As for `scan`.
-            rows_max: About how many stored rows one task reads; a part of a file is never cut.
-                Rows in this process's memory (of the log and of memtables flushed lately) travel
-                in the tasks, at most 8 MiB in each.
+            rows_max: The maximum number of stored rows that one task reads; but a file becomes at
+                most 64 tasks, and one at most if there is a filter. Rows in this process's memory
+                (of the log and of memtables flushed lately) travel in the tasks, at most 8 MiB in
+                each.
 
         Raises:
             TableNotFoundError, RequestError: No such table or column, a bad filter or `rows_max`.

@@ -94,7 +94,13 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
     @abstractmethod
     def stage(
-        self, table: str, op: StagedOp | None = None, *, order_by: str | None = None
+        self,
+        table: str,
+        op: StagedOp | None = None,
+        *,
+        order_by: str | None = None,
+        schema: object = None,
+        primary_key: str | Sequence[str] = (),
     ) -> StageTask:
         """Begin a bulk commit: `run` writes pieces in any process, `Transaction.attach` commits.
 
@@ -106,9 +112,13 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 "append".
             order_by: Of rows with equal keys the one with the highest value of this column counts.
                 By default `attach` refuses equal keys.
+            schema: Columns, as for `create_table`: if there is no such table, `attach` creates it
+                with them; otherwise it adds those that the table lacks, as nullable ones.
+            primary_key: The key of a table that is created; of one that exists it must be the key.
 
         Raises:
-            TableNotFoundError, SchemaMismatchError, RequestError: No such table, column or op.
+            TableNotFoundError, SchemaMismatchError, RequestError: No such table, column or op; or a
+                table cannot have these columns or this key.
             UnavailableError: The file system refuses, or the files are on another machine.
         """
 

@@ -72,13 +72,16 @@ class Transaction(TableDefinitions[TransactionTable, None]):
         The transaction does not see them before its commit, so it may neither read nor write rows
         of the same keyed table. Several jobs of one table follow each other: a row of a later job
         replaces one of an earlier job. With `overwrite` the table is truncated first: the table
-        that the rows were staged for, whatever its name is now.
+        that the rows were staged for, whatever its name is now. The table or the columns that the
+        job is for (`Store.stage(schema=...)`) are created with the rows.
 
         Raises:
             DuplicateKeyError: Equal keys and no `order_by`, or an insert of a key that a row has.
             RequestError: The job was discarded or vacuumed; pieces of another job, or a piece
                 twice; an insert after another job of the table.
-            SchemaMismatchError: A column was renamed or dropped since the rows were staged.
+            SchemaMismatchError: A column was renamed or dropped since the rows were staged; or the
+                job adds columns, and others came since.
+            TableExistsError: The job creates a table whose name another has by now.
         """
 
     @abstractmethod

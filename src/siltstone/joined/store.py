@@ -118,10 +118,18 @@ class JoinedStore(Store):
         return ask(self, row, operation_name, dict(request), keyed, *given)
 
     def stage(
-        self, table: str, op: StagedOp | None = None, *, order_by: str | None = None
+        self,
+        table: str,
+        op: StagedOp | None = None,
+        *,
+        order_by: str | None = None,
+        schema: object = None,
+        primary_key: str | Sequence[str] = (),
     ) -> StageTask:
         # The owner may have the directory at another path than the machines that stage.
-        found = ask(self, operation(Face.STORE, "stage"), table, op, order_by=order_by)
+        given = {"order_by": order_by, "schema": schema, "primary_key": primary_key}
+        named = {name: value for name, value in given.items() if value}
+        found = ask(self, operation(Face.STORE, "stage"), table, op, **named)
         return replace(found, root=str(self.path))
 
     def changes(

@@ -177,9 +177,15 @@ class LocalStore(Store):
         return made
 
     def stage(
-        self, table: str, op: StagedOp | None = None, *, order_by: str | None = None
+        self,
+        table: str,
+        op: StagedOp | None = None,
+        *,
+        order_by: str | None = None,
+        schema: object = None,
+        primary_key: str | Sequence[str] = (),
     ) -> StageTask:
-        return begin(self._core, table, op, order_by)
+        return begin(self._core, table, op, order_by, schema=schema, primary_key=primary_key)
 
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         with self.transaction() as tx:

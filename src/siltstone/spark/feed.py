@@ -19,6 +19,7 @@ and then. If a query stays away for longer, the next vacuum removes its tag.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,7 @@ from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.options import FeedOptions
 from siltstone.spark.reader import rows_of
+from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 TAG_PREFIX = "spark-"
 TAG_LASTS_S_MIN = 3_600.0
@@ -103,15 +105,30 @@ def describe(options: FeedOptions) -> spark.StructType:
     return schemas.to_spark(pa.schema([*marks, *columns]))
 
 
+def seq_before(db: LocalStore, moment: str) -> int:
+    """Return the seq of the last commit before a time: the next one is the first to be read.
+
+    Raises:
+        SnapshotExpiredError: The store does not keep the time, or it is in the future.
+    """
+    return seq_at(db, dt.datetime.fromisoformat(moment) - dt.timedelta(microseconds=1))
+
+
+def seq_at(db: LocalStore, moment: dt.datetime) -> int:
+    """Return the seq of the last durable commit at a time or before; see `seq_before`."""
+    with db.snapshot(at=moment) as snapshot:
+        return min(snapshot.seq, db.durable_seq)
+
+
 class ChangeTaskReader(DataSourceStreamReader):
     """The changes of one task, as the batches that Spark demands; all that executors need."""
 
     def __init__(self, schema: spark.StructType) -> None:
         self._schema = schema
 
-    def __reduce__(self) -> tuple[type[ChangeTaskReader], tuple[spark.StructType]]:
+    def __reduce__(self) -> Sealed:
         """Pickle as what executors need, whatever planned the batch."""
-        return ChangeTaskReader, (self._schema,)
+        return sealed(ChangeTaskReader, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the changes of a partition.
@@ -123,7 +140,8 @@ class ChangeTaskReader(DataSourceStreamReader):
         """
         task = partition.value
         assert isinstance(task, ChangeTask)
-        yield from rows_of(task, self._schema)
+        with one_sentence():
+            yield from rows_of(task, self._schema)
 
 
 class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
@@ -151,6 +169,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
 
     # offsets
 
+    @one_sentence()
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         """Return the offset at which a new query starts.
 
@@ -162,6 +181,8 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
             seq = start if isinstance(start, int) else db.durable_seq
             if start == "earliest":
                 seq = db.changes_from(self._options.table)
+            if self._options.start_at is not None:
+                seq = seq_before(db, self._options.start_at)
             if seq > db.durable_seq:
                 raise SnapshotExpiredError(f"changes since seq {seq}", 0, db.durable_seq)
             reader = uuid.uuid4().hex
@@ -183,6 +204,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
             return None
         return Offset(self._db.durable_seq, self._reader).to_dict()
 
+    @one_sentence()
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
         """Return the end of the next batch; `start` itself if there is nothing to read.
 
@@ -209,6 +231,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         end = seq if isinstance(limit, ReadMaxRows) else until
         return Offset(end, offset.reader).to_dict()
 
+    @one_sentence()
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
     ) -> Sequence[InputPartition]:

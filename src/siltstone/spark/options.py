@@ -19,6 +19,7 @@ from siltstone.errors import RequestError, no_such, not_one_of
 
 _OF_QUERIES = ("checkpointLocation", "queryName")  # what Spark adds to the options of a sink
 START, STARTS = "startingSeq", ("earliest", "latest")
+CHANGES = "readChangeFeed"
 _NEEDED = {"table": "the name of a table"}
 PUSHDOWNS = ("off", "single_use")
 Missing: TypeAlias = Literal["refused", "null"]
@@ -26,13 +27,14 @@ MergeWhen: TypeAlias = Literal["auto", "off", "always"]
 OPS: tuple[StagedOp, ...] = get_args(StagedOp)
 REFUSED: Missing = "refused"
 NULL: Missing = "null"
+_BOOLEANS = ("true", "false")
 MISSINGS: tuple[Missing, ...] = get_args(Missing)
 AUTO: MergeWhen = "auto"
 OFF: MergeWhen = "off"
 ALWAYS: MergeWhen = "always"
 MERGES: tuple[MergeWhen, ...] = get_args(MergeWhen)
 # A view hands its options to whoever reads it and to whoever inserts into it.
-_OF_WRITES = ("op", "order_by", "missing", "expectSeq")
+_OF_WRITES = ("op", "order_by", "missing", "expectSeq", "primaryKey", "mergeSchema", "replaceWhere")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     filter: str | None = None
     is_single_use: bool = False
+    task_rows_max: int | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -59,11 +62,13 @@ class ReadOptions:
         Raises:
             RequestError: An option, which the message names, is missing, unknown or invalid.
         """
-        found = _parsed(cls, given, "read", hidden=_OF_WRITES)
-        moments = [name for name in ("seq", "at", "tag") if getattr(found, name) is not None]
-        if len(moments) > 1:
-            raise RequestError(f"give only one of the options {' and '.join(map(repr, moments))}")
-        return found
+        if is_feed(given):
+            start = _given(given, *_STARTS)[0]
+            raise RequestError(
+                f"option {start!r} is for streams, and for batches with the option {CHANGES!r}"
+            )
+        only_one_of(given, "seq", "at", "tag", "versionAsOf", "timestampAsOf")
+        return _parsed(cls, _without(CHANGES, given), "read", hidden=_OF_WRITES)
 
     def pinned(self, seq: int) -> ReadOptions:
         """Return the same read at `seq`."""
@@ -75,7 +80,9 @@ class WriteOptions:
     """The table and operation of a write; without an `op`, the default of `Store.stage`.
 
     `missing`: whether rows of an upsert may lack columns. `expect_seq` is for overwrites: the seq
-    after which the table must not have changed.
+    after which the table must not have changed. With a `primary_key` the write creates a table that
+    does not exist; with `merges_schema` it adds columns that the table lacks. With `replaces` an
+    overwrite replaces only the rows that match this filter.
     """
 
     uri: str
@@ -86,6 +93,9 @@ class WriteOptions:
     expect_seq: int | None = None
     token: tuple[str, int] | None = None
     merge: MergeWhen = AUTO
+    primary_key: tuple[str, ...] = ()
+    merges_schema: bool = False
+    replaces: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -99,12 +109,17 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class FeedOptions:
-    """The table and start of a stream of changes. `start` is "earliest", "latest" or a seq."""
+    """The table and start of a stream of changes.
+
+    `start` is "earliest", "latest" or the seq before the first change; or else the changes begin
+    with the first commit at `start_at` or later.
+    """
 
     uri: str
     table: str
-    start: int | str
+    start: int | str | None = None
     rows_max: int | None = None
+    start_at: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> FeedOptions:
@@ -113,13 +128,87 @@ class FeedOptions:
         Raises:
             RequestError: An option, which the message names, is missing, unknown or invalid.
         """
-        needed = {START: "'earliest', 'latest' or a seq", "table": "the name of a keyed table"}
+        if is_change_feed(given):
+            raise RequestError(
+                f"a stream is a change feed already, with the columns _seq and _op; leave out the"
+                f" option {CHANGES!r}, which is for batch reads"
+            )
+        only_one_of(given, *_STARTS)
+        needed = {"table": "the name of a keyed table"}
+        if not is_feed(given):
+            needed = {START: "'earliest', 'latest' or a seq", **needed}
         return _parsed(cls, given, "stream of changes", needed)
+
+
+_STARTS = (START, "startingVersion", "startingTimestamp")
 
 
 def is_feed(given: Mapping[str, str]) -> bool:
     """Return whether options are those of a stream of changes; Spark does not tell."""
-    return START.lower() in map(str.lower, given)
+    return bool(_given(given, *_STARTS)) and not is_change_feed(given)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """The table and range of a batch of changes: after `start`, up to `end`.
+
+    Each is a seq, or given by a time: the first commit at `start_at` or later, the last one at
+    `end_at` or before. Without an end: up to the seq of `load()`.
+    """
+
+    uri: str
+    table: str
+    start: int | str | None = None
+    start_at: str | None = None
+    end: int | None = None
+    end_at: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ChangeOptions:
+        """Return the options of a batch of changes.
+
+        Raises:
+            RequestError: An option, which the message names, is missing, unknown or invalid.
+        """
+        what, needed = "batch read of changes", {"table": "the name of a keyed table"}
+        only_one_of(given, *_STARTS)
+        only_one_of(given, "endingVersion", "endingTimestamp")
+        if not _given(given, *_STARTS):
+            needed |= {"startingVersion": "the first version whose changes are read"}
+        found = _parsed(cls, _without(CHANGES, given), what, needed)
+        if found.start == "latest":
+            raise RequestError(f"a {what} has no start 'latest'; give a version or a time")
+        return found
+
+    def pinned(self, seq: int) -> ChangeOptions:
+        """Return the same range, which ends at `seq` if it has no other end."""
+        return self if self.end is not None or self.end_at else replace(self, end=seq)
+
+
+def is_change_feed(given: Mapping[str, str]) -> bool:
+    """Return whether options ask for a batch of changes.
+
+    Raises:
+        RequestError: The option is neither true nor false.
+    """
+    found = {name.lower(): text for name, text in given.items()}
+    return _is_true(CHANGES, found.get(CHANGES.lower(), "false"))
+
+
+def only_one_of(given: Mapping[str, str], *names: str) -> None:
+    """Check that at most one of some options is given."""
+    found = _given(given, *names)
+    if len(found) > 1:
+        raise RequestError(f"give only one of the options {' and '.join(map(repr, found))}")
+
+
+def _given(given: Mapping[str, str], *names: str) -> list[str]:
+    has = {name.lower() for name in given}
+    return [name for name in names if name.lower() in has]
+
+
+def _without(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    return {each: text for each, text in given.items() if each.lower() != name.lower()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +222,8 @@ class SinkOptions:
     missing: Missing = REFUSED
     app: str | None = None
     checkpoint: str = ""
+    primary_key: tuple[str, ...] = ()
+    merges_schema: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -166,7 +257,7 @@ def _parsed(
     """
     has = {field.name for field in fields(cast("Any", kind))}
     own = {name: parser for name, parser in _FIELDS.items() if parser[0] in has}
-    found = {name.lower(): value for name, value in given.items()}
+    found = _placed({name.lower(): value for name, value in given.items()})
     may = {"uri", "path", *map(str.lower, (*own, *hidden))}  # `load(path)` is option "path"
     unknown = sorted(set(found) - may)
     if unknown:
@@ -180,6 +271,24 @@ def _parsed(
         if name.lower() in found:
             values[field] = parse(name, found[name.lower()])
     return kind(**values)
+
+
+def _placed(found: dict[str, str]) -> dict[str, str]:
+    """Return options with a table; of `load("/data/shop/orders")` it is the last part of the path.
+
+    Raises:
+        RequestError: They come from a table of Spark's catalog.
+    """
+    if {"owner", "provider"} <= found.keys():  # as `CREATE TABLE .. USING` asks for the columns
+        raise RequestError(
+            "Spark does not pass the options of a catalog's table on when the table is read or"
+            " written; use CREATE TEMPORARY VIEW .. USING siltstone OPTIONS (uri '..', table '..')"
+        )
+    path = found.get("path", "").rstrip("/")
+    store, slash, table = path.rpartition("/")
+    if "table" in found or "uri" in found or not slash or not store or store.endswith("/"):
+        return found
+    return {**found, "path": store, "table": table}
 
 
 def _uri(found: Mapping[str, str]) -> str:
@@ -201,10 +310,20 @@ def _name(name: str, text: str) -> str:
     return text
 
 
+def _condition(name: str, text: str) -> str:
+    if not text.strip():
+        raise RequestError(f"option {name!r} is missing: a filter of rows, like 'total > 3'")
+    return text
+
+
 def _choice(choices: tuple[str, ...], name: str, text: str) -> str:
     if text.lower() not in choices:
         raise RequestError(not_one_of(f"option {name!r}", text, choices))
     return text.lower()
+
+
+def _is_true(name: str, text: str) -> bool:
+    return _choice(_BOOLEANS, name, text) == "true"
 
 
 def _is_single_use(name: str, text: str) -> bool:
@@ -223,8 +342,18 @@ def _start(name: str, text: str) -> int | str:
     return _number(0, "'earliest', 'latest' or a seq", name, text)
 
 
-def _moment(_name: str, text: str) -> str:
-    time_us_of(text)  # no zone: the driver's would be another than that of the session, maybe
+def _version(name: str, text: str) -> int | str:
+    """Return the seq before a first version; version 0 and 1 are the beginning."""
+    if text.lower() == "latest":
+        return "latest"
+    return max(_number(0, "'latest' or a version, a whole number", name, text) - 1, 0)
+
+
+def _moment(name: str, text: str) -> str:
+    try:
+        time_us_of(text)  # no zone: the driver's would be another than that of the session, maybe
+    except RequestError as error:
+        raise RequestError(f"option {name!r}: {error}") from None
     return text
 
 
@@ -259,17 +388,27 @@ _FIELDS: dict[str, tuple[str, _Parser]] = {
     "seq": ("seq", _SEQ),
     "at": ("at", _moment),
     "tag": ("tag", _text),
+    "versionAsOf": ("seq", _SEQ),
+    "timestampAsOf": ("at", _moment),
     "columns": ("columns", _names),
     "filter": ("filter", _text),
     "pushdown": ("is_single_use", _is_single_use),
+    "maxRowsPerTask": ("task_rows_max", partial(_number, 1, "an integer from 1")),
     "op": ("op", partial(_choice, OPS)),
     "order_by": ("order_by", _text),
     "missing": ("missing", partial(_choice, MISSINGS)),
     "expectSeq": ("expect_seq", _SEQ),
     "token": ("token", _token),
     "merge": ("merge", partial(_choice, MERGES)),
+    "primaryKey": ("primary_key", _names),
+    "mergeSchema": ("merges_schema", _is_true),
+    "replaceWhere": ("replaces", _condition),
     "app": ("app", _name),
     "checkpointLocation": ("checkpoint", _text),
     START: ("start", _start),
+    "startingVersion": ("start", _version),
+    "startingTimestamp": ("start_at", _moment),
+    "endingVersion": ("end", _SEQ),
+    "endingTimestamp": ("end_at", _moment),
     "maxRowsPerTrigger": ("rows_max", partial(_number, 1, "an integer from 1")),
 }

@@ -2,49 +2,55 @@
 
 describe()      the Spark schema of the table               a Python process of the driver
 BatchReader     opens one snapshot, takes filters, plans    another one, for each query
+LiveReader      the same at the newest seq                  the same
 ScanTaskReader  all that travels to executors: the schema   executors
-PlannedReader   a plan that the driver has made itself      one of the first two
 
 A process that plans for Spark opens the store itself, and can read only the retained past, not all
-that a snapshot in the driver's process keeps. So a snapshot plans its own reads and leaves them in
-a file on the driver's machine, where those processes run; the internal option `plan` names the
-file.
+that a snapshot in the driver's process keeps: that plans its own reads (see `frames`).
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import socket
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from siltstone import malloc
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tasks import ChangeTask, ScanTask
-from siltstone.errors import ClosedError, UnavailableError
+from siltstone.errors import UnavailableError
 from siltstone.spark import application, schemas, stores
 from siltstone.spark.application import Application, Read, store_of
 from siltstone.spark.filters import pushed
+from siltstone.spark.kept_stores import kept
 from siltstone.spark.options import ReadOptions
+from siltstone.spark.partitions import Cut
+from siltstone.spark.workers import Sealed, one_sentence, sealed
 
-PLAN = "plan"
+LIVE = "live"
+"""The option of a frame that each of its queries reads at the newest seq: see `LiveReader`."""
+LIVE_COLUMN = "_siltstone_live"
 
 
 @contextmanager
-def opened(options: ReadOptions) -> Generator[tuple[str, Snapshot]]:
-    """Open a store and the snapshot of the options; return the store's identity, too."""
-    with (
-        stores.reader(options.uri) as store,
-        store.snapshot(seq=options.seq, at=options.at, tag=options.tag) as snapshot,
-    ):
-        yield store_of(store.path, store.store_id), snapshot
+def opened(options: ReadOptions, *, is_kept: bool) -> Generator[tuple[str, Snapshot]]:
+    """Open a store and the snapshot of the options; return the store's identity, too.
+
+    `is_kept`: this process keeps the store open for its next plan.
+    """
+    with ExitStack() as stack:
+        found = kept(stores.path_of(options.uri)) if is_kept else stores.reader(options.uri)
+        store = stack.enter_context(found)
+        taken = store.snapshot(seq=options.seq, at=options.at, tag=options.tag)
+        yield store_of(store.path, store.store_id), stack.enter_context(taken)
 
 
 def describe(options: ReadOptions) -> tuple[StructType, int]:
@@ -53,7 +59,7 @@ def describe(options: ReadOptions) -> tuple[StructType, int]:
     Raises:
         RequestError: There is no such table, column or seq, or the filter is invalid.
     """
-    with opened(options) as (_, snapshot):
+    with opened(options, is_kept=False) as (_, snapshot):
         table = snapshot[options.table]
         table.scan(filter=options.filter, limit=0).close()
         schema, seq = table.schema, snapshot.seq
@@ -66,10 +72,19 @@ def describe(options: ReadOptions) -> tuple[StructType, int]:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A read, and the application that records it; None: Spark does not tell which."""
+    """A read, and the application that records it; None: Spark does not tell which.
+
+    `is_local`: all tasks run in the driver's JVM, which names the application to their processes.
+    """
 
     read: Read
     application: Application | None
+    is_local: bool = False
+
+    @property
+    def is_near(self) -> bool:
+        """Whether this process is on the driver's machine."""
+        return self.is_local or (self.application is not None and self.application.is_here)
 
     @classmethod
     def of(cls, snapshot: Snapshot, table: str, store: str) -> Told:
@@ -84,19 +99,24 @@ class Told:
 
     def tell_again(self) -> None:
         """Record it from a task, whose plan may be an old one of a frame that is used again."""
-        if self.application is not None and self.application.is_here:
-            self.application.tell_read(self.read)
+        told = application.of_process(os.environ) if self.is_local else self.application
+        if told is not None and self.is_near:
+            told.tell_read(self.read)
 
 
 class ScanTaskReader(DataSourceReader):
-    """The rows of one scan task, as the batches that Spark demands; all that executors need."""
+    """The rows of some scan tasks, as the batches that Spark demands; all that executors need.
 
-    def __init__(self, schema: StructType, told: Told) -> None:
-        self._schema, self._told = schema, told
+    `is_live`: the batches have `LIVE_COLUMN`, too.
+    """
 
-    def __reduce__(self) -> tuple[type[ScanTaskReader], tuple[StructType, Told]]:
+    def __init__(self, schema: StructType, told: Told, *, is_live: bool = False) -> None:
+        self._schema, self._told, self._is_live = schema, told, is_live
+
+    def __reduce__(self) -> Sealed:
         """Pickle as what executors need, whatever planned the read."""
-        return ScanTaskReader, (self._schema, self._told)
+        kind = partial(ScanTaskReader, is_live=self._is_live)
+        return sealed(kind, self._schema, self._told)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a partition; none if the table is empty.
@@ -106,12 +126,12 @@ class ScanTaskReader(DataSourceReader):
             UnavailableError: This machine does not see the store's path.
             SchemaMismatchError: Spark cannot hold a value.
         """
-        self._told.tell_again()
-        task = partition.value
-        if task is None:  # Spark plans one partition where a reader has none
-            return
-        assert isinstance(task, ScanTask)
-        yield from rows_of(task, self._schema)
+        with one_sentence():
+            self._told.tell_again()
+            tasks: tuple[ScanTask, ...] = partition.value or ()  # None: the one of an empty table
+            for task in tasks:
+                for batch in rows_of(task, self._schema):
+                    yield _as_live(batch) if self._is_live else batch
 
 
 class BatchReader(ScanTaskReader):
@@ -126,21 +146,23 @@ class BatchReader(ScanTaskReader):
         self._options = options
         # The filter may end in a comment.
         self._filters = [] if options.filter is None else [f"({options.filter}\n)"]
-        self._open = opened(options)
+        self._open = opened(options, is_kept=True)
         store, self._snapshot = self._open.__enter__()
         self._stored = self._snapshot[options.table].schema
         self._columns = schemas.wanted_columns(schema, self._stored, options.table)
         super().__init__(schema, Told.of(self._snapshot, options.table, store))
 
+    @one_sentence()
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each scan task; close the snapshot."""
+        """Return the partitions of the read; close the snapshot."""
         wanted = " AND ".join(self._filters) or None
+        cut = Cut(os.cpu_count() or 1, self._options.task_rows_max)
         try:
-            tasks = self._snapshot.scan_tasks(self._options.table, self._columns, wanted)
+            found = cut.partitions(self._snapshot, self._options.table, self._columns, wanted)
             self._told.tell()
         finally:
             self._open.__exit__(None, None, None)
-        return [InputPartition(task) for task in tasks]
+        return [InputPartition(tasks) for tasks in found]
 
 
 class PushingReader(BatchReader):
@@ -156,43 +178,31 @@ class PushingReader(BatchReader):
                 self._filters.append(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The columns of a read, its tasks, and the read to record."""
+class LiveReader(BatchReader):
+    """A read at the newest seq, planned again for each query of its frame.
 
-    schema: StructType
-    tasks: tuple[ScanTask, ...]
-    read: Read
+    Spark keeps the plan of a frame, but for a query with a filter: it offers that, and takes a new
+    plan. So the frame has one more column, and a filter of it that every row passes, in which Spark
+    sees no tautology, because the column might have nulls.
+    """
 
-    def save(self, path: Path) -> None:
-        """Write the plan to a file that only this user reads."""
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_bytes(pickle.dumps(self))
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Open the table; the last column of `schema` is the one more."""
+        super().__init__(options, StructType(schema.fields[:-1]))
+        self._is_live = True
 
-    @classmethod
-    def load(cls, path: str) -> Plan:
-        """Return the plan at `path`.
-
-        Raises:
-            ClosedError: The snapshot is closed, its plans are deleted.
-        """
-        try:
-            return pickle.loads(Path(path).read_bytes())  # noqa: S301 - `save` wrote it
-        except FileNotFoundError:
-            raise ClosedError("the snapshot of this frame is closed; open another one") from None
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Accept no filter, as those accepted would be part of a plan that others may use."""
+        return filters
 
 
-class PlannedReader(ScanTaskReader):
-    """A plan as a reader of Spark's API."""
+def live_schema(schema: StructType) -> StructType:
+    """Return the columns of a table and the one that `LiveReader` adds."""
+    return StructType([*schema.fields, StructField(LIVE_COLUMN, BooleanType())])
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.schema, Told(plan.read, application.of_process(os.environ)))
-        self._tasks = plan.tasks
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each scan task."""
-        self._told.tell()
-        return [InputPartition(task) for task in self._tasks]
+def _as_live(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(LIVE_COLUMN, pa.repeat(pa.scalar(value=True), batch.num_rows))
 
 
 def rows_of(task: ScanTask | ChangeTask, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -219,6 +219,24 @@ def _whole_digits(kind: spark.DataType) -> int:
     return _DIGITS.get(kind.simpleString(), 1_000)
 
 
+def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
+    """Return the columns that a table gets for those of a frame; all of them may be null.
+
+    Raises:
+        SchemaMismatchError: A column has no type of its own.
+    """
+    for field in given.fields:
+        if isinstance(field.dataType, spark.NullType):
+            raise SchemaMismatchError(
+                f"column {field.name!r} of the rows for {table!r} has no type, only nulls; cast it"
+            )
+    fields = list(arrow_schema(given.toNullable()))
+    # Spark's batches have times in nanoseconds, its values do not.
+    return pa.schema(
+        [f.with_type(pa.time64("us")) if pa.types.is_time64(f.type) else f for f in fields]
+    )
+
+
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
     """Return the exact schema that Spark requires of Arrow batches: names, units and nulls."""
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,19 +1,22 @@
 """Snapshots: all tables of a store as frames of one seq.
 
-The driver holds the lease and plans each read itself, so the frames stay valid while the snapshot
-is open, whatever the retention. The plan contains the rows that only the log has.
+The driver holds the lease and plans each read itself, once (see `frames`), so the frames stay valid
+while the snapshot is open, whatever the retention. The plan contains the rows that only the log
+has.
 """
 
 from __future__ import annotations
 
-import itertools
+import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Self, cast
 
 import pyarrow as pa
+from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -25,9 +28,12 @@ from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
-from siltstone.spark.application import Read, of_session, store_of
+from siltstone.spark.application import Application, Read, is_local, of_session, store_of
+from siltstone.spark.frames import Packed, PlannedRows, frame_of
+from siltstone.spark.kept_stores import kept
 from siltstone.spark.nearest import NearestRows
-from siltstone.spark.reader import PLAN, Plan
+from siltstone.spark.partitions import Cut, parallelism_of, size_of
+from siltstone.spark.reader import LIVE, LIVE_COLUMN, Told
 
 
 def snapshot(
@@ -51,26 +57,28 @@ def snapshot(
         SnapshotExpiredError: The store does not keep the seq, or does not have it yet.
         RequestError: More than one of the three is given, or there is no such tag.
     """
-    # Read only, as the processes that plan see it: what the owner has not synced is not there.
-    store = stores.reader(uri)
-    try:
-        return SparkSnapshot(spark, store, store.snapshot(seq=seq, at=at, tag=tag))
-    except BaseException:
-        store.close()
-        raise
+    with ExitStack() as stack:
+        # Read only, as executors see it: what the owner has not synced is not there.
+        store = stack.enter_context(kept(stores.path_of(uri)))
+        taken = stack.enter_context(store.snapshot(seq=seq, at=at, tag=tag))
+        return SparkSnapshot(spark, store, taken, stack)
 
 
 class SparkSnapshot:
     """See `snapshot`. While it is open, no vacuum deletes the files of its frames."""
 
-    def __init__(self, spark: SparkSession, store: LocalStore, snapshot: Snapshot) -> None:
-        """Use `snapshot`."""
+    def __init__(
+        self, spark: SparkSession, store: LocalStore, snapshot: Snapshot, stack: ExitStack
+    ) -> None:
+        """Use `snapshot`; take over from `stack` what `close` closes."""
         self._spark, self._store, self._snapshot = spark, store, snapshot
         self.seq = self._snapshot.seq
-        self._folder = tempfile.TemporaryDirectory(prefix="siltstone-")
-        self._numbers = itertools.count()
+        self._is_local = is_local(spark)
+        self._mark: tempfile.TemporaryDirectory[str] | None = None
+        self._shared: list[Broadcast[Packed]] = []
         self._frames: dict[str, DataFrame] = {}
         self._views: list[str] = []
+        self._stack = stack.pop_all()
 
     def __repr__(self) -> str:
         return (
@@ -82,7 +90,7 @@ class SparkSnapshot:
         return self._snapshot.tables()
 
     def __getitem__(self, table: str) -> DataFrame:
-        """Return the frame of a table.
+        """Return the frame of a table, with all columns; `read` with fewer costs less.
 
         Raises:
             TableNotFoundError: There was none of that name.
@@ -96,6 +104,8 @@ class SparkSnapshot:
         table: str,
         columns: Sequence[str] | None = None,
         filter: str | None = None,  # noqa: A002 - the contract's name
+        *,
+        rows_max: int | None = None,
     ) -> DataFrame:
         """Return columns and rows of a table as a frame; siltstone pushes both down to Lance.
 
@@ -103,16 +113,49 @@ class SparkSnapshot:
             table: Its name at this seq.
             columns: The columns; None: all.
             filter: A SQL boolean expression, as in `Table.scan`.
+            rows_max: The maximum number of stored rows of a Spark task. Default: by Spark's
+                parallelism, and by bytes.
+
+        Raises:
+            TableNotFoundError: There was none of that name.
+            RequestError: There is no such column, or the filter or `rows_max` is invalid.
+            ClosedError: The snapshot is closed.
         """
         found = self._snapshot[table].schema
         if columns is not None:
             found = pa.schema([schemas.stored(name, found, table) for name in columns])
-        tasks = self._snapshot.scan_tasks(table, found.names, filter)
-        path = Path(self._folder.name) / str(next(self._numbers))
+        cut = Cut(parallelism_of(self._spark), rows_max)
+        partitions = cut.partitions(self._snapshot, table, found.names, filter)
+        rows = partial(PlannedRows, schemas.to_spark(found), self._told(table), self._open_mark())
+        frame, shared = frame_of(self._spark, partitions, size_of(partitions, found), rows)
+        if shared is not None:
+            self._shared.append(shared)
+        return frame
+
+    def _told(self, table: str) -> Told:
+        """Return the record of a read, for tasks; told now where tasks may be unable to."""
         store = store_of(self._store.path, self._store.store_id)
         read = Read(store, self._snapshot[table].id, table, self.seq)
-        Plan(schemas.to_spark(found), tuple(tasks), read).save(path)
-        return self._spark.read.format("siltstone").option(PLAN, str(path)).load()
+        if self._is_local:
+            return Told(read, None, is_local=True)
+        self._tell_read(table)
+        return Told(read, self._application())
+
+    def _application(self) -> Application | None:
+        return None if self._is_local else of_session(self._spark)
+
+    def _open_mark(self) -> str | None:
+        """Return a path on the driver's machine that is there until the snapshot is closed.
+
+        None: this process, a client of Spark Connect, is on another machine.
+        """
+        if self._mark is None:
+            application = self._application()
+            if not self._is_local and (application is None or not application.is_here):
+                return None
+            where = None if application is None else application.folder
+            self._mark = tempfile.TemporaryDirectory(prefix="siltstone-", dir=where)
+        return self._mark.name
 
     def search(
         self,
@@ -278,7 +321,14 @@ class SparkSnapshot:
             store = store_of(self._store.path, self._store.store_id)
             application.tell_read(Read(store, self._snapshot[table].id, table, self.seq))
 
-    def create_views(self, tables: Sequence[str] | None = None, prefix: str = "") -> list[str]:
+    def create_views(
+        self,
+        tables: Sequence[str] | None = None,
+        prefix: str = "",
+        *,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        live: bool = False,
+    ) -> list[str]:
         """Create a temporary view of each table for Spark SQL; return their names.
 
         The views stay at the seq of the snapshot: they do not show later commits, and an overwrite
@@ -287,22 +337,47 @@ class SparkSnapshot:
         Args:
             tables: The tables; None: all.
             prefix: The prefix of the names; views with the same name are replaced.
+            columns: The columns of some of the tables; of the others: all.
+            live: Each query shows the newest rows, of the time when it begins. A query with several
+                such views may see each at another seq, and Spark does not know how large they are.
+
+        Raises:
+            RequestError: `columns` names a table that gets no view, or a column that is not there.
         """
-        for table in self.tables() if tables is None else tables:
+        wanted, picked = self.tables() if tables is None else tables, columns or {}
+        unknown = sorted(set(picked) - set(wanted))
+        if unknown:
+            raise RequestError(f"columns: there is {no_such('view', unknown, wanted)}")
+        make = self._live if live else self._pinned
+        for table in wanted:
             name = prefix + table
-            self[table].createOrReplaceTempView(f"`{name}`")
+            make(table, picked.get(table)).createOrReplaceTempView(f"`{name}`")
             if name not in self._views:
                 self._views.append(name)
         return list(self._views)
+
+    def _pinned(self, table: str, columns: Sequence[str] | None) -> DataFrame:
+        return self[table] if columns is None else self.read(table, columns)
+
+    def _live(self, table: str, columns: Sequence[str] | None) -> DataFrame:
+        """Return the frame of a table whose queries are planned one by one: see `LiveReader`."""
+        reader = self._spark.read.format("siltstone").option("uri", str(self._store.path))
+        if columns is not None:
+            reader = reader.option("columns", json.dumps(list(columns)))
+        frame = reader.option("table", table).option(LIVE, "true").load()
+        return frame.where(f"{LIVE_COLUMN} is not null").drop(LIVE_COLUMN)
 
     def close(self) -> None:
         """Drop the views and release the files. Further calls do nothing."""
         for name in self._views:
             self._spark.catalog.dropTempView(name)
         self._views = []
-        self._folder.cleanup()
-        self._snapshot.close()
-        self._store.close()
+        if self._mark is not None:
+            self._mark.cleanup()
+        for shared in self._shared:
+            shared.destroy()
+        self._shared = []
+        self._stack.close()
 
     def __enter__(self) -> Self:
         return self

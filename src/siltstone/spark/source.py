@@ -20,17 +20,26 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError
-from siltstone.spark import feed, stores
+from siltstone.spark import changes, feed, stores
 from siltstone.spark.application import ASK, answer
-from siltstone.spark.options import FeedOptions, ReadOptions, SinkOptions, WriteOptions, is_feed
+from siltstone.spark.options import (
+    ChangeOptions,
+    FeedOptions,
+    ReadOptions,
+    SinkOptions,
+    WriteOptions,
+    is_change_feed,
+    is_feed,
+)
 from siltstone.spark.reader import (
-    PLAN,
+    LIVE,
     BatchReader,
-    Plan,
-    PlannedReader,
+    LiveReader,
     PushingReader,
     describe,
+    live_schema,
 )
+from siltstone.spark.workers import one_sentence
 from siltstone.spark.writer import BatchWriter, Sink
 
 
@@ -43,40 +52,62 @@ class SiltstoneSource(DataSource):
     def name(cls) -> str:
         return "siltstone"
 
+    @one_sentence()
     def schema(self) -> StructType:
         if is_feed(self.options):
             return feed.describe(FeedOptions.parse(self.options))
         if ASK in self.options:
             return answer(os.environ)
-        if PLAN in self.options:
-            return Plan.load(self.options[PLAN]).schema
-        schema, self._seq = describe(ReadOptions.parse(self.options))
+        if is_change_feed(self.options):
+            schema, self._seq = changes.describe(ChangeOptions.parse(self.options))
+            return schema
+        schema, seq = describe(self._read_options())
+        if self._is_live:
+            return live_schema(schema)
+        self._seq = seq
         return schema
 
+    @one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
-        if PLAN in self.options:
-            return PlannedReader(Plan.load(self.options[PLAN]))
-        options = ReadOptions.parse(self.options)
+        if is_change_feed(self.options):
+            assert self._seq is not None  # it was pickled
+            span = ChangeOptions.parse(self.options).pinned(self._seq)
+            return changes.RangeReader(span, schema)
+        options = self._read_options()
+        if self._is_live:
+            return LiveReader(options, schema)
         if self._seq is not None:
             options = options.pinned(self._seq)
         return (PushingReader if options.is_single_use else BatchReader)(options, schema)
 
+    @property
+    def _is_live(self) -> bool:
+        return LIVE in self.options
+
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions.parse({n: text for n, text in self.options.items() if n != LIVE})
+
+    @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = WriteOptions.parse(self.options)
         return BatchWriter.plan(options, schema, is_overwrite=overwrite)
 
+    # With its traceback: after an error here PySpark 4.3 raises another one, and of that alone the
+    # sentence would be shown.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return feed.FeedReader(FeedOptions.parse(self.options), schema)
 
+    @one_sentence()
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         options = SinkOptions.parse(self.options)
         return Sink(options, schema, is_overwrite=overwrite, first_commit=self._seq or 0)
 
+    @one_sentence()
     def __getstate__(self) -> dict[str, object]:
         """Pickle with a seq: where the caller gave a schema, nobody asked for one."""
-        is_frame = not {ASK, PLAN} & self.options.keys() and not is_feed(self.options)
+        is_frame = not {ASK, LIVE} & self.options.keys() and not is_feed(self.options)
         if self._seq is None and is_frame:
             try:
                 self.schema()

@@ -26,6 +26,7 @@ from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, WholeRows, require_whole
 from siltstone.spark.options import REFUSED, SinkOptions, WriteOptions
 from siltstone.spark.reader import require_path
+from siltstone.spark.replacing import Replaced
 from siltstone.store import Store
 
 COMMIT_ATTEMPTS = 10
@@ -36,22 +37,38 @@ Token = tuple[str, int] | None
 
 @dataclass(frozen=True, slots=True)
 class FramePiece:
-    """Writes the rows of one frame on executors; pickles."""
+    """Writes the rows of one frame on executors; pickles.
+
+    `replaced`: the rows that an overwrite replaces; None: all rows of the table.
+    """
 
     stage: StageTask
     columns: pa.Schema
     is_overwrite: bool
     whole: WholeRows | None
     application: Application | None
+    replaced: Replaced | None = None
 
     @property
     def is_near(self) -> bool:
         """Whether this process sees the file that the application's processes share."""
         return self.application is not None and self.application.is_here
 
+    @property
+    def truncates(self) -> bool:
+        """Whether the commit deletes all rows that the table has."""
+        return self.is_overwrite and self.replaced is None and not self.stage.creates
+
     def unchanged(self, expect_seq: int | None) -> Unchanged | None:
-        """Return the guard of an overwrite whose reads are planned; None: it is no overwrite."""
-        if not self.is_overwrite:
+        """Return the guard of an overwrite whose reads are planned; None: it replaces nothing.
+
+        Raises:
+            UnavailableError: Spark does not tell which application overwrites.
+            RequestError: There is no table that could have changed.
+        """
+        if self.stage.creates and expect_seq is not None:
+            raise RequestError(f"there is no table {self.stage.table!r} at seq {expect_seq}")
+        if not self.is_overwrite or self.stage.creates:
             return None
         return Unchanged.plan(self.stage, self.application, expect_seq)
 
@@ -78,7 +95,10 @@ class FramePiece:
 
     def _fitting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield schemas.as_schema(batch, self.columns)
+            fitting = schemas.as_schema(batch, self.columns)
+            if self.replaced is not None:
+                self.replaced.check_rows(fitting)
+            yield fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +127,9 @@ def plan(
 ) -> FramePiece:
     """Return the plan to stage rows of the schema `given` for the table of the options.
 
+    With a `primary_key` the commit creates a table that does not exist, with `merges_schema` it
+    adds columns.
+
     Raises:
         TableNotFoundError, RequestError: There is no such table, or no such op for it.
         SchemaMismatchError: A column is missing, unknown, or of a type that does not fit; or rows
@@ -115,27 +138,88 @@ def plan(
     table, op, order_by = options.table, options.op, options.order_by
     if is_overwrite and op == "delete":
         raise RequestError("mode 'overwrite' replaces all rows; op 'delete' needs 'append'")
-    target = db[table]
+    target = _target(db, options, given)
     columns = schemas.to_store(given, target.schema, table)
     if op == "delete":
-        columns = pa.schema([field for field in columns if field.name in target.primary_key])
-    wanted = target.primary_key if op == "delete" else target.schema.names
+        columns = pa.schema([field for field in columns if field.name in target.keys])
+    wanted = target.keys if op == "delete" else target.schema.names
     for name in wanted:
         field = target.schema.field(name)
-        if name not in columns.names and (name in target.primary_key or not field.nullable):
+        if name not in columns.names and (name in target.keys or not field.nullable):
             raise SchemaMismatchError(
                 f"the rows for {table!r} have no column {name!r} ({field.type}), which may not be"
                 " null"
             )
     if order_by is not None and order_by not in columns.names:
         raise SchemaMismatchError(f"the rows for {table!r} have no column {order_by!r} to order by")
-    is_upsert = op in {None, "upsert"} and bool(target.primary_key) and not is_overwrite
+    is_upsert = op in {None, "upsert"} and bool(target.keys) and not is_overwrite
     must_be_whole = is_upsert and options.missing == REFUSED
-    if must_be_whole:
-        require_whole(target, table, columns.names)
-    stage = db.stage(table, op, order_by=order_by)
-    whole = WholeRows(stage.table_id, tuple(columns.names)) if must_be_whole else None
-    return FramePiece(stage, columns, is_overwrite, whole, application)
+    if must_be_whole and not target.is_new:
+        require_whole(db[table], table, columns.names)
+    replaced = _replaced(options, target, columns)
+    stage = db.stage(
+        table, op, order_by=order_by, schema=target.added, primary_key=options.primary_key
+    )
+    whole = None
+    if must_be_whole and not stage.creates:
+        whole = WholeRows(stage.table_id, tuple(columns.names))
+    return FramePiece(stage, columns, is_overwrite, whole, application, replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A table as the commit will find or make it; `added` are the columns that it makes."""
+
+    schema: pa.Schema
+    keys: tuple[str, ...]
+    added: pa.Schema | None = None
+    is_new: bool = False
+
+
+def _replaced(
+    options: WriteOptions | SinkOptions, target: _Target, columns: pa.Schema
+) -> Replaced | None:
+    if isinstance(options, SinkOptions) or options.replaces is None or target.is_new:
+        return None
+    return Replaced.plan(options.replaces, target.schema, columns, options.table)
+
+
+def _target(db: Store, options: WriteOptions | SinkOptions, given: StructType) -> _Target:
+    table, keys = options.table, options.primary_key
+    if keys and table not in db.tables():
+        if options.op == "delete":
+            raise RequestError(f"op 'delete' creates no table, and there is no table {table!r}")
+        fields = schemas.of_new_columns(given, table)
+        made = pa.schema([field.with_nullable(field.name not in keys) for field in fields])
+        for key in keys:
+            schemas.stored(key, made, table)
+        return _Target(made, keys, made, is_new=True)
+    found = db[table]
+    if keys and keys != found.primary_key:
+        raise RequestError(f"{table!r} has the key {found.primary_key}, not {keys}")
+    if not options.merges_schema or options.op == "delete":
+        return _Target(found.schema, found.primary_key)
+    added = schemas.of_new_columns(_unknown(given, found.schema, table), table)
+    if not added.names:
+        return _Target(found.schema, found.primary_key)
+    return _Target(pa.schema([*found.schema, *added]), found.primary_key, added)
+
+
+def _unknown(given: StructType, found: pa.Schema, table: str) -> StructType:
+    """Return the columns of a frame that a table lacks.
+
+    Raises:
+        SchemaMismatchError: One differs from a column of the table only in upper and lower case.
+    """
+    alike = {name.lower(): name for name in found.names}
+    fields = [field for field in given.fields if field.name not in found.names]
+    for field in fields:
+        if field.name.lower() in alike:
+            raise SchemaMismatchError(
+                f"table {table!r} has a column {alike[field.name.lower()]!r}, the rows have"
+                f" {field.name!r}; rename it in the rows"
+            )
+    return StructType(fields)
 
 
 def commit(
@@ -175,12 +259,17 @@ _RETRY = Retry(COMMIT_ATTEMPTS, (_LostRace,))
 
 
 def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | None) -> Transaction:
-    tx = db.transaction(token=token, claim=claim)
+    # Rows that come into a replaced range after the snapshot would be left beside the new ones.
+    replaces = any(job.piece.replaced is not None for job in jobs)
+    isolation = "serializable" if replaces else "snapshot"
+    tx = db.transaction(isolation=isolation, token=token, claim=claim)
     with tx:
         _check(tx, jobs, token)
         try:
             for job in jobs:
-                tx.attach(job.piece.stage, job.staged, job.piece.is_overwrite)
+                if job.piece.replaced is not None and not tx.is_applied:
+                    job.piece.replaced.delete(db, tx, job.piece.stage.table_id)
+                tx.attach(job.piece.stage, job.staged, job.piece.truncates)
             tx.commit()
         except ConflictError as error:
             raise _LostRace(error) from error
@@ -201,7 +290,7 @@ def _tell(jobs: Sequence[StageJob], seq: int) -> None:
     stage = pieces[0].stage
     told = {piece.application for piece in pieces if piece.application is not None}
     for application in told:
-        overwritten = [(p.stage.table_id, p.stage.table) for p in pieces if p.is_overwrite]
+        overwritten = [(p.stage.table_id, p.stage.table) for p in pieces if p.truncates]
         try:
             application.tell_commit(store_of(stage.root, stage.store_id), seq, overwritten)
         except SiltstoneError as error:

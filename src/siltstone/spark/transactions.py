@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
 
@@ -30,6 +31,7 @@ from siltstone.spark.options import (
     WriteOptions,
 )
 from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan
+from siltstone.spark.workers import one_sentence, sealed
 
 Mode: TypeAlias = Literal["append", "overwrite"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -214,9 +216,12 @@ def _staged(frame: DataFrame, piece: FramePiece) -> tuple[tuple[Staged, ...], bo
 
     Return it, and whether all of them ran where the driver does.
     """
+    open_piece, sent = sealed(replace, piece)
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staged = piece.write(batches)
+        with one_sentence():
+            piece = open_piece(*sent)
+            staged = piece.write(batches)
         yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps((staged, piece.is_near))]})
 
     rows = frame.mapInArrow(work, "staged binary").collect()  # pyright: ignore[reportArgumentType]

@@ -39,6 +39,7 @@ from siltstone.spark.drivers import Start
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import SinkOptions, WriteOptions
 from siltstone.spark.staging import FramePiece, StageJob, commit, plan
+from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 
@@ -71,15 +72,25 @@ class BatchWriter(DataSourceArrowWriter):
             raise RequestError(
                 "option 'expectSeq' is only for overwrites; an 'append' replaces no rows"
             )
+        if options.replaces is not None and (
+            not is_overwrite or options.op not in {None, "upsert"}
+        ):
+            raise RequestError("option 'replaceWhere' needs mode 'overwrite', and no other op")
         application = of_process(os.environ)
         with stores.reader(options.uri) as db:
             piece = plan(db, options, schema, application, is_overwrite=is_overwrite)
         return cls(options, piece, piece.unchanged(options.expect_seq))
 
+    def __reduce__(self) -> Sealed:
+        """Pickle for executors, and for the process that commits."""
+        return sealed(type(self), self._options, self._piece, self._unchanged)
+
+    @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
         """Stage the rows of one task; see `Piece.write`."""
         return BatchWritten(self._piece.write(iterator), self._piece.is_near)
 
+    @one_sentence()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the staged rows, through the owner of the store or as its owner.
 
@@ -130,8 +141,13 @@ class Sink(DataSourceStreamArrowWriter):
         self._first_commit, self._environment = first_commit, environment
         self._planned: tuple[FramePiece, Start] | None = None
 
-    def __reduce__(self) -> tuple[type[PieceWriter], tuple[FramePiece, Start]]:
-        """Pickle as what executors need: here a job begins, which a commit does not.
+    def __reduce__(self) -> Sealed:
+        """Pickle as what executors need: here a job begins, which a commit does not."""
+        return sealed(type(self), *self.planned())
+
+    @one_sentence()
+    def planned(self) -> tuple[FramePiece, Start]:
+        """Begin the job of the batch; return what stages its rows, and the driver's start.
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
@@ -146,13 +162,13 @@ class Sink(DataSourceStreamArrowWriter):
                 piece = plan(db, options, self._schema, application, is_overwrite=overwrites)
                 stream = options.app or options.checkpoint
                 self._planned = piece, drivers.started(db, options.uri, stream, driver)
-        return PieceWriter, self._planned
+        return self._planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
         """Stage the rows of one task; runs on executors."""
-        writer, pieces = self.__reduce__()
-        return writer(*pieces).write(iterator)
+        return PieceWriter(*self.planned()).write(iterator)
 
+    @one_sentence()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit a batch once.
 
@@ -191,6 +207,11 @@ class PieceWriter(DataSourceStreamArrowWriter):
     def __init__(self, piece: FramePiece, start: Start) -> None:
         self._piece, self._start = piece, start
 
+    def __reduce__(self) -> Sealed:
+        """Pickle for executors."""
+        return sealed(type(self), self._piece, self._start)
+
+    @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
         """Stage the rows of one task; see `Piece.write`.
 

@@ -18,7 +18,7 @@ from siltstone.errors import (
 )
 from siltstone.formats import group
 from siltstone.formats.blobs import is_blob
-from siltstone.formats.manifest import Catalog, Column, Schema, TableDefinition
+from siltstone.formats.manifest import Catalog, Column, Schema, Shaped, TableDefinition
 from siltstone.formats.schema import (
     COLUMNS_MAX,
     arrow_schema_of,
@@ -44,6 +44,12 @@ def create(
     _free(catalog, name)
     key = _key_of(primary_key)
     return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
+
+
+def create_staged(catalog: Catalog, table_id: int, name: str, schema: Schema) -> group.Create:
+    """Return the entry that creates a table with the schema for which its rows were staged."""
+    _free(catalog, name)
+    return group.Create(table_id, name, schema)
 
 
 def _key_of(primary_key: str | Sequence[str]) -> list[str]:
@@ -155,6 +161,30 @@ def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.A
     column = Column(table.next_column, name, stored, nullable=True)
     columns = (*schema.columns, column)
     return _altered(table, columns, table.next_column + 1), field
+
+
+def added(table: TableDefinition, schema: object) -> tuple[pa.Field, ...]:
+    """Return the columns of `schema` that a table lacks; it adds them as nullable ones.
+
+    Raises:
+        SchemaMismatchError: The table has one with another type.
+        RequestError: A table cannot have such columns.
+    """
+    names = {column.name for column in catalogs.schema_of(table).columns}
+    arrow = arrow_schema_of(schema)
+    known = pa.schema([field for field in arrow if field.name in names])
+    if known.names:
+        refuse_other(table, known, ())
+    return tuple(field.with_nullable(True) for field in arrow if field.name not in names)
+
+
+def widened(table: TableDefinition, fields: Iterable[pa.Field]) -> Schema:
+    """Return the schema that a table has once these columns are added."""
+    for field in fields:
+        entry, _ = add_column(table, field.name, field.type)
+        steps = (*table.schemas, Shaped(table.schemas[-1].seq, entry.schema))
+        table = msgspec.structs.replace(table, schemas=steps, next_column=entry.next_column)
+    return catalogs.schema_of(table)
 
 
 def _altered(

@@ -147,9 +147,11 @@ class PlainWrites:
             return self._put(self.versions.pin or pin, staged)
         if self.versions.pin is not None or not is_new:
             raise RequestError("the table was truncated since the rows were staged; stage again")
-        # Truncated by this transaction: the staged rows alone, where they are. Nobody else can
+        # Begun by this transaction: the staged rows alone, where they are. Nobody else can
         # have moved its new incarnation.
         self.versions.folder = pin.folder
+        if not pin.rows and pin.version == 1:
+            return self._put(pin, staged)
         nothing = self._tables.rewriter.rewrite(pin, drop=np.arange(pin.rows), batches=())
         return self._appended(self._tables.writer.commit(nothing, staged), staged)
 

@@ -7,6 +7,9 @@
                           /ATTACHED    a transaction tried to name them: only vacuum may delete
                           /DISCARDED   they will be deleted, no transaction may name them
 
+A job may be for a table that its commit creates, or for columns that its commit adds: `schema` is
+what the table has then. The folder of a new table's rows has the name of the job.
+
 The rows are written where they will be read: in the base of a keyed table without a row version, in
 a dataset of the job for other keyed tables (`.attached/<job>`), among the files of a plain table. A
 crash at any step leaves files that no frame names; vacuum deletes them after the grace period, also
@@ -26,6 +29,7 @@ import pyarrow as pa
 
 from siltstone.choices import StagedOp
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
@@ -33,7 +37,7 @@ from siltstone.engine.read.view import is_empty
 from siltstone.engine.write.plain_writes import dataset_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
 from siltstone.formats.conform import conform
-from siltstone.formats.manifest import Pin, Schema
+from siltstone.formats.manifest import Pin, Schema, TableDefinition
 from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.site import site_of
@@ -44,6 +48,8 @@ from siltstone.storage.tables.values import join as join_files
 
 KEYED_OPS, PLAIN_OPS = ("insert", "upsert", "delete"), ("append", "insert")
 BASE, ATTACHED, PLAIN = "base", "attached", "plain"
+NEW_TABLE = 0
+"""The table's id in a job whose commit creates the table; no table has it."""
 _OPEN, _ATTACHED, _DISCARDED = "OPEN", "ATTACHED", "DISCARDED"
 
 
@@ -83,6 +89,11 @@ class StageTask:
     began_us: int
     above_us: int = 0
     store_id: str = ""
+
+    @property
+    def creates(self) -> bool:
+        """Whether the commit creates the table."""
+        return self.table_id == NEW_TABLE
 
     def __repr__(self) -> str:
         return f"<StageTask {self.op} into {self.table!r}, job {self.job}>"
@@ -204,34 +215,89 @@ class StageTask:
         files.sync_dir(folder)
 
 
-def begin(core: Core, name: str, op: StagedOp | None, order_by: str | None) -> StageTask:
+def begin(
+    core: Core,
+    name: str,
+    op: StagedOp | None = None,
+    order_by: str | None = None,
+    *,
+    schema: object = None,
+    primary_key: str | Sequence[str] = (),
+) -> StageTask:
     """Begin a bulk commit into the table `name`; see `Store.stage`.
 
     Raises:
-        TableNotFoundError, RequestError: There is no such table, op or column to order by.
+        TableNotFoundError, RequestError: There is no such table, op or column to order by; or the
+            table has another key, or cannot have the columns of `schema`.
         UnavailableError: The file system refuses.
     """
     core.check()
     view = core.state().view
+    if schema is not None and definitions.named(view.catalog, name) is None:
+        return _begin_new(core, name, op, order_by, schema, primary_key)
     table = catalogs.find(view.catalog, name)
-    table_schema = table_schema_of(catalogs.schema_of(table))
+    definitions.refuse_other(table, None, primary_key)
+    added = () if schema is None else definitions.added(table, schema)
+    table_schema = table_schema_of(definitions.widened(table, added))
     chosen = _op(name, table_schema, op)
     _check_order(table_schema, chosen, order_by)
     job, begun = core.new_token(), core.begun()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:
-        home, version = dataset_of(table)
-        target, pin = PLAIN, version or core.tables.writer.create(home, table_schema.arrow)
+        home, pin = _plain_pin(core, table, table_schema, added)
+        target = PLAIN
     else:
-        is_first = is_empty(levels) and not incarnation.versions and chosen != "delete"
+        # A first base is written under the schema of its table.
+        is_first = is_empty(levels) and not (incarnation.versions or added or chosen == "delete")
         target, home = BASE if is_first else ATTACHED, levels.storage.folder
         folder = f"{home}/base" if target == BASE else f"{home}/.attached/{job}"
         pin = core.tables.writer.create(folder, stored_fields(table_schema, target, chosen))
-    task = StageTask(
+    return _opened(core, StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema,
         chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
-    )  # fmt: skip
+    ))  # fmt: skip
+
+
+def _plain_pin(
+    core: Core, table: TableDefinition, table_schema: TableSchema, added: Sequence[pa.Field]
+) -> tuple[str, Pin]:
+    """Return the dataset of a plain table, and a version to stage on, with the columns `added`."""
+    home, version = dataset_of(table)
+    if version is None:
+        return home, core.tables.writer.create(home, table_schema.arrow)
+    if added:
+        version = core.tables.writer.alter(version, rename={}, drop=(), add=added)
+    return home, version
+
+
+def _begin_new(
+    core: Core,
+    name: str,
+    op: StagedOp | None,
+    order_by: str | None,
+    schema: object,
+    primary_key: str | Sequence[str],
+) -> StageTask:
+    """Begin a job whose commit creates the table."""
+    view = core.state().view
+    created = definitions.create(view.catalog, NEW_TABLE, name, schema, primary_key)
+    table_schema = table_schema_of(created.schema)
+    chosen = _op(name, table_schema, op)
+    _check_order(table_schema, chosen, order_by)
+    job, begun = core.new_token(), core.begun()
+    home = f"tables/{name}-{job}"
+    target = PLAIN if table_schema.keys is None else ATTACHED
+    folder = home if target == PLAIN else f"{home}/.attached/{job}"
+    pin = core.tables.writer.create(folder, stored_fields(table_schema, target, chosen))
+    return _opened(core, StageTask(
+        str(core.root), core.verify, job, name, NEW_TABLE, NEW_TABLE, created.schema,
+        chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
+    ))  # fmt: skip
+
+
+def _opened(core: Core, task: StageTask) -> StageTask:
+    """Return a new job, with the mark that its files may be discarded."""
     marks = core.root / task.marks
     with refusals(f"cannot stage in {marks}"):
         core.files.mkdir(marks)

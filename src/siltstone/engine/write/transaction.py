@@ -23,13 +23,21 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.read.view import State
+from siltstone.engine.write.plain_writes import ColumnChange
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction_rows import StagingHold, TransactionRows, view_of
-from siltstone.errors import ClosedError, RequestError, TableNotFoundError, not_one_of
+from siltstone.errors import (
+    ClosedError,
+    RequestError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    not_one_of,
+)
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
-from siltstone.formats.manifest import Catalog, TableDefinition, Tag
+from siltstone.formats.manifest import Catalog, Schema, TableDefinition, Tag
+from siltstone.formats.schema import decode_type
 from siltstone.storage.tables.values import Compacted, InputsMovedError
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
@@ -189,17 +197,49 @@ class EngineTransaction:
             raise RequestError(f"a job must be a result of `stage`; got {stage!r:.80}")
         if self.is_applied:
             return 0
-        table = self.definition(stage.table_id)
+        table = None if stage.creates else self.definition(stage.table_id)
         self.hold.keep()
         core = self.core
         self.hold.names_since(stage.started_us(core.files, core.root, staged))
         cross(Failpoint.ATTACH_BEFORE_PLAN)
-        if overwrite:
+        if table is None:
+            table = self._created(stage)
+        elif overwrite:
+            table = self._widened(table, stage.schema)
             self.truncate(table)
             table = self.definition(stage.table_id)
+        else:
+            table = self._widened(table, stage.schema)
         rows = self.rows.attach(table, stage, staged)
         cross(Failpoint.ATTACH_AFTER_PLAN)
         return rows
+
+    def _created(self, stage: StageTask) -> TableDefinition:
+        """Create the table for which rows were staged."""
+        table_id = next(self.core.ids)
+        self.change(definitions.create_staged(self.catalog, table_id, stage.table, stage.schema))
+        return self.definition(table_id)
+
+    def _widened(self, table: TableDefinition, staged: Schema) -> TableDefinition:
+        """Add the columns for which rows were staged and that the table lacks.
+
+        Raises:
+            SchemaMismatchError: Other columns came since.
+        """
+        added = [column for column in staged.columns if column.id >= table.next_column]
+        for column in added:
+            entry, field = definitions.add_column(table, column.name, decode_type(column.type))
+            self.rows.alter(table, entry.schema, ColumnChange(add=[field]))
+            self.change(entry)
+            table = self.definition(table.id)
+        # Ids of columns and schemas count up: another change may have taken those of the job.
+        same = [each.schema for each in table.schemas if each.schema.id == staged.id]
+        if any(schema != staged for schema in same):
+            raise SchemaMismatchError(
+                f"the columns of {catalogs.name_of(table)!r} changed since the rows were staged,"
+                " which add some; stage them again"
+            )
+        return table
 
     def compact(self, incarnation: int, compacted: Sequence[Compacted], began_us: int) -> None:
         """Let a plain table go on with what an optimize made of some of its files.

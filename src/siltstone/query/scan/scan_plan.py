@@ -1,7 +1,7 @@
 """Scan plan: a scan of one table at one seq, cut into tasks.
 
-    base, history, attached    groups of parts of the pin, and the positions to leave out (above
-                               base: the few to read)
+    base, history, attached    groups of parts of the pin, or ranges of a large part, and the
+                               positions to leave out (above base: the few to read)
     memtables                  their live rows inline, in pieces of at most `IN_HAND_BYTES_MAX`
 
 Like a scan before its first batch, the planner finds the rows that later levels hide.
@@ -9,6 +9,7 @@ Like a scan before its first batch, the planner finds the rows that later levels
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ from siltstone.storage.tables.tables import PinnedTable
 
 ROWS_MAX = 1 << 20
 IN_HAND_BYTES_MAX = 8 << 20
+RANGES_MAX = 64
+"""Of one part: each range opens its file anew, so a range of few rows costs more than its rows."""
 
 
 def plan(
@@ -52,7 +55,9 @@ def plan(
         core: The core of the store.
         reader: The table at `seq`.
         record: The record of the reader's view.
-        rows_max: The approximate number of stored rows of a task; a part of a file is never cut.
+        rows_max: The maximum number of stored rows of a task, but a part of a pin is cut into at
+            most `RANGES_MAX` ranges. With a filter it is never cut, because Lance looks for its
+            rows: a task has one part at least.
 
     Raises:
         RequestError: A column is unknown, the filter is invalid, or `rows_max` is below 1.
@@ -95,7 +100,7 @@ class TaskFiles:
         kept: Positions | None = None,
         dropped: Positions | None = None,
     ) -> PinnedRows:
-        """Return rows of the parts [first, end)."""
+        """Return the rows [first, end)."""
         records = numbers(self.lease)
         return PinnedRows(pin, first, end, kept, dropped, self.stored, records, self.is_named)
 
@@ -153,7 +158,7 @@ class _ScanPlanner:
         are_kept: bool,
     ) -> Iterator[ScanTask]:
         """Plan the rows at the positions `some` (ascending), or, unless `are_kept`, all others."""
-        for first, end in groups(opened.spans, self.rows_max):
+        for first, end in groups(opened.spans, self.rows_max, is_cut=self.wanted is None):
             low, high = some.searchsorted((first, end)).tolist()
             rows = high - low if are_kept else end - first - (high - low)
             if rows:
@@ -198,16 +203,30 @@ def numbers(lease: object) -> tuple[int, ...]:
     return (lease.number,) if isinstance(lease, Lease) else ()
 
 
-def groups(spans: Sequence[tuple[int, int]], rows_max: int) -> Iterator[tuple[int, int]]:
-    """Yield [first, end) of neighbouring parts that have at most `rows_max` rows together."""
+def groups(
+    spans: Sequence[tuple[int, int]], rows_max: int, *, is_cut: bool = False
+) -> Iterator[tuple[int, int]]:
+    """Yield [first, end) of neighbouring parts that have at most `rows_max` rows together.
+
+    `is_cut`: a part with more rows comes in equal ranges, `RANGES_MAX` at most; else alone.
+    """
     first = end = 0
     for start, stop in spans:
         if stop - first > rows_max and end > first:
             yield first, end
             first = start
         end = stop
+        if is_cut and end - first > rows_max:
+            yield from _ranges(first, end, min(-(-(end - first) // rows_max), RANGES_MAX))
+            first = end
     if end > first:
         yield first, end
+
+
+def _ranges(first: int, end: int, count: int) -> Iterator[tuple[int, int]]:
+    """Yield [first, end) in `count` ranges of about one size."""
+    bounds = [first + (end - first) * number // count for number in range(count + 1)]
+    return itertools.pairwise(bounds)
 
 
 def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

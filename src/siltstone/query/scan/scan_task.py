@@ -1,6 +1,7 @@
 """Scan task: some rows of a table at one seq, as a value that any process can read by itself.
 
-    rows of a pin    the parts [first, end) of one version of a dataset, all or a selection of them
+    rows of a pin    the rows [first, end) of one version of a dataset, all or a selection of them:
+                     whole parts, or a range of one part
     inline rows      Arrow IPC: rows that only the log and the planner's memory had
 
 A task pickles, and needs only the store's path from the process that planned it. While it reads, it
@@ -68,7 +69,7 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRows:
-    """Rows of the parts [first, end) of a pin: those `kept`, or (None) all but those `dropped`.
+    """Rows [first, end) of a pin: those `kept`, or (None) all but those `dropped`.
 
     `stored` are the dataset's names of the columns; None: it lacks the column, all values are null.
     `records` are leased while reading; `is_named`: they name the pin, so its files exist.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -40,6 +40,7 @@ from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.lance.parts import Part
 from siltstone.storage.lance.pinned_search import LanceSearch
 from siltstone.storage.lance.point_reads import PointReads
 from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets
@@ -63,31 +64,6 @@ _AHEAD = {"batch_readahead": 4, "fragment_readahead": 2}
 # by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
 PIECE_BYTES = 256 << 20
 _POSITION_FIELD = pa.field(POSITION, pa.int64(), nullable=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A fragment: `start` is the position of its first row, `paths` its data and deletion files.
-
-    It has `rows` live rows of `stored` rows in its data files; the others are deleted. `index` is
-    its position, and `lance_start` the offset of its first row, in Lance's own order.
-    """
-
-    number: int
-    start: int
-    rows: int
-    paths: tuple[str, ...]
-    index: int
-    lance_start: int
-    stored: int
-
-    @property
-    def span(self) -> Span:
-        """The positions [first, end) of its rows."""
-        return self.start, self.start + self.rows
-
-    def is_within(self, span: Span) -> bool:
-        return span[0] <= self.start and self.start + self.rows <= span[1]
 
 
 class LancePinned:
@@ -209,10 +185,15 @@ class LancePinned:
             )
         self._know(columns)
         wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
+        offset: int | None = None
         if within is not None:
-            wanted = [i for i in wanted if self.parts[i].is_within(within)]
+            around = [i for i in wanted if self.parts[i].is_around(within)]
+            if around:
+                offset, rows = within[0] - self.parts[around[0]].start, within[1] - within[0]
+                limit, prefilter = min(rows, rows if limit is None else limit), None
+            wanted = around or [i for i in wanted if self.parts[i].is_within(within)]
         self._check(wanted)
-        is_whole = prefilter is None and len(wanted) == len(self.parts)
+        is_whole = prefilter is None and offset is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole
         is_indexed = prefilter is not None and indexed and self._has_sound_indexes
         options: dict[str, Any] = {
@@ -220,6 +201,7 @@ class LancePinned:
             "filter": prefilter,
             "use_scalar_index": is_indexed,
             "limit": limit,
+            "offset": offset,
             "scan_in_order": True,
             "with_row_address": addresses,
             "batch_size": self._batch_rows,

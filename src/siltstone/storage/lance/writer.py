@@ -19,7 +19,8 @@ from siltstone.storage.lance import adoption, deletions
 from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.pinned import LancePinned, Part, parts_with
+from siltstone.storage.lance.parts import Part
+from siltstone.storage.lance.pinned import LancePinned, parts_with
 from siltstone.storage.lance.reader import LanceReader
 from siltstone.storage.lance.staged_catalog import (
     lance_module,

@@ -119,8 +119,9 @@ class PinnedTable(Protocol):
             seqs: `(lo, hi)`: rows with a `_seq` outside (lo, hi] may be left out, in whole files.
             positions: Add int64 `_position`: the row's position in the whole pin.
             limit: At most so many rows.
-            within: Only the parts whose `spans` lie in [first, end); positions stay those of the
-                whole pin. Not together with `seqs`.
+            within: Only the parts whose `spans` lie in [first, end), or, where that lies inside of
+                one part, those rows of it (`prefilter` may do nothing then); positions stay those
+                of the whole pin. Not together with `seqs`.
             indexed: Let indexes find the rows of the prefilter; the rows are the same without.
                 They cost by the rows that are found: many are found better without.
             with_hidden: Yield the hidden rows of a base, too. A `limit` counts them.
