@@ -127,9 +127,10 @@ class JoinedStore(Store):
         primary_key: str | Sequence[str] = (),
     ) -> StageTask:
         # The owner may have the directory at another path than the machines that stage.
-        given = {"order_by": order_by, "schema": schema, "primary_key": primary_key}
-        named = {name: value for name, value in given.items() if value}
-        found = ask(self, operation(Face.STORE, "stage"), table, op, **named)
+        given = {"schema": schema, "primary_key": primary_key}
+        new = {name: value for name, value in given.items() if value is not None and value != ()}
+        asked = operation(Face.STORE, "stage")
+        found = ask(self, asked, table, op, order_by=order_by, **new)
         return replace(found, root=str(self.path))
 
     def changes(
