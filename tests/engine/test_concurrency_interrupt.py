@@ -30,6 +30,7 @@ WAY = (
     "engine/commit/core.py",
     "engine/commit/recent_writes.py",
     "engine/commit/waiters.py",
+    "engine/levels/own_rows.py",
     "engine/write/keyed_writes.py",
     "engine/write/row_plan.py",
     "engine/write/submission.py",
