@@ -161,6 +161,15 @@ class LanceSearch:
             self._word_counts[column, word] = found
         return found
 
+    def row_ids(self, positions: np.ndarray) -> np.ndarray:
+        """See `tables.PinnedSearch.row_ids`."""
+        return self._row_ids.at(positions)
+
+    def places_of(self, row_ids: np.ndarray) -> np.ndarray:
+        """See `tables.PinnedSearch.places_of`."""
+        found = self._row_ids.positions(row_ids, self._table.rows)
+        return found[found >= 0]
+
     def _without(self, visible: Bits | None, is_kept: bool) -> Any:
         """Return the block list of all rows that are not visible; None: no row is blocked."""
         if visible is None and self._table.pin.hidden:
