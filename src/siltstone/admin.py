@@ -466,10 +466,4 @@ def backups(directory: str | os.PathLike[str]) -> list[Backup]:
 
 def _restorer(directory: str | os.PathLike[str]) -> Restorer:
     env = Env()
-    return Restorer(
-        env.files,
-        root_of(directory),
-        tables=env.tables,
-        now_us=env.now_us,
-        new_token=env.new_token,
-    )
+    return Restorer(env.files, root_of(directory), now_us=env.now_us, new_token=env.new_token)

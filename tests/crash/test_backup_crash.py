@@ -17,11 +17,9 @@ from siltstone.maintenance.backup.backup import Backuper, backups, read_backup
 from siltstone.maintenance.backup.restore import Restorer
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
-from siltstone.storage.tables.tables import Tables
 from tests.crash.store_life import (
     OPTIONS,
     ROOT,
@@ -73,19 +71,13 @@ def back_up(files: SimFiles) -> None:
 
 
 def restore(files: SimFiles, seq: int) -> None:
-    restorer = Restorer(files, TARGET, tables=tables_of, now_us=lambda: 1, new_token=name)
-    restorer.run(AGAIN, seq=seq)
-
-
-def tables_of(root: Path, files: Files, verify: str) -> Tables:
-    del verify
-    return fake_lance(root, files, token=name)
+    Restorer(files, TARGET, now_us=lambda: 1, new_token=name).run(AGAIN, seq=seq)
 
 
 def open_again(files: SimFiles, options: Options = OPTIONS) -> LocalStore:
     env = Env(
         files=files,
-        tables=tables_of,
+        tables=lambda root, files, verify: fake_lance(root, files, token=name),
         now_us=lambda: 1,
         new_token=name,
         warm_up=lambda: None,

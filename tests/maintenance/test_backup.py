@@ -29,7 +29,7 @@ from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
 from tests.engine.seams import jobs_of
-from tests.maintenance.stores import Clock, env_of, open_store, paths, rows
+from tests.maintenance.stores import Clock, open_store, paths, rows
 from tests.support.fake_lance import fake_lance
 
 KEYED = {"id": "int64", "v": "string"}
@@ -70,13 +70,12 @@ def site_beside(store, **parts) -> Site:
 
 
 def restored(directory: Path, target: Path, **choice):
-    restorer_of(directory, lambda: os.urandom(16).hex()).run(target, **choice)
+    clock = Clock()
+    restorer = Restorer(
+        RealFiles(), directory, now_us=clock, new_token=lambda: os.urandom(16).hex()
+    )
+    restorer.run(target, **choice)
     return open_store(target)
-
-
-def restorer_of(directory: Path, new_token) -> Restorer:
-    tables = env_of().tables
-    return Restorer(RealFiles(), directory, tables=tables, now_us=Clock(), new_token=new_token)
 
 
 def test_a_restored_store_has_exactly_the_rows_of_the_backup(db, tmp_path):
@@ -112,7 +111,9 @@ def test_a_read_only_handle_sees_a_restored_store_that_nobody_owned_yet(db, tmp_
     beside(db, tmp_path / "b")
     restored(tmp_path / "b", tmp_path / "r").close()
     shutil.rmtree(tmp_path / "r")
-    restorer_of(tmp_path / "b", lambda: "ab" * 16).run(tmp_path / "r")
+    Restorer(RealFiles(), tmp_path / "b", now_us=Clock(), new_token=lambda: "ab" * 16).run(
+        tmp_path / "r"
+    )
     with open_store(tmp_path / "r", read_only=True) as reader:
         assert content(reader) == expected
 

@@ -68,13 +68,7 @@ def test_nothing_is_found_beside_an_owner_at_full_work_and_every_backup_is_one_m
         bank.is_open = False
         threads.join()
     bank.db.close()
-    restorer = Restorer(
-        RealFiles(),
-        tmp_path / "b",
-        tables=fake_env_of(files).tables,
-        now_us=system_time_us,
-        new_token=random_token,
-    )
+    restorer = Restorer(RealFiles(), tmp_path / "b", now_us=system_time_us, new_token=random_token)
     seqs = [backup.seq for _, backup in restorer.list()]
     assert len(seqs) == LOOKS
     for number, seq in enumerate(seqs[:: LOOKS // 2]):

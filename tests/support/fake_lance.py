@@ -66,10 +66,6 @@ class FakeNames:
             promotion.unlink_stale(self._data.files, where, set(wanted), newest.version)
             promotion.clear(self._data.files, where)
 
-    def highest(self, folder: str) -> int:
-        """See `tables.PublicNames.highest`."""
-        return promotion.highest(self._data.files, self._data.root / folder)
-
     def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
         where = self._data.root / folder
         with translated(where, is_reading=False):

@@ -3,8 +3,8 @@
     choose a backup ─▶ RESTORING ─▶ copy files, each checked ─▶ the log ─▶ older records, FLOOR ─▶
     the record: from here on it is a store ─▶ remove RESTORING
 
-Its bases get numbers far above the old ones, by which other clients of the old store, at the same
-path perhaps, may know other rows.
+Its bases go on with numbers that no client of the old store knows, at the same path perhaps
+(`base_numbers`).
 
 The new store has its own id, so no frame of the old store is valid in it. Its record numbers are
 far above the old ones and FLOOR is at the first, so a process that still uses the old store
@@ -42,7 +42,7 @@ from siltstone.maintenance.backup.backup import (
 from siltstone.storage.files.copying import Copies, is_there
 from siltstone.storage.files.files import Files, make_private, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables import base_numbers
 from siltstone.storage.wal.log_copy import begin_log, read_segment
 
 NUMBERS_SKIPPED = 1_000_000_000
@@ -78,11 +78,10 @@ class Restorer:
         files: Files,
         directory: Path,
         *,
-        tables: Callable[[Path, Files, str], Tables],
         now_us: Callable[[], int],
         new_token: Callable[[], str],
     ) -> None:
-        self._files, self._directory, self._tables = files, directory, tables
+        self._files, self._directory = files, directory
         self._now_us, self._new_token = now_us, new_token
 
     def list(self) -> list[tuple[Path, Backup]]:
@@ -170,7 +169,7 @@ class Restorer:
         if not self._is_made(target, record):
             self._copy(target, chosen, say)
             cross(Failpoint.RESTORE_AFTER_COPY)
-            record = self._above_all(target, record)
+            self._skip_numbers(target, record)
             begin_log(self._files, target / "wal", record, frames)
             older = [self._stored(chosen, number) for number in chosen.islands]
             islands = [msgspec.structs.replace(i, store_id=record.store_id) for i in older]
@@ -210,22 +209,12 @@ class Restorer:
             if folder.parent.name == PRIVATE_DIRECTORY:  # its dataset may have no rows
                 self._files.mkdir(folder.parent.parent / "data")
 
-    def _above_all(self, target: Path, record: Record) -> Record:
-        """Return a record whose bases have numbers that the old store will not reach soon."""
-        writer, replace = (
-            self._tables(target, self._files, "first_use").writer,
-            msgspec.structs.replace,
-        )
-        keyed = [
-            replace(
-                storage,
-                base=writer.renumbered(storage.base, storage.base.version + VERSIONS_SKIPPED),
-            )
-            if storage.base is not None
-            else storage
-            for storage in record.keyed
-        ]
-        return replace(record, keyed=tuple(keyed))
+    def _skip_numbers(self, target: Path, record: Record) -> None:
+        """See `base_numbers`; a clock that was set back is above the backup's own numbers."""
+        newest = max((s.base.version for s in record.keyed if s.base is not None), default=0)
+        least = newest + VERSIONS_SKIPPED
+        text = base_numbers.text_of(max(least, self._now_us() // 1000))
+        self._files.replace(target / base_numbers.NAME, text)
 
     def _require_whole(self, file: BackupFile, path: Path) -> None:
         if not is_there(self._files, path, InventoryFile(file.path, file.size, file.xxh3)):

@@ -38,7 +38,6 @@ from siltstone.formats.manifest import Incarnation, KeyedStorage, Load, Pin, Rec
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.gc.sweep import versions_of
 from siltstone.maintenance.index.indexer import Indexer
-from siltstone.maintenance.merge.merge import Promoter
 from siltstone.maintenance.repair.integrity import relative
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.repair_plan import (
@@ -46,7 +45,6 @@ from siltstone.maintenance.repair.repair_plan import (
     RecordCopy,
     Repaired,
     RepairPlan,
-    StandIn,
     readable,
 )
 from siltstone.maintenance.repair.verify import ERROR, Verifier
@@ -54,6 +52,7 @@ from siltstone.storage.files.files import refusals
 from siltstone.storage.manifest.floor import text_of
 from siltstone.storage.manifest.ownership import own
 from siltstone.storage.site import Site
+from siltstone.storage.tables import base_numbers
 from siltstone.storage.tables.kept_names import unite
 from siltstone.units import require
 
@@ -67,7 +66,6 @@ class Repairer:
         self._site, self._files, self._root = site, site.files, site.root
         self._manifests, self._tables = site.manifests, site.tables
         self._verifier, self._indexer, self._quarantine = verifier, indexer, Quarantine(site)
-        self._promoter = Promoter(site)
 
     def run(
         self, *, dry_run: bool = True, deep: bool = False, on_progress: Progress | None = None
@@ -116,55 +114,29 @@ class Repairer:
     # carrying out
 
     def _carry_out(self, plan: RepairPlan) -> str:
+        if plan.numbers:  # before anything of ours gets one
+            self._files.replace(self._root / base_numbers.NAME, plan.numbers)
         folder = self._take_floor(plan)
         cross(Failpoint.REPAIR_AFTER_FLOOR)
-        serving, published = self._serving(plan), None
-        standins = [_copy_of(serving, each) for each in plan.standins if serving is not None]
-        folder = self._quarantine.take([*standins, *plan.items]) or folder
+        folder = self._quarantine.take(plan.items) or folder
         for path, data in plan.lost.items():
             self._files.replace(self._root / path, data)
         for dataset in sorted(plan.united):  # a crash before it is mended by the next opening
             unite(self._files, self._root, dataset)
         cross(Failpoint.REPAIR_BEFORE_PUBLISH)
-        if serving is not None:
+        if plan.base is not None:
             broken = plan.bases.broken
-            fresh = {each.incarnation: self._begun_again(serving, each) for each in broken}
+            fresh = {each.incarnation: self._begun_again(plan.base, each) for each in broken}
             spared = self._without_indexes(plan.bases.unindexed, plan.rotten)
-            fresh |= {n: self._covered(serving, storage) for n, storage in spared.items()}
-            base = self._without_runs(serving, plan.rotten)
+            fresh |= {n: self._covered(plan.base, storage) for n, storage in spared.items()}
+            base = self._without_runs(plan.base, plan.rotten)
             base = msgspec.structs.replace(base, number=plan.top)
-            published = self._manifests.publish(
+            self._manifests.publish(
                 lambda record: _changed(record, fresh, plan.epoch), base=base, attempts=1
             )
         cross(Failpoint.REPAIR_AFTER_PUBLISH)
         late = [self._copied(copy, plan.rotten) for copy in plan.copies]
-        folder = self._quarantine.take([*late, *plan.late]) or folder
-        if published is not None:
-            self._promoter.promote_late(published)
-        return folder
-
-    def _serving(self, plan: RepairPlan) -> Record | None:
-        """Return the record that serves from now on.
-
-        If newer ones were lost, its bases get numbers above theirs: what other clients know by a
-        number they never find with other rows (ADR 64). A crash leaves manifests that nobody names.
-        """
-        if plan.base is None or not plan.follows_lost:
-            return plan.base
-        keyed = tuple(
-            storage
-            if storage.base is None
-            else msgspec.structs.replace(storage, base=self._above_all(storage.base))
-            for storage in plan.base.keyed
-        )
-        return msgspec.structs.replace(plan.base, keyed=keyed)
-
-    def _above_all(self, pin: Pin) -> Pin:
-        """Return a pin, or the same rows with a number above all that its folder ever had."""
-        highest = self._tables.names.highest(pin.folder)
-        if highest <= pin.version:
-            return pin
-        return self._tables.writer.renumbered(pin, highest + 1)
+        return self._quarantine.take([*late, *plan.late]) or folder
 
     def _copied(self, copy: RecordCopy, rotten: Collection[str]) -> Item:
         """Return the step that puts a copy of an older record in its place."""
@@ -184,7 +156,9 @@ class Repairer:
             segments = sorted(each for each in rotten if "/" not in each)
             pin, spare = storage.base, self._tables.keys.without
             if pin is not None:
-                pin = self._tables.indexer.put(spare(pin, rotten), (), segments)
+                version, put = pin.version, self._tables.indexer.put
+                # It has the same rows: of several records that do without it, each keeps its own.
+                pin = self._tables.writer.renumbered(put(spare(pin, rotten), (), segments), version)
             loads = [Load(load.seq, spare(load.pin, rotten)) for load in storage.loads]
             changed = msgspec.structs.replace(storage, base=pin)
             found[storage.incarnation] = changed.with_loads(loads)
@@ -234,12 +208,8 @@ class Repairer:
         for pin in self._bases(storage.incarnation):
             with contextlib.suppress(CorruptionError):
                 empty = self._tables.writer.overwrite(pin, table_schema.arrow, ())
-                return self._with_empty(storage, empty)
-        empty = self._tables.writer.create(f"{storage.folder}/base", table_schema.arrow)
-        return self._with_empty(storage, empty)
-
-    def _with_empty(self, storage: KeyedStorage, empty: Pin) -> KeyedStorage:
-        return msgspec.structs.replace(storage, base=self._above_all(empty), merged_seq=0)
+                return msgspec.structs.replace(storage, base=empty, merged_seq=0)
+        return _without_base(storage)
 
     def _bases(self, incarnation: int) -> list[Pin]:
         """Return the bases that an incarnation ever had, as far as records know, newest first."""
@@ -265,11 +235,6 @@ class Repairer:
             return ""
         item = Item(relative(self._root, path), "it cannot be read", text)
         return self._quarantine.take([item])
-
-
-def _copy_of(serving: Record, standin: StandIn) -> Item:
-    copy = manifest.encode(msgspec.structs.replace(serving, number=standin.number))
-    return Item(standin.path, standin.wrong, copy)
 
 
 def _changed(record: Record, fresh: dict[int, KeyedStorage], epoch: int) -> Record:

@@ -31,7 +31,7 @@ from siltstone.maintenance.repair.verify import (
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
-from siltstone.storage.tables import promotion
+from siltstone.storage.tables import base_numbers, promotion
 from siltstone.storage.tables.kept_names import kept_of, place
 from siltstone.storage.tables.key_runs import KEYS
 from siltstone.storage.tables.values import INDEX_DIRECTORY
@@ -100,20 +100,10 @@ class RecordCopy:
     bases: DamagedBases
 
 
-@dataclass(frozen=True, slots=True)
-class StandIn:
-    """A record that does not serve: a copy of the one that does takes its place."""
-
-    path: str
-    wrong: str
-    number: int
-
-
 @dataclass(slots=True)
 class RepairPlan:
-    """What to do: the FLOOR to write, the record to publish, the files to move aside.
+    """What to do: FLOOR and NUMBERS to write, the record to publish, the files to move aside.
 
-    If records above `base` are lost, it `follows_lost` ones; the damaged ones are the `standins`.
     Of `bases` the broken ones begin again, empty, the others go on without the segments of indexes
     (by id) and the key runs (by path) that are `rotten`; `copies` of older records and the files
     `late` go when that is published. Files of the datasets `united` get their second names again,
@@ -122,6 +112,7 @@ class RepairPlan:
     """
 
     floor: Floor | None = None
+    numbers: bytes = b""
     base: Record | None = None
     epoch: int = 0
     top: int = 0
@@ -129,8 +120,6 @@ class RepairPlan:
     rotten: set[str] = field(default_factory=set)
     united: set[str] = field(default_factory=set)
     lost: dict[str, bytes] = field(default_factory=dict)
-    follows_lost: bool = False
-    standins: list[StandIn] = field(default_factory=list)
     copies: list[RecordCopy] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     late: list[Item] = field(default_factory=list)
@@ -179,6 +168,7 @@ class Planner:
             self._plan_newest()
             self._plan_old_bases()
             self._plan_unreadable()
+        self._plan_numbers()
         self._plan_jobs()
         if self._records and self._files.exists(self._root / RESTORING):
             self._plan.items.append(Item(RESTORING, "the restore was finished"))
@@ -210,6 +200,16 @@ class Planner:
                 self._plan.dead.append(Item(path, "its process died"))
                 done = "moved to quarantine; the work is repeated, vacuum deletes its files"
                 self._plan.add(path, told_of(seen), done)
+
+    def _plan_numbers(self) -> None:
+        """A repair may go back; no base gets a number again that other clients know (ADR 64)."""
+        highest = base_numbers.highest(self._files, self._root, self._now_us())
+        try:
+            known = base_numbers.known(self._files, self._root)
+            self._plan.numbers = base_numbers.text_of(max(known, highest))
+        except CorruptionError as error:  # the time was above it when it was written, too
+            done = "; written again, above all numbers of bases"
+            self._plan.move(base_numbers.NAME, error.reason, done, base_numbers.text_of(highest))
 
     def _floor(self) -> Floor:
         return self._manifests.kept() if self._plan.floor is None else self._plan.floor
@@ -306,9 +306,8 @@ class Planner:
         known = max(record.format for record in ours.values())
         sound = self._above_all_jobs(whole[-1], max(known, self._log_format(whole[-1])))
         plan.base, plan.top, plan.epoch = sound, kept[-1], self._log_epoch(sound)
-        plan.follows_lost = True
         for number in kept[kept.index(sound.number) + 1 :]:
-            self._plan_standin(number, sound, self._wrong(number, store_id))
+            self._plan_copy(number, sound, self._wrong(number, store_id))
             records.pop(number, None)
             if number in ours:
                 plan.cured.update(self._damage(ours[number]))
@@ -349,11 +348,11 @@ class Planner:
         path, wrong = next(iter(self._damage(record).items()), ("", "it is damaged"))
         return f"{path}: {wrong}"
 
-    def _plan_standin(self, number: int, sound: Record, wrong: str) -> None:
-        path, serves = self._path(number), f"record {sound.number} serves instead"
-        self._plan.standins.append(StandIn(path, wrong, number))
-        done = f"moved to quarantine, {serves}: nothing that was committed is lost"
-        self._plan.add(path, wrong, done)
+    def _plan_copy(self, number: int, sound: Record, wrong: str) -> None:
+        copy = manifest.encode(msgspec.structs.replace(sound, number=number))
+        serves = f"record {sound.number} serves instead"
+        done = f", {serves}: nothing that was committed is lost"
+        self._plan.move(self._path(number), wrong, done, copy)
 
     def _plan_lost(self, newest: Record) -> None:
         """Records above are lost, file and all: the log is of a later epoch, or format."""
@@ -367,7 +366,6 @@ class Planner:
             return
         self._plan.top, self._plan.epoch = newest.number, epoch
         self._plan.base = self._above_all_jobs(newest, level)
-        self._plan.follows_lost = True
         done = "it is published again with that of the log, which has all later commits"
         self._plan.add(self._path(newest.number), "; ".join(wrong), done)
 
@@ -490,7 +488,7 @@ class Planner:
     def _plan_unreadable(self) -> None:
         """Older records that cannot be read stop every vacuum: neighbours serve instead."""
         kept, records = self._kept, self._records
-        planned = {item.path for item in (*self._plan.items, *self._plan.standins)}
+        planned = {item.path for item in self._plan.items}
         for number in self._numbers:
             path = self._path(number)
             if number in records or path in planned or number > max(records):

@@ -53,6 +53,7 @@ from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
+from siltstone.storage.tables import base_numbers
 from siltstone.storage.tables.jobs import SeenJob
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
@@ -188,6 +189,7 @@ class Verifier:
                     newest = record
                 leases.enter_context(lease)
             if newest is not None:
+                self._known_numbers(tally)
                 self._log(newest, tally)
                 logged = self._logged_pins(tally)
                 self._names(tally)
@@ -253,6 +255,12 @@ class Verifier:
             gone = f"{lost[0]} to {lost[-1]}"
             reason = f"records {gone}, before it, are lost; reads at seqs {seqs} may need them"
             tally.warn(path, reason)
+
+    def _known_numbers(self, tally: _Tally) -> None:
+        try:
+            base_numbers.known(self._files, self._root)
+        except UNREADABLE as error:
+            tally.error(self._root / base_numbers.NAME, error)
 
     # files
 

@@ -31,7 +31,7 @@ from siltstone.storage.lance.staged_catalog import (
     put,
     writing,
 )
-from siltstone.storage.tables import staging
+from siltstone.storage.tables import base_numbers, staging
 from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.tables.values import (
     NO_FILES,
@@ -140,12 +140,12 @@ class LanceCommits:
         A data file that a commit adds is already synced; Lance's commit itself wrote the manifest
         and the account of the transaction.
         """
-        where, version = catalog.location.parent.parent, dataset.version
+        where = catalog.location.parent.parent
         inventory, runs = ("", ()) if below is None else (below.inventory, below.runs)
         folder = str(where.relative_to(self._root))
-        path = catalog.versions[version]
         with translated(where, is_reading=False):
-            note = dataset.read_transaction(version)
+            version, path = self._unknown(where, dataset.version, catalog)
+            note = dataset.read_transaction(dataset.version)
             fragments = dataset.get_fragments()
             names = [f"{DATA}/{file.path}" for f in fragments for file in f.metadata.files]
             names += [str(f.deletion_file()) for f in fragments if f.metadata.deletion_file]
@@ -169,6 +169,16 @@ class LanceCommits:
             return msgspec.structs.replace(
                 pin, hidden_rows=hidden or msgspec.UNSET, key_runs=runs or msgspec.UNSET
             )
+
+    def _unknown(self, where: Path, version: int, catalog: StagedCatalog) -> tuple[int, Path]:
+        """Return the number of a staged version, one that no other client knows; and its path."""
+        path = catalog.versions[version]
+        least = base_numbers.lowest(self._files, self._root, where)
+        if version >= least:
+            return version, path
+        target = path.with_name(public_name(least))
+        self._files.write(target, renumbered(self._files.read(path), least))
+        return least, target
 
     def renumbered(self, pin: Pin, version: int, files: Iterable[InventoryFile]) -> Pin:
         """Write the manifest of a pin again, with another number; `files` are all that it needs."""

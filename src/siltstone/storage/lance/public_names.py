@@ -78,11 +78,6 @@ class LanceNames:
             if promotion.clear(self._files, where):
                 promotion.hint(self._files, where, newest.version)
 
-    def highest(self, folder: str) -> int:
-        """See `tables.PublicNames.highest`."""
-        with translated(self._root / folder, is_reading=True):
-            return promotion.highest(self._files, self._root / folder)
-
     def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
         """See `tables.PublicNames.set_aside`."""
         where = self._root / folder

@@ -123,7 +123,6 @@ class LanceWriter:
 
     def renumbered(self, pin: Pin, version: int) -> Pin:
         """See `tables.TableWriter.renumbered`. Nothing but its manifests is written."""
-        require(version > pin.version, f"{pin.path} cannot become version {version}")
         return self._commits.renumbered(pin, version, self._reader.files(pin))
 
     def alter(

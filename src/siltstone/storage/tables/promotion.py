@@ -127,14 +127,15 @@ def is_followed(files: Files, folder: Path, newest: int) -> bool:
     return files.exists(folder / "_versions" / public_name(newest + 1))
 
 
-def highest(files: Files, folder: Path) -> int:
+def highest(files: Files, folder: Path, *, shown: bool = False) -> int:
     """Return the highest number that a version of a dataset has or had, as far as files say; or 0.
 
-    Of ours and of others, shown or not: what was shown has a manifest in private, too.
+    Of ours and of others; `shown`: of those that clients see now.
     """
     places = [folder / "_versions"]
     private = folder / PRIVATE_DIRECTORY
-    places += [private / name for name in (files.list(private) if files.is_dir(private) else ())]
+    if not shown and files.is_dir(private):
+        places += [private / name for name in files.list(private)]
     names = (
         name for place in places for name in (files.list(place) if files.is_dir(place) else ())
     )

@@ -307,7 +307,7 @@ class TableWriter(Protocol):
         ...
 
     def renumbered(self, pin: Pin, version: int) -> Pin:
-        """Return the rows of a pin as a version with another number, above its own."""
+        """Return the same version with the number `version`, which shows these rows already."""
         ...
 
     def alter(
@@ -464,10 +464,6 @@ class PublicNames(Protocol):
 
     def promote(self, pins: Sequence[Pin], newest: Pin) -> None:
         """Show `pins` (with `newest`) and no other pin to readers of the plain path. Idempotent."""
-        ...
-
-    def highest(self, folder: str) -> int:
-        """Return the highest number that a version has or had, as far as files say; or 0."""
         ...
 
     def set_aside(self, folder: str, above: int) -> list[tuple[int, str]]:
