@@ -73,10 +73,10 @@ class FakeFiles:
     ) -> Pin:
         """Commit on a pin, or the first version in a folder; the next version, or one given."""
         pin, folder = (None, on) if isinstance(on, str) else (on, on.folder)
-        least = base_numbers.lowest(self.files, self.root, self.root / folder)
-        version = version or max(least, 1 if pin is None else pin.version + 1)
-        path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
         with translated(self.root / folder, is_reading=False):
+            least = base_numbers.lowest(self.files, self.root, self.root / folder)
+            version = version or max(least, 1 if pin is None else pin.version + 1)
+            path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
             self.files.mkdir((self.root / path).parent)
             self.files.write(self.root / path, manifest.encode())
             below, hidden = "" if pin is None else pin.inventory, manifest.hidden_rows
