@@ -70,16 +70,22 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
 
 
 def refusal(write_set: WriteSet, error: Exception, catalog: Catalog) -> Exception:
-    """Return what the caller of a write set gets for an error of its admission."""
+    """Return what the caller of a write set gets for an error of its admission.
+
+    It raises nothing: the leader calls it, and its error would leave the whole group in doubt.
+    """
     if type(error) is not LostError:
         return error
     read_seq = write_set.read_seq or 0
     if error.place is None:
         return ConflictError("*", "*", read_seq, error.found[1])
-    part = write_set.parts[error.place]
-    assert isinstance(part, RowPart)
-    table = catalogs.living(catalog, part.table)
-    return _conflict_of(table, part.table_schema, error.found, read_seq)
+    try:
+        part = write_set.parts[error.place]
+        assert isinstance(part, RowPart)
+        table = catalogs.living(catalog, part.table)
+        return _conflict_of(table, part.table_schema, error.found, read_seq)
+    except Exception as own:  # noqa: BLE001 - it is the caller's
+        return own
 
 
 def _check_conflicts(write_set: WriteSet, recent: RecentWrites, catalog: Catalog) -> None:
@@ -321,10 +327,13 @@ def _conflict_of(
 ) -> ConflictError:
     """Return the refusal for a key that another commit wrote; it names it as its user reads it.
 
-    "*": the whole table, or a hash is all we have.
+    "*": the whole table, or a hash is all we have, or Python has no value for the key.
     """
     key, seq = found
     if isinstance(key, Coded):
         key = table_schema.codec.key_of_code(key.code) if table_schema.codec.exact else "*"
-    shown = key if key == "*" else table_schema.codec.to_user(key)
+    try:
+        shown = key if key == "*" else table_schema.codec.to_user(key)
+    except (OverflowError, ValueError):  # a date after 9999, or nanoseconds without pandas
+        shown = "*"
     return ConflictError(catalogs.name_of(table), shown, read_seq, seq)

@@ -56,7 +56,7 @@ class RowPart(msgspec.Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int:
         """The approximate bytes of the rows; they bound memtables, groups and frames."""
-        size = ROW_BYTES * self.rows
+        size = ROW_BYTES * (len(self.upserts) + len(self.deletes))
         for row in self.upserts:
             for value in row:
                 if type(value) in SIZED:
