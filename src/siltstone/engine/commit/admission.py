@@ -72,8 +72,11 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
 def refusal(write_set: WriteSet, error: Exception, catalog: Catalog) -> Exception:
     """Return what the caller of a write set gets for an error of its admission.
 
-    It raises nothing: the leader calls it, and its error would leave the whole group in doubt.
+    Raises:
+        MemoryError: It is the error: what is half remembered is taken back with the whole group.
     """
+    if isinstance(error, MemoryError):
+        raise error
     if type(error) is not LostError:
         return error
     read_seq = write_set.read_seq or 0

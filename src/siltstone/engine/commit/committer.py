@@ -106,6 +106,8 @@ class Committer:
         self.state = state
         self._log, self._epoch = log, epoch
         self._last_seq, self._last_time = state.visible, last_time_us
+        self._logged_from = 0
+        """The first seq of the group whose frame was last given to the log."""
         self._clock_ns, self._clock_s = clock_ns, clock_s
         self._recent, self._transactions, self._latency = recent, transactions, latency
         self.room: Callable[[WriteSet], None] = lambda _: None
@@ -199,6 +201,7 @@ class Committer:
             require(not each.changes and each.staged_us is None, "a group has rows alone")
         if armed:
             cross(Failpoint.COMMIT_BEFORE_FRAME)
+        require(len(write_sets), "a group has members")  # nobody would lead an empty one
         waiters = [Waiter(write_set, wake=taken_lock()) for write_set in write_sets]
         self._enter_all(waiters)
         if armed:
@@ -278,7 +281,7 @@ class Committer:
             else:
                 self._write(taken)
         except BaseException as error:
-            self._poison(taken, error)
+            self._fail(taken, error)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -336,8 +339,7 @@ class Committer:
                     self._recent.take(seq, few.written, write_set.read_seq)
                     entries = few.entries
                 else:
-                    catalog = self._admit_anew(write_set, seq, catalog)
-                    entries = effects.entries_of(write_set, blobs)
+                    catalog, entries = self._admit_anew(write_set, seq, catalog, blobs)
                     changes_view |= effects.changes_view(write_set)
             except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
                 waiter.error = admission.refusal(write_set, error, catalog)
@@ -350,6 +352,7 @@ class Committer:
             return
         time_us = max(self._clock_ns() // 1000, self._last_time + 1)
         payload = group.encode(self._epoch, time_us, members, blobs)
+        self._logged_from = first
         try:
             if size > _SURELY_FITS:
                 _refuse_too_large(payload)
@@ -367,19 +370,31 @@ class Committer:
             return
         self._apply(admitted, first, time_us, changes_view=changes_view)
 
-    def _admit_anew(self, write_set: WriteSet, seq: int, catalog: Catalog) -> Catalog:
-        """Admit whatever it is; return the catalog after it."""
+    def _admit_anew(
+        self, write_set: WriteSet, seq: int, catalog: Catalog, blobs: list[pa.Buffer]
+    ) -> tuple[Catalog, list[group.Entry]]:
+        """Admit whatever it is, and remember its keys last; return the catalog after it."""
         after = admission.admit(write_set, seq, catalog, self._recent)
         self._refuse_late_load(write_set)
+        entries = effects.entries_of(write_set, blobs)
         for part in write_set.parts:
             self._recent.remember(part.incarnation, seq, part.keys())
-        return after
+        return after, entries
+
+    def _fail(self, taken: list[Waiter], error: BaseException) -> None:
+        """End a group of which a step failed: refuse it if its frame is not in the log's hands."""
+        is_logged = self._logged_from == self._last_seq + 1
+        if isinstance(error, Exception) and taken[0].step is None and not is_logged:
+            self._refuse(taken, (), error)
+        else:
+            self._poison(_hanging_on(taken, taken), error)
 
     def _refuse(
         self, taken: Sequence[Waiter], admitted: Sequence[Waiter], error: Exception
     ) -> None:
         """Refuse the admitted, and who was refused only because of them: they never committed."""
         self._recent.take_back(self._last_seq + 1)
+        self._logged_from = 0
         catalog = self.state.view.catalog
         for waiter in taken:
             write_set = waiter.write_set
@@ -514,7 +529,7 @@ def _hanging_on(taken: Sequence[Waiter], admitted: Sequence[Waiter]) -> list[Wai
     hanging = [waiter for waiter in taken if isinstance(waiter.error, sent_back)]
     for waiter in hanging:
         waiter.error = None
-    return [*admitted, *hanging]
+    return [*admitted, *(waiter for waiter in hanging if waiter not in admitted)]
 
 
 def _refuse_too_large(payload: Sequence[object]) -> None:

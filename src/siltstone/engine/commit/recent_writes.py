@@ -96,6 +96,10 @@ class _Writes:
     last: int = 0
 
 
+_Ordered = tuple[int, int, int, Sequence[Key], bool]
+"""One table of one commit: seq, incarnation, bytes, the keys one by one, whether it is all rows."""
+
+
 class RecentWrites:
     """See the module. Codes of hashed keys may collide, which refuses a transaction needlessly."""
 
@@ -103,7 +107,7 @@ class RecentWrites:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._writes: dict[int, _Writes] = {}
-        self._order: deque[tuple[int, int, int, Sequence[Key]]] = deque()
+        self._order: deque[_Ordered] = deque()
         self._since = 0
         self.nbytes = 0
         self.floor = 0
@@ -115,6 +119,7 @@ class RecentWrites:
 
         Raises:
             LostError: It does; nothing is recorded.
+            MemoryError: `take_back` undoes what is recorded.
         """
         with self._lock:
             if read_seq is not None:
@@ -125,17 +130,20 @@ class RecentWrites:
                 writes, values = self._writes.get(incarnation), keys.values
                 if writes is None:
                     writes = self._writes[incarnation] = _Writes()
+                size = _KEY_BYTES * len(values)
+                is_simple = values and type(values[0]) is int  # keys of a table are of one type
+                if not is_simple:
+                    size = keys.nbytes
+                # First: `take_back` undoes what follows, wherever it ends.
+                self._order.append((seq, incarnation, size, values, keys.is_all))
+                self.nbytes += size
                 newest = writes.newest
                 for key in values:
                     newest.pop(key, None)  # to the end, where the last seqs stand
                     newest[key] = seq
-                size = _KEY_BYTES * len(values)
-                if not values or type(values[0]) is not int:  # keys of a table are of one type
-                    size = keys.nbytes
+                if not is_simple:
                     _record_many(writes, seq, keys)
                 writes.last = seq
-                self._order.append((seq, incarnation, size, values))
-                self.nbytes += size
             self._since += len(written)
             self.is_due = self._since >= _FORGET_EVERY or self.nbytes > self._bytes_max
 
@@ -148,11 +156,10 @@ class RecentWrites:
         with self._lock:
             taken: set[int] = set()
             while self._order and self._order[-1][0] >= first:
-                _, incarnation, size, _ = self._order.pop()
-                self.nbytes -= size
-                taken.add(incarnation)
+                taken.add(self._order.pop()[1])
+            self.nbytes = sum(each[2] for each in self._order)
             for incarnation in taken:
-                left = [(seq, keys) for seq, other, _, keys in self._order if other == incarnation]
+                left = [each for each in self._order if each[1] == incarnation]
                 if left:
                     _take_back(self._writes[incarnation], first, left)
                 else:
@@ -169,7 +176,7 @@ class RecentWrites:
                 self._drop_first()
 
     def _drop_first(self) -> None:
-        seq, incarnation, size, keys = self._order.popleft()
+        seq, incarnation, size, keys, _ = self._order.popleft()
         self.nbytes -= size
         writes = self._writes.get(incarnation)
         if writes is None:
@@ -244,16 +251,16 @@ def _newest_since(writes: _Writes, read_seq: int) -> Iterator[tuple[Key, int]]:
         yield key, seq
 
 
-def _take_back(writes: _Writes, first: int, left: Sequence[tuple[int, Sequence[Key]]]) -> None:
+def _take_back(writes: _Writes, first: int, left: Sequence[_Ordered]) -> None:
     """Take away what was written from seq `first` on; `left` are the commits that stay."""
     while writes.batches and writes.batches[-1][0] >= first:
         writes.batches.pop()
     writes.newest = {}
-    for seq, keys in left:
+    for seq, _, _, keys, _ in left:
         for key in keys:
             writes.newest.pop(key, None)
             writes.newest[key] = seq
-    writes.whole = 0 if writes.whole >= first else writes.whole
+    writes.whole = max((seq for seq, _, _, _, is_all in left if is_all), default=0)
     writes.last = left[-1][0]
 
 
