@@ -199,7 +199,7 @@ class WordsQuery:
         terms: The words, taken apart: a fuzzy search asks for these.
         edits: A word is found with so many letters more, less or changed.
         covered: Only rows that the index covers; else those of all parts.
-        prefilter, bringing: See `NearestQuery`.
+        prefilter: See `NearestQuery`.
     """
 
     column: str
@@ -211,7 +211,6 @@ class WordsQuery:
     edits: int = 0
     covered: bool = False
     prefilter: str | None = None
-    bringing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
