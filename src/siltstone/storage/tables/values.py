@@ -171,6 +171,8 @@ class NearestQuery:
             agree, see `engine.filter.pushed`.
         bringing: The columns that the found rows bring along; none of blobs.
         index: The one to ask, by its name; None: of those with the metric that with most rows.
+        wanted: How many of the k the caller wants, who ranks them again; None: all. An index looks
+            into as many partitions as for these.
     """
 
     column: str
@@ -184,6 +186,7 @@ class NearestQuery:
     prefilter: str | None = None
     bringing: tuple[str, ...] = ()
     index: str | None = None
+    wanted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
