@@ -20,8 +20,8 @@ from tests.query.nearest_rows import Rows, distance, found, nearest, rounded, ve
 SIZE, IDS, STEPS, K = 6, 150, 60, 7
 KINDS = {
     "float": (pa.float32(), ("l2", "cosine", "dot")),
-    "halffloat": (pa.float16(), ("l2", "dot")),
-    "double": (pa.float64(), ("l2", "cosine")),
+    "halffloat": (pa.float16(), ("l2", "cosine", "dot")),
+    "double": (pa.float64(), ("l2", "cosine", "dot")),
     "uint8": (pa.uint8(), ("hamming",)),
 }
 
