@@ -397,6 +397,24 @@ HARD: dict[str, tuple[str, str, np.ndarray]] = {
 }
 
 
+@pytest.mark.parametrize("size", [1, 2, 1536])
+def test_vectors_of_each_size_are_searched_by_every_metric(db: st.Store, size: int) -> None:
+    columns = {"id": "int64", "v": f"vector(float32, {size})"}
+    table = db.create_table("wide", columns, primary_key="id")
+    matrix = np.random.default_rng(size).standard_normal((300, size)).astype(np.float32)
+    rows = dict(enumerate(matrix.tolist()))
+    table.upsert([{"id": n, "v": rows[n]} for n in range(200)])
+    merged(db)
+    table.create_index("v", kind="vector", encoding="flat", partitions=1)
+    table.upsert([{"id": n, "v": rows[n]} for n in range(200, 300)])
+    table.delete([*range(0, 300, 7)])
+    for n in range(0, 300, 7):
+        del rows[n]
+    for metric in ("l2", "cosine", "dot"):
+        for query in (rows[1], rows[299]):
+            assert found(table.search(query, 12, metric=metric)) == nearest(rows, query, 12, metric)
+
+
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("kind", HARD)
 def test_rows_whose_products_float32_does_not_hold_are_ranked_exactly(

@@ -6,7 +6,6 @@ the nearest never gives a dead, an old or a foreign row.
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,21 @@ import pytest
 
 import siltstone as st
 from tests.query.nearest_rows import Rows, distance, found, nearest, rounded, vectors
+from tests.query.random_life import FILTERS, IDS, RandomLife
 
-SIZE, IDS, STEPS, K = 6, 150, 60, 7
+SIZE, STEPS, K = 6, 60, 7
 KINDS = {
     "float": (pa.float32(), ("l2", "cosine", "dot")),
-    "halffloat": (pa.float16(), ("l2", "dot")),
-    "double": (pa.float64(), ("l2", "cosine")),
+    "halffloat": (pa.float16(), ("l2", "cosine", "dot")),
+    "double": (pa.float64(), ("l2", "cosine", "dot")),
     "uint8": (pa.uint8(), ("hamming",)),
 }
 
 
-class Life:
-    """A random life of one table, and a model of its rows at each seq."""
-
+class Life(RandomLife):
     def __init__(self, db: st.Store, kind: Any, seed: int) -> None:
-        self.db, self.kind, self.random = db, kind, random.Random(seed)
+        super().__init__(db, seed)
+        self.kind = kind
         schema = pa.schema(
             [
                 pa.field("id", pa.int64(), nullable=False),
@@ -39,8 +38,6 @@ class Life:
             ]
         )
         self.table = db.create_table("t", schema, primary_key="id")
-        self.rows: dict[int, tuple[list[float] | None, int]] = {}
-        self.past: dict[int, dict[int, tuple[list[float] | None, int]]] = {}
 
     def vector(self) -> list[float] | None:
         rng = self.random
@@ -62,17 +59,8 @@ class Life:
             if found and not np.isnan(found).any() and any(found):
                 return found
 
-    def step(self) -> None:
-        rng = self.random
-        name = rng.choices(
-            ["upsert", "one", "vector_alone", "delete", "checkpoint", "merge", "optimize", "index"],
-            [6, 6, 4, 3, 3, 3, 1, 1],
-        )[0]
-        getattr(self, name)()
-        self.past[self.db.seq] = dict(self.rows)
-
     def upsert(self) -> None:
-        ids = self.random.sample(range(IDS), self.random.randrange(1, 40))
+        ids = self.some_ids()
         new = {n: (self.vector(), self.random.randrange(3)) for n in ids}
         self.rows.update(new)
         columns = [[*new], [v for v, _ in new.values()], [g for _, g in new.values()]]
@@ -88,26 +76,11 @@ class Life:
         self.rows[number] = (row, group)
         self.table.upsert({"id": number, "v": row, "g": group})
 
-    def vector_alone(self) -> None:
+    def value_alone(self) -> None:
         if self.rows:
             number, row = self.random.choice([*self.rows]), self.vector()
             self.rows[number] = (row, self.rows[number][1])
             self.table.update(number, v=row)
-
-    def delete(self) -> None:
-        some = [n for n in self.rows if self.random.random() < 0.1]
-        self.table.delete(some)
-        for number in some:
-            del self.rows[number]
-
-    def checkpoint(self) -> None:
-        self.db.checkpoint()
-
-    def merge(self) -> None:
-        self.db.merge()
-
-    def optimize(self) -> None:
-        self.db.optimize()
 
     def index(self) -> None:
         if not pa.types.is_uint8(self.kind) and not any(
@@ -118,16 +91,6 @@ class Life:
 
 def of_group(rows: dict[int, Any], wanted: Any) -> Rows:
     return {number: row for number, (row, group) in rows.items() if wanted(number, group)}
-
-
-FILTERS: list[tuple[str | None, Any]] = [
-    (None, lambda _, __: True),
-    ("g = 1", lambda _, group: group == 1),
-    ("id % 3 = 0", lambda number, _: number % 3 == 0),
-    ("g < 2 and id >= 40", lambda number, group: group < 2 and number >= 40),
-    ("g < 2 and id % 3 = 0", lambda number, group: group < 2 and number % 3 == 0),
-    ("g > 5", lambda _, __: False),
-]
 
 
 def check(life: Life, table: Any, rows: dict[int, Any], metric: str) -> None:

@@ -6,16 +6,16 @@ the highest scores are the first k of all.
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import siltstone as st
+from tests.query.random_life import FILTERS, IDS, RandomLife, Rows
 from tests.query.words_found import found, scores
 
-IDS, STEPS = 120, 40
+STEPS = 40
 WORDS = (
     "silt", "silts", "stone", "stoned", "stones", "store", "river", "rivers", "driver", "the",
     "of", "a", "generically", "generic", "naïve", "naive", "re-read", "x", "Stone",
@@ -25,19 +25,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "stemmed": {"with_position": True},
     "trigrams": {"base_tokenizer": "ngram", "stem": False, "remove_stop_words": False},
 }
-Rows = dict[int, tuple[str | None, int]]
 
 
-class Life:
-    """A random life of one table, and a model of its rows at each seq."""
-
+class Life(RandomLife):
     def __init__(self, db: st.Store, options: dict[str, Any], seed: int) -> None:
-        self.db, self.options, self.random = db, options, random.Random(seed)
+        super().__init__(db, seed)
+        self.options = options
         columns = {"id": "int64", "s": "string", "g": "int32"}
         self.table = db.create_table("t", columns, primary_key="id")
         self.table.create_index("s", kind="fts", **options)
-        self.rows: Rows = {}
-        self.past: dict[int, Rows] = {}
 
     def text(self, most: int = 7) -> str | None:
         if self.random.random() < 0.06:
@@ -47,16 +43,8 @@ class Life:
     def row(self) -> tuple[str | None, int]:
         return self.text(), self.random.randrange(3)
 
-    def step(self) -> None:
-        name = self.random.choices(
-            ["upsert", "one", "text_alone", "delete", "checkpoint", "merge", "optimize", "index"],
-            [5, 6, 4, 3, 3, 3, 1, 1],
-        )[0]
-        getattr(self, name)()
-        self.past[self.db.seq] = dict(self.rows)
-
     def upsert(self) -> None:
-        new = {n: self.row() for n in self.random.sample(range(IDS), self.random.randrange(1, 40))}
+        new = {n: self.row() for n in self.some_ids()}
         self.rows.update(new)
         self.table.upsert([{"id": n, "s": text, "g": g} for n, (text, g) in new.items()])
 
@@ -65,39 +53,15 @@ class Life:
         self.rows[number] = (text, group)
         self.table.upsert({"id": number, "s": text, "g": group})
 
-    def text_alone(self) -> None:
+    def value_alone(self) -> None:
         if self.rows:
             number, text = self.random.choice([*self.rows]), self.text()
             self.rows[number] = (text, self.rows[number][1])
             self.table.update(number, s=text)
 
-    def delete(self) -> None:
-        some = [n for n in self.rows if self.random.random() < 0.1]
-        self.table.delete(some)
-        for number in some:
-            del self.rows[number]
-
-    def checkpoint(self) -> None:
-        self.db.checkpoint()
-
-    def merge(self) -> None:
-        self.db.merge()
-
-    def optimize(self) -> None:
-        self.db.optimize()
-
     def index(self) -> None:
         self.table.drop_index("s")
         self.table.create_index("s", kind="fts", build=self.random.random() < 0.5, **self.options)
-
-
-FILTERS: list[tuple[str | None, Any]] = [
-    (None, lambda _, __: True),
-    ("g = 1", lambda _, group: group == 1),
-    ("id % 3 = 0", lambda number, _: number % 3 == 0),
-    ("g < 2 and id >= 40", lambda number, group: group < 2 and number >= 40),
-    ("g > 5", lambda _, __: False),
-]
 
 
 def asked_of(life: Life) -> dict[str, Any]:
@@ -145,7 +109,7 @@ def test_each_seq_is_searched_as_by_brute_force(tmp_path: Path, kind: str, seed:
             with db.transaction() as tx:
                 life.table, table = tx["t"], life.table
                 before = dict(life.rows)
-                life.random.choice([life.upsert, life.text_alone, life.delete])()
+                life.random.choice([life.upsert, life.value_alone, life.delete])()
                 check(life, tx["t"], life.rows)
                 life.table, life.rows = table, before
                 tx.rollback()

@@ -56,7 +56,9 @@ def roughly(metric: str, block: VectorBlock, query: np.ndarray) -> Roughly:
     error = np.finfo(matrix.dtype).eps * (matrix.shape[1] + 8)
     held = np.finfo(np.float32)
     with np.errstate(all="ignore"):
-        products, square = matrix @ query, query @ query
+        # As fast as `matrix @ query`, and without the threads of BLAS, which keep cores busy while
+        # they wait: searches of eight threads took twice their time.
+        products, square = np.vecdot(matrix, query), query @ query
         if metric == "l2":
             found = squares - 2 * products + square
             slack = 2 * error * (squares + square)

@@ -62,7 +62,7 @@ def search(
         wanted: Only rows that match are ranked; None: all.
         columns: The columns to return; the distance, or the score, comes last.
     """
-    source = _source(reader, _brought(reader, query, columns))
+    source = _source(reader, _brought(query, columns))
     best, rows = _chosen(source, _ranked(source, query, wanted), query.k, columns)
     return _answer(query, best, rows)
 
@@ -80,7 +80,7 @@ def search_in_parts(
 
     `is_numbered`: their ids come, too, before the distance or the score.
     """
-    source = _source(reader, _brought(reader, query, ()))
+    source = _source(reader, _brought(query, ()))
     best, _ = _chosen(source, _ranked(source, query, wanted), query.k, ())
 
     def part(start: int, end: int) -> pa.Table:
@@ -136,11 +136,13 @@ def _shown(found: Fused, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _brought(
-    reader: Reader, query: VectorQuery | TextQuery, columns: Sequence[str]
-) -> Sequence[str]:
-    """Return the columns that ranked rows bring along; short texts often have like scores."""
-    return [*_key_names(reader), *columns] if isinstance(query, TextQuery) else columns
+def _brought(query: VectorQuery | TextQuery, columns: Sequence[str]) -> Sequence[str]:
+    """Return the columns that ranked rows bring along.
+
+    Words rank a hundred rows more than are wanted, for short texts often have like scores: to read
+    a column of all these would take longer than to rank them.
+    """
+    return () if isinstance(query, TextQuery) else columns
 
 
 def _ranked(source: _Sources, query: VectorQuery | TextQuery, wanted: Filter | None) -> Candidates:
@@ -161,8 +163,8 @@ def _with_words(source: _Sources, query: TextQuery, wanted: Filter | None) -> Ca
         for column, weight in query.columns
     ]
     fewer = _fewer(source, query.k)
-    found = (joined(each.candidates(), query.k, fewer) for each in searches)
-    return joined([_once([*found])], query.k, fewer)
+    found = [joined(each.candidates(), query.k, fewer) for each in searches]
+    return found[0] if len(found) == 1 else joined([_once(found)], query.k, fewer)
 
 
 def _chosen(
@@ -186,8 +188,6 @@ def _chosen(
 
 def _once(found: list[Candidates]) -> Candidates:
     """Return each row once, with its least distance."""
-    if len(found) == 1:
-        return found[0]
     rows = concatenated(found)
     order = np.lexsort((rows.distances, rows.places, rows.levels))
     levels, places = rows.levels[order], rows.places[order]

@@ -168,6 +168,7 @@ class Stored:
             least,
             prefilter,
             tuple(dict.fromkeys([self.names[query.column], *self.bringing])),
+            wanted=query.k,
         )
 
     def _distances(

@@ -126,11 +126,8 @@ class WordSearch:
         asked = self.query.k + _MARGIN
         while True:
             found = self.stored.table.search.with_words(
-                replace(self._asked(asked, blocked), bringing=self.stored.bringing),
-                blocked.visible,
-                is_kept=blocked.is_kept,
+                self._asked(asked, blocked), blocked.visible, is_kept=blocked.is_kept
             )
-            self.stored.bring(found)
             scores = (found.distances * np.float32(self.weight)).astype(np.float32)
             is_all = len(scores) < asked or asked >= _ASKED_MAX
             if is_all or not tied_at(-scores, self.query.k):
@@ -253,7 +250,8 @@ class WordSearch:
         """The words of the query by what they become: a stem may have another stem."""
         tokens = self.wanted.analyzer.tokens
         found: dict[str, str] = {}
-        for text in (*re.findall(r"\w+", self.query.words), *self.query.words.split()):
+        pieces = [*re.findall(r"\w+", self.query.words), *self.query.words.split()]
+        for text in dict.fromkeys(pieces):
             made = tokens(text)
             if len(made) == 1:
                 found.setdefault(made[0], text)
@@ -291,8 +289,8 @@ def _wanted(query: TextQuery, analyzer: TextAnalyzer) -> Wanted:
     terms = tuple(analyzer.tokens(query.words))
     if query.edits:
         check_fuzzy(terms)
-    places = analyzer.places(query.words)
-    if query.has_all and len(set(places)) < len(places):
+    places = analyzer.places(query.words) if query.has_all else ()
+    if len(set(places)) < len(places):
         raise RequestError(
             "the index takes words apart into pieces, of which Lance needs only one: operator 'and'"
             " and phrases are not offered for it"

@@ -125,10 +125,10 @@ class LanceSearch:
         self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
         """See `tables.PinnedSearch.with_words`."""
-        self._ready_for((asked.column, *asked.bringing))
+        self._ready_for((asked.column,))
         with translated(self._where, is_reading=True):
             options = text_search.options_of(asked, self._without(visible, is_kept))
-            return text_search.ranked(self._scanned(options), self._addresses(), asked)
+            return text_search.ranked(self._scanned(options), self._row_ids, self._table.rows)
 
     def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
         """See `tables.PinnedSearch.text_totals`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,7 +81,7 @@ def live_offsets(dataset: Any, fragment: Any) -> np.ndarray:
     return found.column("_rowaddr").to_numpy() & np.uint64(_OFFSET)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RowIds:
     """The row ids of all positions: from position `starts[i]` on they count up from `ids[i]`."""
 
@@ -111,12 +112,17 @@ class RowIds:
         """Return the positions, of `rows`, of the rows with some ids; -1: no row has it."""
         if not len(self.ids):
             return np.full(len(ids), -1, np.int64)
-        order = np.argsort(self.ids)
+        order = self._order
         run = np.searchsorted(self.ids[order], ids, side="right") - 1
         chosen = order[np.maximum(run, 0)]
         found = self.starts[chosen] + ids - self.ids[chosen]
         ends = np.append(self.starts[1:], rows)
         return np.where((run >= 0) & (found < ends[chosen]), found, -1)
+
+    @cached_property
+    def _order(self) -> np.ndarray:
+        """The numbers of the runs by their ids."""
+        return np.argsort(self.ids)
 
 
 def row_ids(dataset: Any, fragments: Sequence[Any]) -> RowIds:

@@ -14,6 +14,7 @@ Of covered rows `texts`, `df` and `average` are those of all indexed rows, also 
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.storage.lance.row_addresses import RowAddresses
+from siltstone.storage.lance.row_addresses import RowIds
 from siltstone.storage.tables.values import (
     IndexOption,
     Ranked,
@@ -32,12 +33,13 @@ from siltstone.storage.tables.values import (
     WordsQuery,
 )
 
-SCORE, ADDRESS = "_score", "_rowaddr"
+SCORE, ROW_ID = "_score", "_rowid"
 EXPANSIONS_MAX = 2**31 - 1  # all words that are near enough: Lance's own default is 50
 _NOT_OF_A_TOKENIZER = frozenset(
     {"lance_tokenizer", "with_position", "block_size", "document_granularity"}
 )
 _DOCS = "_docs.lance"
+_ANALYZERS_MAX = 256
 
 
 def indexes_of(dataset: Any, segments: Iterable[Segment]) -> list[TextIndex]:
@@ -60,7 +62,7 @@ def indexes_of(dataset: Any, segments: Iterable[Segment]) -> list[TextIndex]:
 def options_of(asked: WordsQuery, blocked: bytes | None) -> dict[str, Any]:
     """Return the options of Lance's scanner for a search."""
     return {
-        "columns": [*asked.bringing, SCORE],
+        "columns": [SCORE],
         "disable_scoring_autoprojection": True,
         "full_text_query": _query(asked),
         "fast_search": asked.covered,
@@ -68,7 +70,7 @@ def options_of(asked: WordsQuery, blocked: bytes | None) -> dict[str, Any]:
         "filter": asked.prefilter,
         "prefilter": True,
         "use_scalar_index": True,
-        "with_row_address": True,
+        "with_row_id": True,  # the index knows them: an address is looked up for each row
         "row_addr_blocklist": blocked,
     }
 
@@ -94,12 +96,11 @@ def _near(word: str, column: str, edits: int) -> Any:
     return lance.MatchQuery(word, column, fuzziness=edits, max_expansions=EXPANSIONS_MAX)
 
 
-def ranked(found: pa.Table, addresses: RowAddresses, asked: WordsQuery) -> Ranked:
-    """Return what Lance found as positions."""
-    address = found.column(ADDRESS).to_numpy().view(np.int64)
+def ranked(found: pa.Table, ids: RowIds, rows: int) -> Ranked:
+    """Return what Lance found, of a version with so many rows, as positions."""
+    positions = ids.positions(found.column(ROW_ID).to_numpy().view(np.int64), rows)
     scores = found.column(SCORE).to_numpy()
-    queries, brought = np.zeros(len(address), np.int32), found.select(list(asked.bringing))
-    return Ranked(queries, addresses.positions(address), scores, brought)
+    return Ranked(np.zeros(len(positions), np.int32), positions, scores, found.select([]))
 
 
 def totals(
@@ -176,8 +177,13 @@ class LanceAnalyzer:
 
 
 def analyzer(options: Mapping[str, IndexOption | None]) -> LanceAnalyzer:
-    """See `tables.TableReader.analyzer`."""
-    made = LanceAnalyzer(options)
+    """See `tables.TableReader.analyzer`; each is checked once."""
+    return _analyzer(tuple(sorted(options.items())))
+
+
+@functools.lru_cache(_ANALYZERS_MAX)
+def _analyzer(options: tuple[tuple[str, IndexOption | None], ...]) -> LanceAnalyzer:
+    made = LanceAnalyzer(dict(options))
     try:
         made.tokens("")
     except (ValueError, TypeError) as error:

@@ -171,6 +171,8 @@ class NearestQuery:
             agree, see `engine.filter.pushed`.
         bringing: The columns that the found rows bring along; none of blobs.
         index: The one to ask, by its name; None: of those with the metric that with most rows.
+        wanted: How many of the k the caller wants, who ranks them again; None: all. An index looks
+            into as many partitions as for these.
     """
 
     column: str
@@ -184,6 +186,7 @@ class NearestQuery:
     prefilter: str | None = None
     bringing: tuple[str, ...] = ()
     index: str | None = None
+    wanted: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ class WordsQuery:
         terms: The words, taken apart: a fuzzy search asks for these.
         edits: A word is found with so many letters more, less or changed.
         covered: Only rows that the index covers; else those of all parts.
-        prefilter, bringing: See `NearestQuery`.
+        prefilter: See `NearestQuery`.
     """
 
     column: str
@@ -211,7 +214,6 @@ class WordsQuery:
     edits: int = 0
     covered: bool = False
     prefilter: str | None = None
-    bringing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
