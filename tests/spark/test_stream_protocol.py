@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import tempfile
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as some
 import siltstone as st
 from siltstone.spark import feed
 from siltstone.spark.options import FeedOptions
+from siltstone.spark.writer import PieceWriter
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import own
 from tests.cli.shell import Shell
@@ -462,3 +464,8 @@ def test_batches_may_leave_numbers_out_but_never_go_back(world: World) -> None:
         with pytest.raises(st.RequestError, match="was never applied and the app is at batch 7"):
             run.commit(messages, 5)
     assert world.b["log"].count() == 8
+
+
+def test_a_sink_travels_to_executors_as_what_stages_the_rows_of_its_batch(world: World) -> None:
+    with Run(Checkpoint(), world.source(), world.sink(), as_log) as run:
+        assert isinstance(pickle.loads(pickle.dumps(run.sink())), PieceWriter)

@@ -143,7 +143,7 @@ class Sink(DataSourceStreamArrowWriter):
 
     def __reduce__(self) -> Sealed:
         """Pickle as what executors need: here a job begins, which a commit does not."""
-        return sealed(type(self), *self.planned())
+        return sealed(PieceWriter, *self.planned())
 
     @one_sentence()
     def planned(self) -> tuple[FramePiece, Start]:
