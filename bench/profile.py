@@ -33,7 +33,7 @@ from bench import data, history, limits
 from bench.report import number
 from siltstone.cli.bench.machine import facts
 from siltstone.engine.commit.committer import Committer
-from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.recent_writes import RecentWrites
 from siltstone.engine.write.row_plan import RowPlan
 from siltstone.formats import group
 from siltstone.storage.files.files import Buffer, RealFile
@@ -48,10 +48,10 @@ _TURNS = 8
 # Where, which function, and what it is called on the page; in the order of a commit.
 _STAGES: tuple[tuple[Any, str, str], ...] = (
     (RowPlan, "upsert", "check the row, find its key, make the write set"),
-    (Core, "submit", "wait for room"),
-    (Committer, "commit", "queue, lead, hand over"),
-    (Committer, "_admit", "admit"),
-    (Committer, "_write", "queue, lead, hand over"),
+    (Committer, "commit", "wait for room"),
+    (Committer, "_enter", "queue, lead, hand over"),
+    (Committer, "_write", "admit"),
+    (RecentWrites, "take", "admit"),
     (group, "encode", "encode"),
     (Wal, "append", "frame and its place in the log"),
     (wal, "encode_frame", "frame and its place in the log"),

@@ -19,6 +19,7 @@ SiltstoneError
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -262,10 +263,16 @@ class OwnedError(SiltstoneError):
         else:
             text = (
                 f"{path} is owned by process {pid} on {host}; open it with read_only=True, or join"
-                f" it with join=True{'' if endpoint else ' (first call serve_local() there)'}, or"
-                " close it there first"
+                f" it with join=True{_first(host, endpoint)}, or close it there first"
             )
         super().__init__(text)
+
+
+def _first(host: str | None, endpoint: str | None) -> str:
+    """Say what an owner has to do before others can join it."""
+    if host is not None and host != platform.node():
+        return " (first call serve(host) there, with an address that this machine reaches)"
+    return "" if endpoint else " (first call serve_local() there)"
 
 
 class InDoubtError(SiltstoneError):

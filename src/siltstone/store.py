@@ -43,9 +43,9 @@ def connect(
         path: A directory, or a `file://` URL; `http://host:port` of a server, with `token`;
             `:memory:`, a new store in a temporary directory that is deleted with the last handle.
         read_only: Only read, next to an owner or alone, in any number of processes.
-        join: If another process owns the store and serves it (`serve_local`), work through that
-            owner; if no process owns it, own it and serve others; if this process has it open,
-            return another handle.
+        join: If another process owns the store and serves it (`serve_local`; on another machine
+            `serve`, with the token in $SILTSTONE_TOKEN), work through that owner; if no process
+            owns it, own it and serve others; if this process has it open, return another handle.
         options: `memory_bytes_max` (memtables, indexes and caches), `memtable_bytes_max` (a
             checkpoint begins there), `sealed_generations_max`, `segment_bytes` (of the log),
             `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
@@ -131,10 +131,13 @@ def _join(root: Path, options: Options) -> Store:
 
     joining = Joining(root, timeout_s=options.join_timeout_s)
     while True:
+        joined = joining.join_far()
+        if joined is not None:
+            return joined
         try:
             return share(root, options, _serving, any_options=True, will_serve=True)
-        except OwnedError as owned:
-            joined = joining.join(owned)
+        except (OwnedError, UnavailableError) as refused:
+            joined = joining.join(refused)
             if joined is not None:
                 return joined
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from lance_namespace import errors
 
-from tests.conformance.cases import CLIENTS, FILES, case, not_offered, refused_with
+from tests.conformance.cases import CLIENTS, FILES, case, refused_with
 from tests.conformance.guests import Guest, Path
 from tests.conformance.lancedb_guests import LanceDBNamespace, LanceDBRemote
 
@@ -68,16 +68,7 @@ def test_rows_within_a_range_of_distances_are_found(guest: Guest, table: Path) -
     assert found["id"].to_pylist() == [1, 2]
 
 
-@case(
-    KIND,
-    *CLIENTS,
-    causes=(8,),
-    refused=not_offered(
-        "with_row_id is not offered",
-        "ids of rows are of one version of the files: ask a client that opens them, or take a"
-        " column of your own",
-    ),
-)
+@case(KIND, *CLIENTS, causes=(8,))
 def test_a_search_gives_the_ids_of_rows(guest: Guest, table: Path) -> None:
     guest.create(table, POINTS)
     found = guest.nearest(table, [0.0, 0.0], 2, column="e", with_row_id=True)

@@ -9,6 +9,7 @@ import pytest
 
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
+from siltstone.formats.manifest import Pin
 from siltstone.open.environment import Storage
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
@@ -110,6 +111,39 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
     for shot in sampled(camera.shots, rng, 0.25):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             require_repaired(files, seq, expected, label)
+
+
+def test_a_repair_cut_off_at_any_step_gives_no_base_a_number_that_others_know() -> None:
+    """The records of the last merge are damaged: what its number showed is not shown again."""
+    life = Life(SimFiles(), OPTIONS)
+    for step in [OPEN, create(), upsert(1, 2, 3), CHECKPOINT, MERGE, upsert(4), delete(1)]:
+        life.do(step)
+    life.do(CHECKPOINT)
+    manifests = ManifestStore(life.files, ROOT)
+    before = manifests.newest()
+    life.do(MERGE)
+    life.close()
+    known = base_of(life.files)
+    expected, seq = rows_of(answer(open_store(life.files.killed()))), life.seq
+    life.files = life.files.killed()
+    for number in manifests.numbers():
+        if number > before.number:
+            flip(life.files, manifests.path(number))
+    camera = Camera(life)
+    life.files.faults = [camera]
+    assert storage_of(life.files).repairer().run(dry_run=False, deep=True).is_whole
+    camera.take("at the end")
+    rng = random.Random(7)
+    for shot in sampled(camera.shots, rng, 0.25):
+        for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
+            require_repaired(files, seq, expected, label)
+            assert base_of(files).version > known.version, label  # it merged once more
+
+
+def base_of(files: SimFiles) -> Pin:
+    (storage,) = ManifestStore(files, ROOT).newest().keyed
+    assert storage.base is not None
+    return storage.base
 
 
 def require_repaired(files: SimFiles, seq: int, expected: Answer, label: str) -> None:

@@ -97,7 +97,7 @@ def test_a_group_that_one_frame_does_not_hold_goes_in_several(
     upserts: Upserts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread leads again for what is left of its own, or another one does."""
-    monkeypatch.setattr("siltstone.engine.commit.committer.GROUP_BYTES_MAX", 1)
+    monkeypatch.setattr("siltstone.engine.commit.waiters.GROUP_BYTES_MAX", 1)
     found = upserts.group.commit(upserts.rows(5))
     assert [each.seq for each in found] == [*range(found[0].seq, found[0].seq + 5)]
 

@@ -29,19 +29,27 @@ ODD_KEYS = (None, True, 1.5, "a", b"a", (1,), {"class": 1}, 1 << 64, -1)
 
 
 class LongWay(LocalTransactionTable):
-    """A table in a transaction, each call of which goes the general way."""
+    """A table in a transaction: each call goes the general way, and own rows are a memtable."""
 
     def get(self, key: object) -> dict[str, object] | None:
-        return Readable.get(self, key)
+        return Readable.get(self._whole(), key)
 
     def update(self, key: object, /, **values: object) -> int:
-        return self._update(key, values)
+        return self._whole()._update(key, values)
 
     def insert(self, rows: Any) -> int:
-        return super().insert(iter(rows))
+        return super(LongWay, self._whole()).insert(iter(rows))
 
     def upsert(self, rows: Any) -> int:
-        return super().upsert(iter([rows]))
+        return super(LongWay, self._whole()).upsert(iter([rows]))
+
+    def delete(self, keys: object) -> int:
+        return super(LongWay, self._whole()).delete(keys)
+
+    def _whole(self) -> LongWay:
+        for writes in self._tx.rows._keyed.values():
+            writes.own.whole()
+        return self
 
 
 @pytest.fixture(scope="module")

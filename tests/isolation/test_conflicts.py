@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.choices import Isolation
 from siltstone.engine.commit.recent_writes import Keys, RecentWrites
 from tests.isolation.stores import with_two_rows
 
@@ -53,6 +54,26 @@ def write(table, verb: str, keys: list[int], value: int) -> None:
         table.upsert(rows(keys, value))
     else:
         table.delete(keys)
+
+
+@pytest.mark.parametrize("second", [1, 600], ids=["row", "batch"])
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+def test_a_conflict_on_a_key_that_python_has_no_value_for_is_one_conflict(
+    isolation: Isolation, second: int
+) -> None:
+    """To name the key fails; it must neither hide the conflict nor leave the group in doubt."""
+    db = with_two_rows()
+    db.create_table("days", {"k": "date32", "v": "int64"}, primary_key="k")
+    days = pa.array(range(1 << 30, (1 << 30) + second), pa.int32()).view(pa.date32())
+    late = pa.table({"k": days, "v": [1] * second})
+    tx = db.transaction(isolation=isolation)
+    tx["days"].upsert(late)
+    db["days"].upsert(late.slice(0, 1))
+    with pytest.raises(st.ConflictError) as caught:
+        tx.commit()
+    assert caught.value.key == "*"
+    db["days"].upsert(late)
+    assert db["days"].count() == second
 
 
 @pytest.mark.parametrize("second", [FEW, MANY], ids=["row", "batch"])

@@ -288,10 +288,9 @@ def test_damage_of_what_hides_rows_is_named_and_repaired(what: str, tmp_path: Pa
         assert repaired.verify(deep=True).is_sound
 
 
-def test_damage_of_what_hides_rows_is_named_and_left_where_no_history_has_the_rows(
-    tmp_path: Path,
-) -> None:
-    """The two names of a deletion file are one file: who trims the past, restores a backup."""
+@pytest.fixture
+def trimmed(tmp_path: Path) -> Path:
+    """Return a store with hidden rows of which neither an older record nor history says."""
     root = tmp_path / "db"
     with st.connect(root, background=False, retention_s=0) as db:
         table = filled(db)
@@ -301,17 +300,63 @@ def test_damage_of_what_hides_rows_is_named_and_left_where_no_history_has_the_ro
             db.vacuum(dry_run=False, grace_s=0)
         db.create_table("other", {"id": "int64"}, primary_key="id").upsert({"id": 1})
         fold(db)
-    (path,) = {p.resolve() for p in root.glob("tables/t-1/base/_deletions/*")}
+    return root
+
+
+OURS, THEIRS = "base/_siltstone/_kept/_deletions", "base/_deletions"
+
+
+def damaged(root: Path, folder: str) -> Path:
+    """Turn a bit of the one deletion file in a folder of the table."""
+    (path,) = (root / "tables/t-1" / folder).iterdir()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("folder", [OURS, THEIRS])
+def test_either_copy_of_the_hidden_rows_is_made_whole_by_the_other_one(
+    folder: str, trimmed: Path
+) -> None:
+    with st.connect(trimmed, read_only=True) as db:
+        expected = as_dict(db["t"])
+    path = damaged(trimmed, folder)
+    found = admin.verify_store(trimmed, deep=True)
+    assert {path.name in str(finding) for finding in found.findings} == {True}, found
+    assert admin.repair(trimmed, dry_run=False, deep=True).is_whole
+    ours, theirs = (next((trimmed / "tables/t-1" / each).iterdir()) for each in (OURS, THEIRS))
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert not ours.samefile(theirs)
+    assert admin.verify_store(trimmed, deep=True).findings == ()
+    rows = shown(trimmed).to_table().to_pylist()
+    assert {row["id"]: row["v"] for row in rows} == expected
+    with st.connect(trimmed, background=False) as db:
+        assert as_dict(db["t"]) == expected
+
+
+def test_a_deletion_file_of_another_length_is_found_without_a_checksum(trimmed: Path) -> None:
+    (path,) = (trimmed / "tables/t-1" / THEIRS).iterdir()
+    path.write_bytes(path.read_bytes() + b"?")
+    found = admin.verify_store(trimmed)
+    assert {path.name in str(finding) for finding in found.findings} == {True}, found
+    assert admin.repair(trimmed, dry_run=False).is_whole
+    assert admin.verify_store(trimmed, deep=True).findings == ()
+
+
+def test_damage_of_both_copies_is_named_and_left_where_no_history_has_the_rows(
+    trimmed: Path,
+) -> None:
+    """Who trims the past, and loses both copies of what hides rows, restores a backup."""
+    paths = [damaged(trimmed, folder) for folder in (OURS, THEIRS)]
+    data = [path.read_bytes() for path in paths]
     for _ in range(2):  # the first changes nothing for the second
-        repaired = admin.repair(root, dry_run=False, deep=True)
-        assert any(path.name in str(finding) for finding in repaired.unproven), repaired
-    assert path.read_bytes() == data
-    with st.connect(root, background=False) as db:
+        repaired = admin.repair(trimmed, dry_run=False, deep=True)
+        assert any(paths[0].name in str(finding) for finding in repaired.unproven), repaired
+    assert [path.read_bytes() for path in paths] == data
+    with st.connect(trimmed, background=False) as db:
         assert db["other"].count() == 1
-        with pytest.raises(CorruptionError, match=path.name):
+        with pytest.raises(CorruptionError, match=paths[0].name):
             as_dict(db["t"])
 
 

@@ -165,6 +165,25 @@ def test_what_is_finished_is_published_as_it_goes_but_not_while_somebody_merges(
     assert rows(table) == expected
 
 
+def test_what_ran_elsewhere_together_is_published_once_and_not_held_against_itself(
+    made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, table, tables = made
+    expected, compared = rows(table), list[Any]()
+    monkeypatch.setattr(tables.compactor, "untouched", lambda *given: compared.append(given))
+    before = ManifestStore(fake_env().files, db.path).newest().number
+
+    def elsewhere(tasks):
+        return [tables.compactor.compact(task.pin, task.within) for task in tasks]
+
+    found = optimizer_of(db.path, tables).optimize(target_rows=20, execute=elsewhere)
+    assert found.files_before > found.files_after > 1
+    assert ManifestStore(fake_env().files, db.path).newest().number == before + 1
+    assert compared == []
+    db._parts.owner.checkpointer.renew()
+    assert rows(table) == expected
+
+
 def test_the_record_that_an_optimize_goes_on_with_is_leased_while_it_looks_at_it(
     made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

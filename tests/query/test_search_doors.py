@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import siltstone as st
-from tests.query.search_doors import ASKED, Doors, fill, found_by, wanted
+from tests.query.search_doors import ASKED, Asked, Doors, fill, found_by, wanted
 from tests.query.words_doors import (
     ALL,
     BOTH,
@@ -67,6 +67,22 @@ def test_every_door_gives_the_rows_of_brute_force(
     for door in (*OF_THIS_PROCESS, *OF_OTHERS):
         answer: Any = found_by(doors, door, asked, capsys)
         assert answer == expected, door
+
+
+def test_every_door_that_sees_a_boolean_in_a_vector_refuses_it(
+    doors: Doors, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = Asked([True, 1, 0, 0, 0, 0, 0, 0], 3)
+    for door in OF_THIS_PROCESS:
+        with pytest.raises(st.RequestError, match="numbers, not of booleans"):
+            found_by(doors, door, asked, capsys)
+    assert doors.rest.post("/v1/table/docs/query", asked.query).code == (400, 13)
+    with pytest.raises(Exception, match="vector"):
+        found_by(doors, "namespace", asked, capsys)
+    for door in ("command_line", "server"):
+        with pytest.raises(AssertionError):
+            found_by(doors, door, asked, capsys)
+        assert "boolean" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("asked", WORDS, ids=str)

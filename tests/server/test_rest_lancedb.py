@@ -83,8 +83,6 @@ def test_a_search_is_computed_bounded_and_filtered_as_it_says(
         ).to_arrow(),
     )
     assert later.num_rows == 0
-    with pytest.raises(Exception, match="with_row_id"):
-        table.search().with_row_id(True).to_arrow()
 
 
 def test_an_update_sets_a_vector(remote: Any) -> None:

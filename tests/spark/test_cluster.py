@@ -21,6 +21,7 @@ from siltstone.spark.java import java_home
 from tests.spark import cluster_driver
 from tests.spark.stores import SCHEMA
 from tests.spark.stream_driver import with_tests
+from tests.support.machines import Machine
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = "org.apache.spark.deploy"
@@ -39,13 +40,13 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def running(log: Path, ready: str, *command: str) -> Iterator[str]:
+def running(log: Path, ready: str, *command: str, machine: Machine | None = None) -> Iterator[str]:
     """Run a part of the cluster for as long as the block lasts; give the line that says ready."""
-    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [program, *command],
-            env=environment(),
+            [program, *command] if machine is None else machine.command(program, *command),
+            env=environment() if machine is None else machine.environment(**environment()),
             stdout=out,
             stderr=subprocess.PIPE,
             text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from siltstone.query.search.distances import measured, roughly
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.block_list import BlockLists
 from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.lance.pinned_search import LanceSearch
 from siltstone.storage.lance.row_addresses import RowIds
 from siltstone.storage.tables.tables import Tables
 from siltstone.storage.tables.values import IndexSpec, NearestQuery
@@ -89,6 +91,42 @@ def test_an_index_of_some_parts_serves_them_and_the_others_are_scanned(tables: T
     pin = tables.indexer.put(pin, [tables.indexer.build(pin, spec, spans[:2])])
     check(tables, pin)
     check(tables, pin, np.arange(0, 3 * PART, 7))
+
+
+def test_of_two_indexes_that_with_the_metric_serves_its_parts_and_the_others_are_scanned(
+    tables: Tables,
+) -> None:
+    pin = three_parts(tables)
+    spans = list(tables.reader.open(pin).spans)
+    for name, metric, count in (("one.1", "cosine", 3), ("two.2", "l2", 1), ("three.3", "l2", 2)):
+        spec = IndexSpec(name, "v", "vector", (("metric", metric),))
+        for span in spans[:count]:
+            pin = tables.indexer.put(pin, [tables.indexer.build(pin, spec, [span])])
+    assert asked_of(tables, pin) == {"one.1": 3, "three.3": 2}
+    check(tables, pin)
+    check(tables, pin, np.arange(0, 3 * PART, 7))
+    pin = tables.rewriter.fold(pin, drop=np.arange(PART + 30), batches=[], compact_below=0)
+    check(tables, pin)
+    check(tables, pin, np.arange(2 * PART, 2 * PART + 90))
+    search = tables.reader.open(pin).search
+    both = replace(asked(MATRIX[0]), vectors=MATRIX[[0, 500]], prefilter="id % 2 = 0")
+    together = search.nearest(both)
+    for number in range(2):
+        alone = search.nearest(replace(both, vectors=both.vectors[number][None]))
+        mine = together.positions[together.queries == number]
+        assert mine.tolist() == alone.positions.tolist()
+        ids = tables.reader.open(pin).take(np.sort(mine), ["id"]).column(0).to_numpy()
+        live = np.arange(PART + 30, 3 * PART)
+        assert ids.tolist() == sorted(by_hand(MATRIX[number * 500], live[live % 2 == 0]))
+    assert asked_of(tables, pin) == {"one.1": 2, "three.3": 1}
+
+
+def asked_of(tables: Tables, pin: Pin) -> dict[str, int]:
+    """Return the number of segments of each index that is asked for a metric."""
+    search = tables.reader.open(pin).search
+    assert isinstance(search, LanceSearch)
+    found = (search.index_for("v", metric) for metric in ("l2", "cosine", "dot"))
+    return {index.name: len(index.segments) for index in found if index is not None}
 
 
 def test_an_index_finds_no_row_that_a_fold_hid_or_rewrote_or_that_was_compacted(

@@ -16,7 +16,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.shares import LanceShares
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.tables import promotion, staging
+from siltstone.storage.tables import base_numbers, promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check
 from siltstone.storage.tables.tables import TextAnalyzer
 from siltstone.storage.tables.values import (
@@ -63,12 +63,20 @@ class FakeFiles:
         count = sum(batch.num_rows for batch in rows)
         return StagedFiles(count, (json.dumps([path, count]),), tuple(files), ())
 
-    def commit(self, on: Pin | str, manifest: FakeManifest, added: Iterable[InventoryFile]) -> Pin:
-        """Commit on a pin, or the first version in a folder."""
+    def commit(
+        self,
+        on: Pin | str,
+        manifest: FakeManifest,
+        added: Iterable[InventoryFile],
+        *,
+        version: int = 0,
+    ) -> Pin:
+        """Commit on a pin, or the first version in a folder; the next version, or one given."""
         pin, folder = (None, on) if isinstance(on, str) else (on, on.folder)
-        version = 1 if pin is None else pin.version + 1
-        path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
         with translated(self.root / folder, is_reading=False):
+            least = base_numbers.lowest(self.files, self.root, self.root / folder)
+            version = version or max(least, 1 if pin is None else pin.version + 1)
+            path = f"{folder}/{PRIVATE_DIRECTORY}/{self.token()}/{promotion.public_name(version)}"
             self.files.mkdir((self.root / path).parent)
             self.files.write(self.root / path, manifest.encode())
             below, hidden = "" if pin is None else pin.inventory, manifest.hidden_rows

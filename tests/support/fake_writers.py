@@ -91,6 +91,10 @@ class FakeWriter:
         pin = msgspec.structs.replace(pin, key_runs=msgspec.UNSET)
         return self._data.commit(pin, new, staged.files)
 
+    def renumbered(self, pin: Pin, version: int) -> Pin:
+        """See `tables.TableWriter.renumbered`."""
+        return self._data.commit(pin, self._data.manifest(pin), (), version=version)
+
     def alter(
         self,
         pin: Pin,

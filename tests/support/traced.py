@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import Self
 
 Act = Callable[[FrameType], object]
+COMMITTER = ("engine/commit/committer.py", "engine/commit/waiters.py")
 
 
 class EveryLine:
@@ -83,7 +84,7 @@ class NthLine:
 def signalled(
     nth: int,
     *signals: int,
-    where: str | tuple[str, ...] = "engine/commit/committer.py",
+    where: str | tuple[str, ...] = COMMITTER,
     passed: Callable[[FrameType], bool] = lambda _: False,
 ) -> NthLine:
     """Raise signals, by default Ctrl-C, before the nth line that the main thread runs there."""

@@ -29,6 +29,7 @@ class Service(Protocol):
     """What answers clients over TCP."""
 
     url: str
+    advertised: str
 
     def close(self) -> None:
         """Answer the requests that have begun, roll back open transactions, and stop."""
@@ -43,6 +44,7 @@ class ServeOptions(TypedDict, total=False):
     certificate: Path | None
     key: Path | None
     limits: Any
+    advertise: str | None
 
 
 _loaders: dict[str, Callable[[], Callable[..., Any]]] = {}

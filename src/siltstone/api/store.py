@@ -333,10 +333,13 @@ class Store(TableDefinitions[Table, results.Receipt]):
             host: The address to listen on; one that other machines can reach needs `tokens`.
             port: 0 takes any free one; the service has it as `port`, and its `url`.
             options: `tokens`, `allowed_hosts`, `certificate`, `key`, `limits`; see
-                `server.rest.service.Service`.
+                `server.rest.service.Service`. `advertise`: the URL by which other machines reach
+                it, for those that open the store by its path on a shared file system; by default
+                this machine's name, if others can reach `host`.
 
         Raises:
-            RequestError: Other machines could reach it without a token; it serves already.
+            RequestError: `advertise` is no URL of a server; other machines could reach it without a
+                token; it serves already.
             ReadOnlyError: This handle does not own the store.
             UnavailableError: The extra `server` is not installed, or the address is not available.
         """

@@ -33,6 +33,16 @@ AllowHost = Annotated[
     typer.Option(help="Without access tokens: accept this Host in requests, too; repeatable."),
 ]
 Cert = Annotated[Path | None, typer.Option(help="TLS: the certificate chain, PEM.")]
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where other machines reach this server, if not at this machine's name.",
+    ),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Own a store on a network file system: trust its locks.")
+]
 Key = Annotated[Path | None, typer.Option(help="TLS: the private key, PEM.")]
 
 
@@ -44,6 +54,8 @@ def serve(
     allow_host: AllowHost = None,
     cert: Cert = None,
     key: Key = None,
+    advertise: Advertise = None,
+    force: Force = False,
 ) -> None:
     """Own the store and answer clients over HTTP, until SIGTERM or Ctrl-C.
 
@@ -57,10 +69,17 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     found = tokens_from(tokens, os.environ)
-    with opened(db) as store:
+    options = {"force": True} if force else {}  # else as siltstone.toml says
+    with opened(db, **options) as store:
         store.serve_local()  # first: processes that join see that it will serve
         service = store.serve(
-            host, port, tokens=found, allowed_hosts=allow_host or (), certificate=cert, key=key
+            host,
+            port,
+            tokens=found,
+            allowed_hosts=allow_host or (),
+            certificate=cert,
+            key=key,
+            advertise=advertise,
         )
         print(service.url, flush=True)
         count = len(found) or "no"

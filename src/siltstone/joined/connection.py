@@ -57,7 +57,11 @@ class OwnerConnection(http.client.HTTPConnection):
 
     def greet(self) -> Any:
         """Ask the owner what a client must know, and for a fresh id of the next commit."""
-        self.request("GET", f"{self._target.prefix}/hello", headers=self._target.headers)
+        return self.look("hello")
+
+    def look(self, name: str) -> Any:
+        """Ask for something that takes no arguments, and return it. Errors as of `ask`."""
+        self.request("GET", f"{self._target.prefix}/{name}", headers=self._target.headers)
         return value_of(self._checked(self.getresponse()))
 
     def ask(self, message: Message) -> http.client.HTTPResponse:

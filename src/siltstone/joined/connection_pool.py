@@ -39,6 +39,7 @@ from siltstone.joined.connection import BROKEN, Message, OwnerConnection, rows_o
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
+from siltstone.storage.manifest.witness import WITNESS
 
 IDLE_MAX = 8
 
@@ -62,6 +63,7 @@ class ConnectionPool:
         self._all: weakref.WeakSet[OwnerConnection] = weakref.WeakSet()
         self.refusal: str | None = None
         self.hello: dict[str, Any] = {}
+        self._near: frozenset[tuple[int, int]] = frozenset()
         self.give(self._connect())
         if root is not None and not self.is_near(root):
             self.close()
@@ -70,12 +72,40 @@ class ConnectionPool:
         _pools.add(self)
 
     def is_near(self, root: Path) -> bool:
-        """Say whether `root`, here, is the directory of the store that the owner has."""
+        """Say whether `root`, here, is the directory of the store that the owner has.
+
+        Device and inode are those of one machine; over TCP the owner may be on another one, so what
+        it writes there at that moment says it (`Witness`).
+
+        Raises:
+            UnavailableError: The owner does not answer, or cannot write.
+        """
         try:
             status = root.stat()
         except OSError:
             return False
-        return self.hello["identity"] == [status.st_dev, status.st_ino]
+        identity = status.st_dev, status.st_ino
+        if isinstance(self.target, SocketTarget) or not self.hello.get("has_witness"):
+            return self.hello["identity"] == [*identity]
+        if identity not in self._near and self._is_witnessed(root):
+            self._near |= {identity}
+        return identity in self._near
+
+    def _is_witnessed(self, root: Path) -> bool:
+        connection = self.take()
+        try:
+            with _answered(connection):
+                sign = connection.look("witness")
+        except BROKEN as error:
+            raise self._gone(error) from error
+        except SiltstoneError:
+            self.give(connection)
+            raise
+        self.give(connection)
+        try:
+            return sign in (root / WITNESS).read_text(encoding="ascii").split()
+        except (OSError, ValueError):
+            return False
 
     # connections
 

@@ -6,9 +6,11 @@ What LOCK says of the owner decides, not how long it takes:
     epoch 0                                 it recovers the log                  wait
     an endpoint, or that it will serve      it serves, or is about to            join, or wait
     open, and will not serve                                                     OwnedError
+    another machine, and a URL              its server answers there             join
 
 The owner may end meanwhile: each look first tries to own the store, so no process waits for a dead
-owner. A live owner that makes no progress has `join_timeout_s`.
+owner. A live owner that makes no progress has `join_timeout_s`. An owner on another machine comes
+before that: locks of a shared file system may say nothing, and if its server answers, it lives.
 
 An owner that opened during the wait, or is of an older siltstone, may not say whether it will
 serve: it has `SERVING_WAIT_S` to say so.
@@ -23,6 +25,7 @@ from pathlib import Path
 
 from siltstone.errors import BusyError, OwnedError, UnavailableError
 from siltstone.joined.store import JoinedStore
+from siltstone.joined.targets import ServerTarget, server_at
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import Holder, read_holder
 
@@ -38,11 +41,27 @@ class Joining:
         self._root, self._timeout_s = root, timeout_s
         self._begun = time.monotonic()
         self._pause_s = _PAUSE_S
+        self._far: UnavailableError | None = None
         self._silent: Holder | None = None
         self._silent_since = 0.0
         self._was_coming = False
 
-    def join(self, owned: OwnedError) -> JoinedStore | None:
+    def join_far(self) -> JoinedStore | None:
+        """Join the owner if it is on another machine and its server answers.
+
+        Raises:
+            AccessError: The server wants another access token ($SILTSTONE_TOKEN).
+        """
+        holder = read_holder(RealFiles(), self._root)
+        target = None if holder.host in {None, platform.node()} else _server_of(holder)
+        if target is not None:
+            try:
+                return JoinedStore(self._root, target)
+            except UnavailableError as error:
+                self._far = error
+        return None
+
+    def join(self, owned: OwnedError | UnavailableError) -> JoinedStore | None:
         """Join the owner; None after a pause: try to own, or join again.
 
         Args:
@@ -50,16 +69,20 @@ class Joining:
 
         Raises:
             OwnedError: The owner does not serve.
-            UnavailableError: What it names did not answer until the bound.
+            UnavailableError: What it names did not answer until the bound; or the store cannot be
+                owned here, and no owner answers.
             BusyError: It neither served nor ended until the bound.
+            AccessError: Its server wants another access token.
         """
         holder = read_holder(RealFiles(), self._root)
-        failure: UnavailableError | None = None
-        if holder.endpoint is not None:
+        failure = self._far
+        if holder.endpoint is not None and holder.host in {None, platform.node()}:
             try:
                 return JoinedStore(self._root, holder.endpoint)
             except UnavailableError as error:
                 failure = error
+        if isinstance(owned, UnavailableError):
+            raise owned if failure is None else UnavailableError(f"{owned}; {failure}") from failure
         if self._refuses(holder):
             raise owned
         waited = time.monotonic() - self._begun
@@ -74,14 +97,18 @@ class Joining:
 
         Two, for the next owner has the lock a moment before it says so.
         """
-        is_silent = bool(holder.epoch) and holder.endpoint is None and not holder.serves
+        is_open = bool(holder.epoch)
+        if holder.host not in {None, platform.node()}:
+            is_silent = is_open and _server_of(holder) is None  # its socket is of that machine
+        else:
+            is_silent = is_open and holder.endpoint is None and not holder.serves
         if not is_silent or not _is_alive(holder):
             self._silent, self._was_coming = None, self._was_coming or holder.epoch == 0
             return False
         if holder != self._silent:
             self._silent, self._silent_since = holder, time.monotonic()
             return False
-        is_open_question = self._was_coming or holder.serves is None
+        is_open_question = self._was_coming or holder.serves is not False
         return not is_open_question or time.monotonic() - self._silent_since >= SERVING_WAIT_S
 
     def _late(self, holder: Holder, waited: float) -> BusyError:
@@ -95,6 +122,15 @@ class Joining:
             f"{self._root}: {state}, {waited:.0f} s long"
             f" (join_timeout_s={self._timeout_s:.0f}); try again, or with a longer join_timeout_s"
         )
+
+
+def _server_of(holder: Holder) -> ServerTarget | None:
+    """Return the server of an owner, unless it answers its own machine alone."""
+    if holder.url is None:
+        return None
+    found = server_at(holder.url)
+    is_of_one_machine = found.name in {"localhost", "::1"} or found.name.startswith("127.")
+    return None if is_of_one_machine else found
 
 
 def _is_alive(holder: Holder) -> bool:

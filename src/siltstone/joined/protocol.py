@@ -7,6 +7,7 @@
     POST /v1/transaction/begin               ─▶ {id, seq};  POST /v1/transaction/<id>/<verb>
     POST /v1/snapshot/open                   ─▶ {id, seq};  POST /v1/snapshot/<id>/<verb>
     GET  /v1/hello                           ─▶ who answers, and what it takes
+    GET  /v1/witness                         ─▶ what the file WITNESS of the store has from now on
 
 A body is a message (`values`), or rows as one Arrow IPC stream: then they are the one argument.
 Each answer carries `x-siltstone-id`: the transaction id of the connection's next commit, which the

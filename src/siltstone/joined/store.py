@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from siltstone.api import results
 from siltstone.api.store import Store
+from siltstone.choices import StagedOp
+from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
@@ -114,6 +116,22 @@ class JoinedStore(Store):
         row = replace(operation(Face.STORE, "lance_catalog"), effect=effect_of(operation_name))
         given = () if data is None else (data,)
         return ask(self, row, operation_name, dict(request), keyed, *given)
+
+    def stage(
+        self,
+        table: str,
+        op: StagedOp | None = None,
+        *,
+        order_by: str | None = None,
+        schema: object = None,
+        primary_key: str | Sequence[str] = (),
+    ) -> StageTask:
+        # The owner may have the directory at another path than the machines that stage.
+        given = {"schema": schema, "primary_key": primary_key}
+        new = {name: value for name, value in given.items() if value is not None and value != ()}
+        asked = operation(Face.STORE, "stage")
+        found = ask(self, asked, table, op, order_by=order_by, **new)
+        return replace(found, root=str(self.path))
 
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None

@@ -17,6 +17,8 @@ from siltstone.errors import RequestError, UnavailableError
 if TYPE_CHECKING:
     import ssl
 
+URL_MAX = 512
+"""Characters; LOCK has room for one."""
 TOKEN_VARIABLE = "SILTSTONE_TOKEN"  # noqa: S105 - a name
 PORT = 2333
 GONE_S = 60
@@ -130,7 +132,9 @@ def server_at(url: str, token: object = None, cafile: object = None) -> ServerTa
         name, port = parts.hostname, parts.port or PORT
     except ValueError:
         raise refusal from None
-    is_bare = not (parts.query or parts.fragment or parts.username or parts.path.strip("/"))
+    is_bare = len(url) <= URL_MAX and not (
+        parts.query or parts.fragment or parts.username or parts.path.strip("/")
+    )
     if name is None or not is_bare:
         raise refusal
     shown = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None

@@ -70,10 +70,20 @@ class SearchedTable(Protocol):
         *,
         filter: str | pc.Expression | None = None,  # noqa: A002
         columns: object = None,
+        numbered: bool = False,
         **options: Any,
     ) -> pa.RecordBatchReader:
         """Return the rows of a search, with `_distance` or `_score`; read `rows_max` at once."""
         ...
+
+    def scan_with_ids(
+        self,
+        columns: Sequence[str],
+        filter: str | None,  # noqa: A002
+        limit: int | None,
+    ) -> pa.RecordBatchReader: ...
+
+    def rows_with_ids(self, ids: Sequence[int], columns: Sequence[str]) -> pa.Table: ...
 
 
 class RowReads(Protocol):

@@ -71,7 +71,7 @@ class GroupUpserts:
 
         Such a one has to wait for room, or its table changed meanwhile.
         """
-        found = self._core.submit_all(planned)
+        found = self._core.writer().commit_all(planned)
         if found is None:
             return [None] * len(planned)
         lost = (SchemaMovedError, ConflictError)

@@ -382,15 +382,14 @@ class LocalStore(Store):
 
     def _endpoint(self, owner: Owner, idle_s: float) -> Endpoint:
         address = address_of(self._parts.site.files.identity(self.path))
-        epoch = self._core.state().view.record.epoch
         # Named before it answers: the import takes a second, and processes that join wait for it.
-        owner.ownership.announce(epoch=epoch, endpoint=str(address))
+        self._parts.announce(address)
         try:
             return self._made("serve_local", address, idle_s=idle_s)
         except BaseException:
             if owner.ownership.is_held:
                 owner.ownership.will_not_serve()
-                owner.ownership.announce(epoch=epoch)
+                self._parts.announce()
             raise
 
     def serve(
@@ -403,6 +402,7 @@ class LocalStore(Store):
             made: Service = self._made("serve", host=host, port=port, **options)
             self._parts.service = made
             self._opened.is_served = True
+            self._parts.announce()
             return made
 
     def _made(self, call: str, *arguments: object, **options: object) -> Any:

@@ -121,11 +121,16 @@ class LocalTable(Searchable, Table):
 
     def upsert(self, rows: object) -> Receipt:
         core, plan = self._core, self._plan
-        state = core.state()
-        if core.refusal is None and plan is not None and plan.catalog is state.view.catalog:
+        state, committer = core.state(), core.committer
+        if (
+            plan is not None
+            and plan.catalog is state.view.catalog
+            and committer is not None
+            and core.refusal is None
+        ):
             if type(rows) is dict:
                 try:
-                    return core.submit(plan.upsert(rows, next(core.numbers)))
+                    return committer.commit(plan.upsert(rows, next(core.numbers)))
                 except (SchemaMovedError, ConflictError):
                     pass  # its columns or its storage are new: nothing was written
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,7 +161,6 @@ def core_of(
         gc_horizon_us=gc_horizon_us,
         hold=site.jobs.hold,
         root=site.root,
-        clock_s=time.perf_counter,
         verify=options.verify,
         sql=options.sql,
     )

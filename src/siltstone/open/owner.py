@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from siltstone.errors import ConflictError, CorruptionError, UnavailableError
 from siltstone.formats import group
 from siltstone.formats.features import format_of_catalog
 from siltstone.formats.manifest import Record, Tag
+from siltstone.latency import Latency
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
@@ -49,7 +51,7 @@ from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
 from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
 from siltstone.storage.manifest.format_check import refuse_newer
-from siltstone.storage.manifest.manifest_store import claim_epoch, initialise
+from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, system_time_us
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.manifest.store_format import StoreFormat
 from siltstone.storage.tables.tables import TableReader, Tables
@@ -201,9 +203,9 @@ class _Opening:
             is_background=options.background,
         )
         committer.on_growth = scheduler.grown
-        core.room = scheduler.room
+        committer.room = scheduler.room
         if not options.background:
-            core.after_commit = scheduler.after_commit
+            committer.after_commit = scheduler.after_commit
         self._reserve.fit(wal.size)
         self._ownership.announce(epoch=state.view.record.epoch)
         scheduler.start()
@@ -212,15 +214,17 @@ class _Opening:
     def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
         options, storage, commits = self._options, self._storage, self._commits
         recent = RecentWrites(options.shares.recent_writes)
-        transactions = OpenTransactions()
+        transactions, latency = OpenTransactions(), Latency()
         committer = Committer(
             log=wal,
             state=state,
             epoch=state.view.record.epoch,
             last_time_us=replayer.last_time_us,
-            clock=storage.site.now_us,
+            clock_ns=_nanoseconds(storage.site.now_us),
+            clock_s=time.perf_counter,
             recent=recent,
             transactions=transactions,
+            latency=latency,
         )
         committer.active_bytes = replayer.nbytes
         core = replace(
@@ -229,6 +233,7 @@ class _Opening:
             committer=committer,
             recent=recent,
             transactions=transactions,
+            latency=latency,
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
@@ -326,6 +331,11 @@ def _warm_up(env: Env) -> None:
     warming = threading.Thread(target=env.warm_up, name="siltstone-warm-up")
     with suppress(UnavailableError):  # then the first call that needs it waits for it
         threads.start(warming)
+
+
+def _nanoseconds(now_us: Callable[[], int]) -> Callable[[], int]:
+    """Return a clock as the committer asks it: the system's own without a call of Python's."""
+    return time.time_ns if now_us is system_time_us else lambda: 1000 * now_us()
 
 
 def _let_go_of_log(wal: Wal) -> None:

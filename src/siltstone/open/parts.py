@@ -37,6 +37,7 @@ from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.open.environment import Env, Storage, core_of
 from siltstone.options import Options
 from siltstone.storage.manifest.ownership import Ownership
+from siltstone.storage.manifest.witness import Witness
 from siltstone.storage.site import Site
 from siltstone.storage.wal.wal import Wal
 
@@ -114,6 +115,10 @@ class Parts:
     fresh: FreshVersions | None = None
     tag_turns: Turns = field(default_factory=Turns)
     reservations: Reservations = field(default_factory=Reservations)
+    witness: Witness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.witness = Witness(self.site.files, self.site.root)
 
     @property
     def site(self) -> Site:
@@ -162,10 +167,29 @@ class Parts:
         is_ours = found[0] == state.view.record.epoch
         return "in doubt" if is_ours and committer.poisoned else "not committed"
 
+    def announce(self, endpoint: Path | None = None) -> None:
+        """Write into LOCK who owns the store and where it can be joined.
+
+        Args:
+            endpoint: That of a socket that is about to answer.
+
+        Raises:
+            UnavailableError: As `Ownership.announce`.
+        """
+        if endpoint is None and self.endpoint is not None:
+            endpoint = self.endpoint.address
+        if self.owner is not None:
+            self.owner.ownership.announce(
+                epoch=self.core.state().view.record.epoch,
+                endpoint=None if endpoint is None else str(endpoint),
+                url=None if self.service is None else self.service.advertised,
+            )
+
     def end_servers(self) -> None:
         """Stop the servers; the store stays open, and LOCK says that nobody can join any more."""
         owner = self.owner
-        if owner is not None and owner.ownership.is_held and self.endpoint is not None:
+        is_served = self.endpoint is not None or self.service is not None
+        if owner is not None and owner.ownership.is_held and is_served:
             owner.ownership.will_not_serve()
             with suppress(UnavailableError):  # LOCK is a hint
                 owner.ownership.announce(epoch=self.core.state().view.record.epoch)

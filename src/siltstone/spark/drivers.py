@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from siltstone.errors import FencedError, UnavailableError
 from siltstone.retry import Retry
 from siltstone.spark import stores
+from siltstone.spark.options import SinkOptions
 from siltstone.store import Store
 
 # Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
@@ -54,7 +55,7 @@ def driver_of(environment: Mapping[str, str], checkpoint: str) -> str:
     return _short(f"{application}\n{checkpoint}")
 
 
-def started(db: Store, uri: str, stream: str, driver: str) -> Start:
+def started(db: Store, place: SinkOptions, stream: str, driver: str) -> Start:
     """Return the driver's start of a stream; claim it if necessary. `db` reads the store.
 
     Raises:
@@ -65,7 +66,8 @@ def started(db: Store, uri: str, stream: str, driver: str) -> Start:
     number, holder = db.claimed(name)
     if holder == driver:
         return Start(driver, number)
-    with stores.owner(uri) as owner:  # above all claims so far: each took a seq of its own
+    with stores.owner(place.uri, force=place.force) as owner:
+        # Above all claims so far: each took a seq of its own.
         return Start(driver, _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1)))
 
 

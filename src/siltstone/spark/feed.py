@@ -245,7 +245,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         if until.seq > self._db.durable_seq:
             # A reader knows by a mark how far the log is durable. After a power loss the mark may
             # be older than what Spark has logged of it; whoever owns the store finds the rest.
-            stores.owner(self._options.uri).close()
+            stores.owner(self._options.uri, force=self._options.force).close()
         is_first = begin.is_new  # of a first batch again, `start` is a newer one than it had
         if is_first and not until.begins:
             return []
@@ -269,7 +269,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
 
     def _tag(self, offset: Offset) -> None:
         lasts_s = max(self._db.options.retention_s, TAG_LASTS_S_MIN)
-        with stores.owner(self._options.uri) as db:
+        with stores.owner(self._options.uri, force=self._options.force) as db:
             db.tag(TAG_PREFIX + offset.reader, offset.seq, lasts=lasts_s)
         self._tagged_s = self._clock_s()
 

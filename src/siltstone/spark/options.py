@@ -34,7 +34,8 @@ OFF: MergeWhen = "off"
 ALWAYS: MergeWhen = "always"
 MERGES: tuple[MergeWhen, ...] = get_args(MergeWhen)
 # A view hands its options to whoever reads it and to whoever inserts into it.
-_OF_WRITES = ("op", "order_by", "missing", "expectSeq", "primaryKey", "mergeSchema", "replaceWhere")
+_OF_ROWS = ("op", "order_by", "missing", "expectSeq")
+_OF_WRITES = (*_OF_ROWS, "primaryKey", "mergeSchema", "replaceWhere", "force")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class WriteOptions:
     primary_key: tuple[str, ...] = ()
     merges_schema: bool = False
     replaces: str | None = None
+    force: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -120,6 +122,7 @@ class FeedOptions:
     start: int | str | None = None
     rows_max: int | None = None
     start_at: str | None = None
+    force: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> FeedOptions:
@@ -224,6 +227,7 @@ class SinkOptions:
     checkpoint: str = ""
     primary_key: tuple[str, ...] = ()
     merges_schema: bool = False
+    force: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SinkOptions:
@@ -403,6 +407,7 @@ _FIELDS: dict[str, tuple[str, _Parser]] = {
     "primaryKey": ("primary_key", _names),
     "mergeSchema": ("merges_schema", _is_true),
     "replaceWhere": ("replaces", _condition),
+    "force": ("force", _is_true),
     "app": ("app", _name),
     "checkpointLocation": ("checkpoint", _text),
     START: ("start", _start),

@@ -50,10 +50,16 @@ def reader(uri: Uri | Store) -> LocalStore:
     return found
 
 
-def owner(uri: Uri) -> Store:
+def owner(uri: Uri, *, force: bool = False) -> Store:
     """Return the store to commit through: the server at a URL, the owner, or this process as owner.
+
+    Args:
+        uri: The path, or the URL of the server.
+        force: Own it also on a network file system, if no owner answers.
 
     Raises:
         OwnedError: The owner does not serve: call `serve_local()` there.
     """
-    return connect(uri) if is_url(uri) else connect(uri, join=True)
+    if is_url(uri):
+        return connect(uri)
+    return connect(uri, join=True, force=True) if force else connect(uri, join=True)

@@ -99,7 +99,7 @@ class BatchWriter(DataSourceArrowWriter):
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
         jobs = [self._job(messages)]
-        with stores.owner(self._options.uri) as db:
+        with stores.owner(self._options.uri, force=self._options.force) as db:
             commit(db, jobs, self._options.token)
             tables, root = automatic_merge.due(db, jobs, self._options.merge), db.path
         automatic_merge.merge_detached(root, tables)
@@ -161,7 +161,7 @@ class Sink(DataSourceStreamArrowWriter):
                 overwrites = self._is_overwrite
                 piece = plan(db, options, self._schema, application, is_overwrite=overwrites)
                 stream = options.app or options.checkpoint
-                self._planned = piece, drivers.started(db, options.uri, stream, driver)
+                self._planned = piece, drivers.started(db, options, stream, driver)
         return self._planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
@@ -181,7 +181,7 @@ class Sink(DataSourceStreamArrowWriter):
         if not written:  # a batch without a partition: it has no row, and no token to spend
             return
         app = self._options.app or written[0].query
-        with stores.owner(self._options.uri) as db:
+        with stores.owner(self._options.uri, force=self._options.force) as db:
             claim = drivers.take(db, app, written[0].start, self._first_commit)
             commit(db, [self._job(written)], (app, batchId), claim=claim)
 

@@ -12,12 +12,10 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import namespaces
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
-from siltstone.engine.commit.recent_writes import Coded, Keys, RecentWrites
+from siltstone.engine.commit.recent_writes import Coded, Keys, LostError, RecentWrites
 from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, RowPart, WriteSet
 from siltstone.errors import (
     ConflictError,
@@ -71,13 +69,23 @@ def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites)
     return _admit_anew(write_set, seq, catalog, recent)
 
 
-def refuse(write_set: WriteSet, lost: tuple[int, tuple[object, int]], catalog: Catalog) -> NoReturn:
-    """Refuse a write set for what `RecentWrites.take` says that it lost to."""
-    place, found = lost
-    part = write_set.parts[place]
-    assert isinstance(part, RowPart)
-    table = catalogs.living(catalog, part.table)
-    _refuse_key(table, part.table_schema, found, write_set.read_seq or 0)
+def refusal(write_set: WriteSet, error: Exception, catalog: Catalog) -> Exception:
+    """Return what the caller of a write set gets for an error of its admission.
+
+    It raises nothing: the leader calls it, and its error would leave the whole group in doubt.
+    """
+    if type(error) is not LostError:
+        return error
+    read_seq = write_set.read_seq or 0
+    if error.place is None:
+        return ConflictError("*", "*", read_seq, error.found[1])
+    try:
+        part = write_set.parts[error.place]
+        assert isinstance(part, RowPart)
+        table = catalogs.living(catalog, part.table)
+        return _conflict_of(table, part.table_schema, error.found, read_seq)
+    except Exception as own:  # noqa: BLE001 - it is the caller's
+        return own
 
 
 def _check_conflicts(write_set: WriteSet, recent: RecentWrites, catalog: Catalog) -> None:
@@ -248,7 +256,8 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
             part.incarnation, read_seq, part.keys(), part.table_schema.codec.code
         )
         if found is not None:
-            _refuse_key(catalogs.living(catalog, part.table), part.table_schema, found, read_seq)
+            table = catalogs.living(catalog, part.table)
+            raise _conflict_of(table, part.table_schema, found, read_seq)
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
             _check_unwritten(catalogs.by_id(catalog, entry.table), read_seq, recent)
@@ -288,7 +297,7 @@ def _check_reads(
         table_schema = table_schema_of(catalogs.schema_of(table))
         found = recent.conflict(incarnation, read_seq, Keys(list(keys)), table_schema.codec.code)
         if found is not None:
-            _refuse_key(table, table_schema, found, read_seq)
+            raise _conflict_of(table, table_schema, found, read_seq)
     upto = 0
     for incarnation in reads.scans:
         _still_there(catalog, incarnation, read_seq)
@@ -313,15 +322,18 @@ def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> TableDefi
     return table
 
 
-def _refuse_key(
+def _conflict_of(
     table: TableDefinition, table_schema: TableSchema, found: tuple[object, int], read_seq: int
-) -> NoReturn:
-    """Refuse a write or read of a key that another commit wrote; name it as its user reads it.
+) -> ConflictError:
+    """Return the refusal for a key that another commit wrote; it names it as its user reads it.
 
-    "*": the whole table, or a hash is all we have.
+    "*": the whole table, or a hash is all we have, or Python has no value for the key.
     """
     key, seq = found
     if isinstance(key, Coded):
         key = table_schema.codec.key_of_code(key.code) if table_schema.codec.exact else "*"
-    shown = key if key == "*" else table_schema.codec.to_user(key)
-    raise ConflictError(catalogs.name_of(table), shown, read_seq, seq)
+    try:
+        shown = key if key == "*" else table_schema.codec.to_user(key)
+    except (OverflowError, ValueError):  # a date after 9999, or nanoseconds without pandas
+        shown = "*"
+    return ConflictError(catalogs.name_of(table), shown, read_seq, seq)

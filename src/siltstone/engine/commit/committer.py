@@ -16,18 +16,19 @@ The file is long so that the whole path, of callers and leader, can be read in o
 
 from __future__ import annotations
 
-from _thread import LockType, allocate_lock, get_ident
+from _thread import allocate_lock, get_ident
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn, Protocol
+from typing import Protocol
 
-import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit import admission, effects, interrupts
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.commit.waiters import DONE, LEAD, Waiter, divided, fail, taken_lock, wait
 from siltstone.engine.commit.write_set import (
     AdvancePart,
     AttachPart,
@@ -57,15 +58,13 @@ from siltstone.failpoints import Failpoint, armed, cross
 from siltstone.formats import group
 from siltstone.formats.frame import Buffer
 from siltstone.formats.manifest import Catalog
+from siltstone.latency import BOUNDS_S, Latency
 from siltstone.units import Seq, require
 
-GROUP_BYTES_MAX = 32 << 20
 FRAME_BYTES_MAX = 256 << 20
 _SURELY_FITS = FRAME_BYTES_MAX // 256  # a row's size is guessed, and may be 100 times too low
 
 _NEVER = 1 << 62
-
-_WAITING, _LEAD, _DONE = 0, 1, 2
 
 
 class Log(Protocol):
@@ -83,20 +82,6 @@ class Log(Protocol):
     def durable_seq(self) -> int: ...
 
 
-class _Waiter(msgspec.Struct, eq=False):
-    """One caller in the queue: a write set, or a step to run alone.
-
-    `wake` is taken for it; who leads at once has none.
-    """
-
-    write_set: WriteSet | None = None
-    step: Callable[[], object] | None = None
-    state: int = _WAITING
-    error: BaseException | None = None
-    result: object = None
-    wake: LockType | None = None
-
-
 class Committer:
     """Serializes commits (see the module)."""
 
@@ -107,23 +92,32 @@ class Committer:
         state: State,
         epoch: int,
         last_time_us: int,
-        clock: Callable[[], int],
+        clock_ns: Callable[[], int],
+        clock_s: Callable[[], float],
         recent: RecentWrites,
         transactions: OpenTransactions,
+        latency: Latency,
     ) -> None:
-        """Go on after `state.visible`."""
+        """Go on after `state.visible`.
+
+        `clock_ns` is the time of day, `clock_s` never goes back. `latency` gets the commits, from
+        their wait for room to their receipt.
+        """
         self.state = state
         self._log, self._epoch = log, epoch
         self._last_seq, self._last_time = state.visible, last_time_us
-        self._clock = clock
-        self._recent, self._transactions = recent, transactions
+        self._clock_ns, self._clock_s = clock_ns, clock_s
+        self._recent, self._transactions, self._latency = recent, transactions, latency
+        self.room: Callable[[WriteSet], None] = lambda _: None
+        """Waits while there is too much that is not flushed or merged; see `free`."""
+        self.after_commit: Callable[[], None] | None = None
         self.on_growth: Callable[[int], int] = lambda _: _NEVER
         """Called with the bytes of the active memtables, from those on that it returned last."""
         self.free: tuple[Sequence[object], int] = (), 0
         """Nobody asks for room while these generations are sealed, and fewer bytes active."""
         self._told_bytes = 0
         self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
-        self._queue: list[_Waiter] = []
+        self._queue: list[Waiter] = []
         self.is_led = False
         """Whether a commit is under way. Written under the lock of the queue, read by anyone."""
         self._is_in_doubt = False
@@ -146,9 +140,10 @@ class Committer:
     # the callers' side
 
     def commit(self, write_set: WriteSet) -> Receipt:
-        """Make `write_set` durable and visible; return its receipt.
+        """Wait for room; make `write_set` durable and visible; return its receipt.
 
         Raises:
+            BusyError: There was no room for too long; nothing was written.
             ConflictError, RequestError, FencedError: The commit was refused; nothing was written.
             UnavailableError: There is no space for the log; nothing was written.
             InDoubtError: The log write failed; recovery decides.
@@ -156,60 +151,73 @@ class Committer:
             admission.MovedError, admission.RecheckError, admission.OlderBatchError: The caller
                 handles these (`engine.write.transaction`).
         """
+        begun_s, (sealed, below) = self._clock_s(), self.free
+        if self.active_bytes >= below or self.state.view.sealed is not sealed:
+            self.room(write_set)
         if write_set.nbytes > FRAME_BYTES_MAX:
             raise RequestError(
                 f"the transaction has {write_set.nbytes} bytes; a frame holds {FRAME_BYTES_MAX}"
             )
         if armed:
             cross(Failpoint.COMMIT_BEFORE_FRAME)
-        waiter = _Waiter(write_set)
+        waiter = Waiter(write_set)
         if get_ident() == interrupts.main:
             with DeferredSignals():
                 interrupt = self._enter(waiter)
         else:
             interrupt = self._enter(waiter)
         if interrupt is not None or waiter.error is not None:
-            _fail(waiter, interrupt)
+            fail(waiter, interrupt)
         if armed:
             cross(Failpoint.COMMIT_AFTER_FRAME)
+        latency, took_s = self._latency, self._clock_s() - begun_s
+        with latency.lock:
+            latency.buckets[bisect_left(BOUNDS_S, took_s)] += 1
+            latency.seconds += took_s
+        if self.after_commit is not None:
+            self.after_commit()
         return waiter.result  # type: ignore[return-value]
 
-    def commit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException]:
-        """Commit write sets as if each had a thread of its own; return receipt or error of each.
+    def commit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException] | None:
+        """Commit write sets of rows alone as if each had a thread of its own.
 
         They are neighbours in the queue, so mostly one group, and one sync: threads that brought
         them would have to be woken. Each is small (`commit` has the bound and the errors).
+
+        Returns the receipt or the error of each. None, and nothing is committed: they would have to
+        wait for room. Then each of them may `commit`, and wait by itself.
 
         Raises:
             BaseException: A signal's handler raised it meanwhile; what was given is committed, or
                 not, as always.
         """
+        begun_s, (sealed, below) = self._clock_s(), self.free
+        size = sum(each.nbytes for each in write_sets)
+        if self.active_bytes + size > below or self.state.view.sealed is not sealed:
+            return None
+        for each in write_sets:
+            require(not each.changes and each.staged_us is None, "a group has rows alone")
         if armed:
             cross(Failpoint.COMMIT_BEFORE_FRAME)
-        waiters = [_Waiter(write_set, wake=_taken_lock()) for write_set in write_sets]
-        interrupts_: list[BaseException] = []
-        with DeferredSignals():
-            self._line_up(waiters)
-            for waiter in waiters:  # each: one that left would be an heir that never leads
-                try:
-                    interrupt = self._enter(waiter)
-                except BaseException as error:  # noqa: BLE001 - raised below
-                    interrupt = error
-                if interrupt is not None:
-                    interrupts_.append(interrupt)
-        if interrupts_:
-            raise interrupts_[0]
+        waiters = [Waiter(write_set, wake=taken_lock()) for write_set in write_sets]
+        self._enter_all(waiters)
         if armed:
             cross(Failpoint.COMMIT_AFTER_FRAME)
+        latency, took_s = self._latency, self._clock_s() - begun_s
+        with latency.lock:
+            latency.buckets[bisect_left(BOUNDS_S, took_s)] += len(waiters)
+            latency.seconds += took_s * len(waiters)
+        if self.after_commit is not None:
+            self.after_commit()
         return [waiter.error or waiter.result for waiter in waiters]  # type: ignore[misc]
 
     def run(self, step: Callable[[], object]) -> object:
         """Run `step` between two groups, alone, and return what it returns."""
-        waiter = _Waiter(step=step)
+        waiter = Waiter(step=step)
         with DeferredSignals():
             interrupt = self._enter(waiter)
         if interrupt is not None or waiter.error is not None:
-            _fail(waiter, interrupt)
+            fail(waiter, interrupt)
         return waiter.result
 
     def sync(self) -> None:
@@ -223,18 +231,29 @@ class Committer:
             self.state = State(change(self.state.view), self.state.visible)
             return self.state.view
 
-    def _line_up(self, waiters: Sequence[_Waiter]) -> None:
-        """Give waiters their places, one behind the other; each must `_enter` then, in order."""
-        with self._queue_lock:
-            leads = not self.is_led
-            self._queue += waiters
-            self.is_led = True
-        if leads:
-            waiters[0].state = _LEAD
-            assert waiters[0].wake is not None
-            waiters[0].wake.release()
+    def _enter_all(self, waiters: Sequence[Waiter]) -> None:
+        """Give waiters places one behind the other, and wait until all of them are done."""
+        interrupts_: list[BaseException] = []
+        with DeferredSignals():
+            with self._queue_lock:
+                leads = not self.is_led
+                self._queue += waiters
+                self.is_led = True
+            if leads:
+                waiters[0].state = LEAD
+                assert waiters[0].wake is not None
+                waiters[0].wake.release()
+            for waiter in waiters:  # each: one that left would be an heir that never leads
+                try:
+                    interrupt = self._enter(waiter)
+                except BaseException as error:  # noqa: BLE001 - raised below
+                    interrupt = error
+                if interrupt is not None:
+                    interrupts_.append(interrupt)
+        if interrupts_:
+            raise interrupts_[0]
 
-    def _enter(self, waiter: _Waiter) -> BaseException | None:
+    def _enter(self, waiter: Waiter) -> BaseException | None:
         """Lead at once, or wait until another leader is done; return what interrupted the wait."""
         interrupt: BaseException | None = None
         leads = False
@@ -242,20 +261,20 @@ class Committer:
             with self._queue_lock:
                 leads = not self.is_led
                 if not leads:
-                    waiter.wake = _taken_lock()
+                    waiter.wake = taken_lock()
                 self._queue.append(waiter)
                 self.is_led = True  # last: whatever fails above leaves no queue without a leader
         if not leads:
             assert waiter.wake is not None
-            interrupt = _wait(waiter.wake)
-            if waiter.state != _LEAD:
+            interrupt = wait(waiter.wake)
+            if waiter.state != LEAD:
                 return interrupt
         with self._queue_lock:
             queue = self._queue
-            taken, self._queue = (queue, []) if len(queue) == 1 else _divided(queue)
+            taken, self._queue = (queue, []) if len(queue) == 1 else divided(queue)
         try:
-            if taken[0].step is not None:
-                self._run_step(taken[0])
+            if self._is_in_doubt or taken[0].step is not None:
+                self._run_apart(taken)
             else:
                 self._write(taken)
         except BaseException as error:
@@ -268,15 +287,15 @@ class Committer:
 
     # the leader's side
 
-    def _hand_over(self, taken: list[_Waiter], own: _Waiter) -> None:
+    def _hand_over(self, taken: list[Waiter], own: Waiter) -> None:
         """Wake the next leader first: its sync overlaps the waking of our followers."""
         with self._queue_lock:
             heir = self._queue[0] if self._queue else None
             self.is_led = heir is not None
         for waiter in taken:
-            waiter.state = _DONE
+            waiter.state = DONE
         if heir is not None:
-            heir.state = _LEAD
+            heir.state = LEAD
             assert heir.wake is not None
             heir.wake.release()
         for waiter in taken:
@@ -284,11 +303,15 @@ class Committer:
                 assert waiter.wake is not None
                 waiter.wake.release()
 
-    def _run_step(self, waiter: _Waiter) -> None:
+    def _run_apart(self, taken: list[Waiter]) -> None:
+        """Run a step; after a commit that is in doubt, refuse whatever it is."""
+        if self._is_in_doubt:
+            for waiter in taken:
+                waiter.error = PoisonedError("an earlier commit is in doubt; reopen the store")
+            return
+        waiter = taken[0]
         assert waiter.step is not None
         try:
-            if self._is_in_doubt:
-                raise PoisonedError("an earlier commit is in doubt; reopen the store")
             waiter.result = waiter.step()
         except OSError as error:
             self._is_in_doubt = True
@@ -296,75 +319,53 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - it is the caller's, and raised there
             waiter.error = error
 
-    def _write(self, taken: list[_Waiter]) -> None:
-        admitted = self._admit(taken)
-        if not admitted:
-            return
-        first, last = self._last_seq + 1, self._last_seq + len(admitted)
-        time_us = max(self._clock(), self._last_time + 1)
-        is_sync = changes_view = False
-        size, blobs = 0, list[pa.Buffer]()
-        members: list[group.Member] = []  # no comprehensions: most groups have one member
-        for waiter in admitted:
+    def _write(self, taken: list[Waiter]) -> None:
+        """Admit and remember a group in one pass, log it, apply it."""
+        catalog, first = self.state.view.catalog, self._last_seq + 1
+        admitted: list[Waiter] = []
+        members: list[group.Member] = []
+        blobs: list[pa.Buffer] = []
+        size, is_sync, changes_view = 0, False, False
+        for waiter in taken:
             write_set = waiter.write_set
             assert write_set is not None
-            few = write_set.few
-            if few is None:
-                entries = effects.entries_of(write_set, blobs)
-                changes_view |= effects.changes_view(write_set)
-            else:
-                entries = few.entries
+            seq, few = first + len(admitted), write_set.few
+            try:
+                if few is not None and write_set.planned is catalog:
+                    # Rows alone, made by these very definitions: only their keys are left to check.
+                    self._recent.take(seq, few.written, write_set.read_seq)
+                    entries = few.entries
+                else:
+                    catalog = self._admit_anew(write_set, seq, catalog)
+                    entries = effects.entries_of(write_set, blobs)
+                    changes_view |= effects.changes_view(write_set)
+            except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
+                waiter.error = admission.refusal(write_set, error, catalog)
+                continue
+            admitted.append(waiter)
             members.append(group.Member(write_set.number, write_set.rows, write_set.token, entries))
             is_sync |= write_set.is_sync
             size += write_set.nbytes
+        if not members:
+            return
+        time_us = max(self._clock_ns() // 1000, self._last_time + 1)
         payload = group.encode(self._epoch, time_us, members, blobs)
         try:
             if size > _SURELY_FITS:
                 _refuse_too_large(payload)
             self._log.append(
-                first_seq=Seq(first), last_seq=Seq(last), payload=payload, sync=is_sync
+                first_seq=Seq(first),
+                last_seq=Seq(self._last_seq + len(members)),
+                payload=payload,
+                sync=is_sync,
             )
         except (UnavailableError, RequestError) as error:  # refused: not a byte was written
-            self._recent.take_back(first)
             self._refuse(taken, admitted, error)
             return
         except (OSError, PoisonedError) as error:
             self._poison(_hanging_on(taken, admitted), error)
             return
         self._apply(admitted, first, time_us, changes_view=changes_view)
-        self._last_seq, self._last_time = last, time_us + len(admitted) - 1
-        if self.active_bytes >= self._told_bytes:
-            self._told_bytes = self.on_growth(self.active_bytes)
-
-    def _admit(self, taken: list[_Waiter]) -> list[_Waiter]:
-        if self._is_in_doubt:
-            return _refused_in_doubt(taken)
-        if self._recent.is_due:
-            self._recent.forget(self._transactions.oldest(self.current))
-        catalog = self.state.view.catalog
-        admitted: list[_Waiter] = []
-        for waiter in taken:
-            write_set = waiter.write_set
-            assert write_set is not None
-            seq = self._last_seq + 1 + len(admitted)
-            few, read_seq = write_set.few, write_set.read_seq
-            try:
-                if (
-                    few is not None
-                    and write_set.planned is catalog  # rows alone, made by these very definitions
-                    and write_set.reads is None
-                    and (read_seq is None or read_seq >= self._recent.floor)
-                ):
-                    lost = self._recent.take(seq, few.written, read_seq)
-                    if lost is not None:
-                        admission.refuse(write_set, lost, catalog)
-                else:
-                    catalog = self._admit_anew(write_set, seq, catalog)
-            except Exception as error:  # noqa: BLE001 - refused: it is raised in its own thread
-                waiter.error = error
-                continue
-            admitted.append(waiter)
-        return admitted
 
     def _admit_anew(self, write_set: WriteSet, seq: int, catalog: Catalog) -> Catalog:
         """Admit whatever it is; return the catalog after it."""
@@ -375,9 +376,10 @@ class Committer:
         return after
 
     def _refuse(
-        self, taken: Sequence[_Waiter], admitted: Sequence[_Waiter], error: Exception
+        self, taken: Sequence[Waiter], admitted: Sequence[Waiter], error: Exception
     ) -> None:
         """Refuse the admitted, and who was refused only because of them: they never committed."""
+        self._recent.take_back(self._last_seq + 1)
         catalog = self.state.view.catalog
         for waiter in taken:
             write_set = waiter.write_set
@@ -386,7 +388,7 @@ class Committer:
                 if waiter not in admitted:
                     admission.admit(write_set, self._last_seq + 1, catalog, self._recent)
                     self._refuse_late_load(write_set)
-            except Exception as own:  # noqa: BLE001 - as in `_admit`
+            except Exception as own:  # noqa: BLE001 - as in `_write`
                 waiter.error = own
             else:
                 waiter.error = error
@@ -404,25 +406,30 @@ class Committer:
                     raise ConflictError(name, "*", 0, written or self._last_seq)
 
     def _apply(
-        self, admitted: list[_Waiter], first: int, time_us: int, *, changes_view: bool
+        self, admitted: list[Waiter], first: int, time_us: int, *, changes_view: bool
     ) -> None:
         """Put the rows into the memtables, then show the whole group in one assignment."""
-        view = self.state.view
+        view, last = self.state.view, first + len(admitted) - 1
         if not changes_view:
             self._apply_rows(view, admitted, first, time_us)
             with self._state_lock:
-                self.state = State(self.state.view, first + len(admitted) - 1)
-            return
-        with self._state_lock:
-            view = self.state.view
-            for index, waiter in enumerate(admitted):
-                assert waiter.write_set is not None
-                view = effects.changed(view, waiter.write_set, first + index, time_us + index)
-                # One by one: a bulk commit shuts the memtable that earlier members write to.
-                self._apply_rows(view, [waiter], first + index, time_us + index)
-            self.state = State(view, first + len(admitted) - 1)
+                self.state = State(self.state.view, last)
+        else:
+            with self._state_lock:
+                view = self.state.view
+                for index, waiter in enumerate(admitted):
+                    assert waiter.write_set is not None
+                    view = effects.changed(view, waiter.write_set, first + index, time_us + index)
+                    # One by one: a bulk commit shuts the memtable that earlier members write to.
+                    self._apply_rows(view, [waiter], first + index, time_us + index)
+                self.state = State(view, last)
+        self._last_seq, self._last_time = last, time_us + len(admitted) - 1
+        if self.active_bytes >= self._told_bytes:
+            self._told_bytes = self.on_growth(self.active_bytes)
+        if self._recent.is_due:
+            self._recent.forget(self._transactions.oldest(self.current))
 
-    def _apply_rows(self, view: View, admitted: list[_Waiter], first: int, time_us: int) -> None:
+    def _apply_rows(self, view: View, admitted: list[Waiter], first: int, time_us: int) -> None:
         for index, waiter in enumerate(admitted):
             write_set, seq = waiter.write_set, first + index
             assert write_set is not None
@@ -456,7 +463,7 @@ class Committer:
             name = transaction_id(self._epoch, write_set.number)
             waiter.result = Receipt(seq, write_set.rows, name)
 
-    def _poison(self, waiters: list[_Waiter], error: BaseException) -> None:
+    def _poison(self, waiters: list[Waiter], error: BaseException) -> None:
         """The frame may or may not be durable: say so to each member, acknowledge nothing more."""
         self._is_in_doubt = True
         for waiter in waiters:
@@ -498,56 +505,7 @@ class Committer:
         return generation
 
 
-def _refused_in_doubt(taken: Sequence[_Waiter]) -> list[_Waiter]:
-    for waiter in taken:
-        waiter.error = PoisonedError("an earlier commit is in doubt; reopen the store")
-    return []
-
-
-def _fail(waiter: _Waiter, interrupt: BaseException | None) -> NoReturn:
-    """Raise what interrupted the caller, or the error of its work."""
-    try:
-        raise interrupt or waiter.error or AssertionError
-    finally:  # else this frame and the error hold each other, and so a lease, until a gc
-        waiter.error = interrupt = None
-
-
-def _divided(queue: list[_Waiter]) -> tuple[list[_Waiter], list[_Waiter]]:
-    """Return what the leader takes, the write sets or the one step at the head, and the rest."""
-    size = count = 0
-    for waiter in queue:
-        if waiter.write_set is None:
-            break
-        size += waiter.write_set.nbytes
-        if count and size > GROUP_BYTES_MAX:
-            break
-        count += 1
-    count = count or 1
-    return queue[:count], queue[count:]
-
-
-def _taken_lock() -> LockType:
-    lock = allocate_lock()
-    lock.acquire()
-    return lock
-
-
-def _wait(wake: LockType) -> BaseException | None:
-    """Wait until the waiter is done, or made the next leader; return a Ctrl-C that came meanwhile.
-
-    A follower that left the queue would be an heir that never leads: all later commits would hang.
-    """
-    interrupt: BaseException | None = None
-    while True:
-        try:
-            wake.acquire()
-        except BaseException as error:  # noqa: BLE001 - a signal handler may raise anything
-            interrupt = error
-        else:
-            return interrupt
-
-
-def _hanging_on(taken: Sequence[_Waiter], admitted: Sequence[_Waiter]) -> list[_Waiter]:
+def _hanging_on(taken: Sequence[Waiter], admitted: Sequence[Waiter]) -> list[Waiter]:
     """Return who fails with the admitted: also who was sent back because of their tokens.
 
     Such a one would take the token for applied, and its caller would get a receipt for nothing.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,12 +31,11 @@ from siltstone.errors import (
 )
 from siltstone.formats.features import format_of_changes
 from siltstone.formats.group import Token
-from siltstone.latency import BOUNDS_S, Latency
+from siltstone.latency import Latency
 from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.tables import Tables
-from siltstone.units import require
 
 _READS_A_TURN = 64
 
@@ -77,12 +75,10 @@ class Core:
 
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
-    with the incarnations that each wrote to, `room` waits while there is too much that is not
-    flushed or merged; `root` and `verify` are what another process opens the files by; `sql` is
-    what one statement may use; `new_token` gives names that were never used before, `now_us` the
-    time (us), `ids` those of tables and incarnations: never twice, and unused ones are gaps.
-    `latency` has the commits of all
-    handles, from their wait for room to their receipt, by `clock_s`, which never goes back.
+    with the incarnations that each wrote to; `root` and `verify` are what another process opens the
+    files by; `sql` is what one statement may use; `new_token` gives names that were never used
+    before, `now_us` the time (us), `ids` those of tables and incarnations: never twice, and unused
+    ones are gaps. `latency` has the commits of all handles: the committer adds them.
     `require_format` returns when a durable record has a format (`formats.features`): an older
     siltstone then refuses the store, before the log has a frame that it cannot read.
     Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
@@ -103,15 +99,12 @@ class Core:
     gc_horizon_us: Callable[[], int]
     hold: Callable[[int], AbstractContextManager[object]]
     root: Path
-    clock_s: Callable[[], float]
     verify: str = "first_use"
     sql: SqlBounds = field(default_factory=lambda: Options().sql)
     committer: Committer | None = None
     require_format: Callable[[int], None] = lambda _: None
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
-    room: Callable[[WriteSet], None] = lambda _: None
-    after_commit: Callable[[], None] | None = None
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     staging: StagingLocks = field(default_factory=StagingLocks)
@@ -163,50 +156,17 @@ class Core:
                 self.tables.names.unite(folder)
 
     def submit(self, write_set: WriteSet) -> Receipt:
-        """Wait for room, then commit; before a thing of a higher format raise the store to it."""
+        """Commit; before a thing of a higher format raise the store to it."""
         committer = self.committer
         if committer is None or self.refusal is not None:
             committer = self.writer()
-        begun_s, (sealed, below) = self.clock_s(), committer.free
-        if committer.active_bytes >= below or committer.state.view.sealed is not sealed:
-            self.room(write_set)
         if write_set.changes:
             self.require_format(format_of_changes(write_set.changes))
         staged_us = write_set.staged_us
         if staged_us is None:  # most commits, and a hold on nothing would take them a microsecond
-            receipt = committer.commit(write_set)
-        else:
-            with self._held(staged_us):
-                receipt = committer.commit(write_set)
-        latency, took_s = self.latency, self.clock_s() - begun_s
-        with latency.lock:
-            latency.buckets[bisect_left(BOUNDS_S, took_s)] += 1
-            latency.seconds += took_s
-        if self.after_commit is not None:
-            self.after_commit()
-        return receipt
-
-    def submit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException] | None:
-        """Commit write sets of rows alone, each by itself; return receipt or error of each.
-
-        None, and nothing is committed: they would have to wait for room. Then each of them may
-        `submit`, and wait by itself.
-        """
-        committer = self.writer()
-        begun_s, (sealed, below) = self.clock_s(), committer.free
-        size = sum(each.nbytes for each in write_sets)
-        if committer.active_bytes + size > below or committer.state.view.sealed is not sealed:
-            return None
-        for each in write_sets:
-            require(not each.changes and each.staged_us is None, "a group has rows alone")
-        found = committer.commit_all(write_sets)
-        latency, took_s = self.latency, self.clock_s() - begun_s
-        with latency.lock:
-            latency.buckets[bisect_left(BOUNDS_S, took_s)] += len(found)
-            latency.seconds += took_s * len(found)
-        if self.after_commit is not None:
-            self.after_commit()
-        return found
+            return committer.commit(write_set)
+        with self._held(staged_us):
+            return committer.commit(write_set)
 
     def begun(self) -> Begun:
         """Return when what begins now began: never before the gc horizon."""

@@ -78,6 +78,16 @@ class Coded:
     code: int
 
 
+class LostError(Exception):
+    """A commit wrote a key after another's read seq: which of its tables, the key, and that seq.
+
+    No table: it read below the floor, and what it would have to be checked against is forgotten.
+    """
+
+    def __init__(self, place: int | None, found: tuple[Key | Coded, int]) -> None:
+        self.place, self.found = place, found
+
+
 @dataclass(slots=True)
 class _Writes:
     newest: dict[Key, int] = field(default_factory=dict)
@@ -100,19 +110,17 @@ class RecentWrites:
         self.is_due = False
         """Whether it is time to `forget`: so much was written since the last time."""
 
-    def take(
-        self, seq: int, written: Sequence[Written], read_seq: int | None = None
-    ) -> tuple[int, tuple[Key, int]] | None:
+    def take(self, seq: int, written: Sequence[Written], read_seq: int | None = None) -> None:
         """Record that the commit `seq` wrote `written`, unless it conflicts since `read_seq`.
 
-        Returns which of `written` conflicts, a key and the seq that wrote it; then nothing is
-        recorded. `read_seq` is not below `floor`.
+        Raises:
+            LostError: It does; nothing is recorded.
         """
         with self._lock:
             if read_seq is not None:
-                lost = _lost(self._writes, written, read_seq)
-                if lost is not None:
-                    return lost
+                if read_seq < self.floor:
+                    raise LostError(None, ("*", self.floor))
+                _refuse_lost(self._writes, written, read_seq)
             for incarnation, keys, _ in written:
                 writes, values = self._writes.get(incarnation), keys.values
                 if writes is None:
@@ -130,7 +138,6 @@ class RecentWrites:
                 self.nbytes += size
             self._since += len(written)
             self.is_due = self._since >= _FORGET_EVERY or self.nbytes > self._bytes_max
-        return None
 
     def remember(self, incarnation: int, seq: int, keys: Keys) -> None:
         """Record that the commit `seq` wrote `keys`."""
@@ -213,16 +220,13 @@ class RecentWrites:
             return keys[:limit], len(keys) <= limit
 
 
-def _lost(
-    known: Mapping[int, _Writes], written: Sequence[Written], read_seq: int
-) -> tuple[int, tuple[Key, int]] | None:
+def _refuse_lost(known: Mapping[int, _Writes], written: Sequence[Written], read_seq: int) -> None:
     for place, (incarnation, keys, code_of) in enumerate(written):
         writes = known.get(incarnation)
         if writes is not None and writes.last > read_seq:
             found = _conflict(writes, read_seq, keys, code_of)
             if found is not None:
-                return place, found
-    return None
+                raise LostError(place, found)
 
 
 def _record_many(writes: _Writes, seq: int, keys: Keys) -> None:

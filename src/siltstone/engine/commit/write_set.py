@@ -56,7 +56,7 @@ class RowPart(msgspec.Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int:
         """The approximate bytes of the rows; they bound memtables, groups and frames."""
-        size = ROW_BYTES * self.rows
+        size = ROW_BYTES * (len(self.upserts) + len(self.deletes))
         for row in self.upserts:
             for value in row:
                 if type(value) in SIZED:
@@ -173,7 +173,8 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     that it sets or removes, and those that keep what it tags. `staged_us` is the time at which the
     first file that it names was begun, None if it names no file. `planned` is the catalog by whose
     tables and schemas its rows were made, if it has rows alone: to that one it fits. `few` is what
-    its own thread prepared of a few rows for the leader, which belongs to `parts`.
+    its own thread prepared of a few rows for the leader, if it has no `reads`; it belongs to
+    `parts`.
     """
 
     number: int

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from siltstone.engine.read.read_union import KeyedReader, Row
 
 _TOGETHER_MAX = 1_024
-_EVERYTHING = 1 << 62
 
 
 def many_rows(reader: KeyedReader, keys: Sequence[Key]) -> pa.Table:
@@ -41,9 +40,9 @@ def _together(reader: KeyedReader, keys: Sequence[Key]) -> Mapping[Key, Row]:
     base = reader.base
     if base is None or len(keys) == 1 or base.resident_parts:
         return {}
-    above = [(source, reader.seq) for source in reader.sources]
-    above += [] if reader.own is None else [(reader.own, _EVERYTHING)]
-    left = [key for key in keys if all(s.find(key, at) is None for s, at in above)]
+    own, at = reader.own, reader.seq
+    above = keys if own is None else [key for key in keys if own.find(key) is None]
+    left = [key for key in above if all(s.find(key, at) is None for s in reader.sources)]
     shown = reader.table_schema
     found = base.find_many(left).items()
     return {key: shown.align_row(row, base.table_schema) for key, row in found}

@@ -31,6 +31,7 @@ from siltstone.engine.levels.images import Images
 from siltstone.engine.levels.kept_batches import batches_kept, batches_kept_by_position
 from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.memtable import Found
+from siltstone.engine.levels.own_rows import OwnRows
 from siltstone.engine.levels.row_vectors import FreshVectors
 from siltstone.engine.levels.visibility import Visibility, VisibilityCache
 from siltstone.engine.read.image_scan import image_for
@@ -97,7 +98,7 @@ class KeyedReader:
     sources: tuple[Source, ...]
     base: Base | None
     seq: int
-    own: Source | None = None
+    own: OwnRows | None = None
     lease: object = None
     kept: VisibilityCache = field(default_factory=VisibilityCache)
     bytes_left: Callable[[], int] = lambda: 0
@@ -125,8 +126,8 @@ class KeyedReader:
             self.texts,
         )
 
-    def remembering(self, own: Source | None = None) -> KeyedReader:
-        """Return the same reader for one transaction: with `own` on top, and a cache of rows read.
+    def remembering(self, own: OwnRows | None, seq: int) -> KeyedReader:
+        """Return the same reader for a transaction at `seq`: with `own`, and a cache of rows read.
 
         A transaction often reads a row again before it writes it, and the row never changes.
         """
@@ -134,7 +135,7 @@ class KeyedReader:
             self.table_schema,
             self.sources,
             self.base,
-            self.seq,
+            seq,
             own,
             self.lease,
             self.kept,
@@ -185,7 +186,7 @@ class KeyedReader:
             OverflowError: See `beyond_python`.
         """
         if self.own is not None:
-            found = self.own.find(key, EVERYTHING)
+            found = self.own.find(key)
             if found is not None:
                 return self._shown(found)
         rows = self.rows
@@ -220,7 +221,8 @@ class KeyedReader:
             self.seq, codec, self.base, _with_rows(found), bytes_left=self.bytes_left
         )
         if self.own is not None:
-            found.append((self.own, self.own.parts(EVERYTHING)))
+            own = self.own.whole()
+            found.append((own, own.parts(EVERYTHING)))
             visibility = visibility.at(EVERYTHING, codec, _with_rows(found))
         overlay = _overlay(found, visibility)
         if self.own is None:

@@ -16,6 +16,7 @@ from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.read_union import KeyedReader, Row
 from siltstone.engine.read.reader import Reader
+from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.keys import Key, KeyCodec
 
@@ -105,6 +106,29 @@ class Readable:
         if limit is not None:
             batches = _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def scan_with_ids(
+        self,
+        columns: Sequence[str],
+        filter: str | None,  # noqa: A002 - the contract's name
+        limit: int | None,
+    ) -> pa.RecordBatchReader:
+        """Return the rows of `scan`, and last their `_rowid`: see `row_ids`."""
+        reader = self._reader()
+        shown = known_columns(reader.table_schema.arrow, columns) or []
+        wanted = filter_of(filter, reader.table_schema.arrow)
+        self._note(reader, (), wanted)
+        fields = reader.table_schema.fields(shown).append(ROW_ID)
+        batches = scan_with_ids(reader, shown, wanted)
+        batches = batches if limit is None else _limited(batches, limit)
+        return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def rows_with_ids(self, ids: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return the rows that have some `_rowid`, with some columns, and last their `_rowid`."""
+        reader = self._reader()
+        shown = known_columns(reader.table_schema.arrow, columns) or []
+        self._note(reader, (), None)
+        return rows_with_ids(reader, ids, shown)
 
     def _matching(
         self,

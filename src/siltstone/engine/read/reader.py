@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -49,6 +50,7 @@ from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.key_cover import TableKeys
 from siltstone.storage.tables.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable, TableReader
+from siltstone.storage.tables.values import POSITION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,22 +74,40 @@ class PlainReader:
         self, columns: Sequence[str] | None = None, wanted: Filter | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that `wanted` keeps, with `columns` of the schema."""
-        if self.table is None:
-            return
         shown = list(self.table_schema.arrow.names if columns is None else columns)
-        read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
         fields = self.table_schema.fields(shown)
-        hidden = blobs.names_of(self.table_schema.arrow)  # Lance compares their places
-        names = {name: name for name in read if name not in hidden}
-        prefilter, indexed = prefilter_of(self.table, wanted, names) if wanted else (None, False)
-        for batch in self.table.scan(read, prefilter=prefilter, indexed=indexed):
-            kept = wanted.keep(batch) if wanted else batch
-            if kept.num_rows == 0:
-                continue
+        for kept in self._kept(shown, wanted, positions=False):
             if kept.schema.equals(fields):
                 yield kept
             else:
                 yield batch_of([kept.column(name) for name in shown], fields, kept.num_rows)
+
+    def scan_placed(
+        self, columns: Sequence[str], wanted: Filter | None
+    ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """Yield the same, and the positions of the rows in the version."""
+        fields = self.table_schema.fields(list(columns))
+        for kept in self._kept(columns, wanted, positions=True):
+            arrays = [kept.column(name) for name in columns]
+            places = kept.column(POSITION).to_numpy().astype(np.int64)
+            yield places, batch_of(arrays, fields, kept.num_rows)
+
+    def _kept(
+        self, shown: Sequence[str], wanted: Filter | None, *, positions: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that `wanted` keeps, with `shown` and the columns of the filter."""
+        if self.table is None:
+            return
+        shown = list(shown)
+        read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
+        hidden = blobs.names_of(self.table_schema.arrow)  # Lance compares their places
+        names = {name: name for name in read if name not in hidden}
+        prefilter, indexed = prefilter_of(self.table, wanted, names) if wanted else (None, False)
+        batches = self.table.scan(read, prefilter=prefilter, positions=positions, indexed=indexed)
+        for batch in batches:
+            kept = wanted.keep(batch) if wanted else batch
+            if kept.num_rows:
+                yield kept
 
 
 Reader: TypeAlias = KeyedReader | PlainReader

@@ -1,7 +1,7 @@
 """Keyed writes: the writes of one transaction to one keyed table, before it commits.
 
-A private memtable is laid over the snapshot, so the transaction reads its own writes like any other
-level. At commit its newest versions become the parts of a write set, under the newest schema.
+They are laid over the snapshot (`levels.own_rows`): the transaction reads them like any other
+level. At commit the newest versions become the parts of a write set, under the newest schema.
 """
 
 from __future__ import annotations
@@ -14,75 +14,77 @@ from siltstone.engine.catalog.row_input import RowInput
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.engine.levels.chunk import Chunk, rows_kept
-from siltstone.engine.levels.memtable import Memtable, append_batch, newest_versions
+from siltstone.engine.levels.memtable import append_batch, newest_versions
+from siltstone.engine.levels.own_rows import OWN_SEQ, OwnRows
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.errors import ConflictError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import Row
 
-_PRIVATE_SEQ = 1
 _ROWS_AS_TUPLES_MAX = 4096
 
 
 class KeyedWrites:
     """Uncommitted rows of one incarnation. One transaction, one thread at a time.
 
-    `table_schema` may become a newer one: the commit aligns the rows written so far.
+    `table_schema` may become a newer one: the commit aligns the rows written so far. `own` has the
+    rows.
     """
 
-    __slots__ = ("incarnation", "memtable", "table", "table_schema")
+    __slots__ = ("incarnation", "own", "table", "table_schema")
 
     def __init__(self, table: int, incarnation: int, table_schema: TableSchema) -> None:
         self.table, self.incarnation, self.table_schema = table, incarnation, table_schema
-        self.memtable = Memtable(table_schema)
+        self.own = OwnRows(table_schema)
 
     def upsert(self, given: RowInput) -> None:
         """Insert or replace whole rows."""
         if given.batch is None:
-            self.memtable.append_rows(self.table_schema, given.rows, given.keys, (), _PRIVATE_SEQ)
+            self.own.append(self.table_schema, given.rows, given.keys, ())
         elif given.codes is not None:
-            append_batch(
-                self.memtable, self.table_schema, given.batch, given.codes, UPSERT, _PRIVATE_SEQ
-            )
+            self._append_batch(given.batch, given.codes, UPSERT)
 
     def upsert_row(self, row: Row) -> None:
         """Insert or replace one row."""
-        key = self.table_schema.codec.key_of(row)
-        self.memtable.append_rows(self.table_schema, (row,), (key,), (), _PRIVATE_SEQ)
+        self.own.append(self.table_schema, (row,), (self.table_schema.codec.key_of(row),), ())
 
     def delete(self, keys: list[Key]) -> None:
         """Delete keys, whether they exist or not."""
         if len(keys) <= _ROWS_AS_TUPLES_MAX and self.table_schema.rows.is_packable:
-            self.memtable.append_rows(self.table_schema, (), (), keys, _PRIVATE_SEQ)
+            self.own.append(self.table_schema, (), (), keys)
             return
         batch = self.table_schema.codec.batch(keys)
         codes = self.table_schema.codec.codes_of(keys)
-        append_batch(self.memtable, self.table_schema, batch, codes, DELETE, _PRIVATE_SEQ)
+        self._append_batch(batch, codes, DELETE)
+
+    def _append_batch(self, batch: pa.RecordBatch, codes: Codes, op: int) -> None:
+        self.own.written += batch.num_rows
+        append_batch(self.own.whole(), self.table_schema, batch, codes, op, OWN_SEQ)
+
+    def alter(self, table_schema: TableSchema) -> None:
+        """Write by a newer schema from now on; the rows written so far keep theirs."""
+        self.own.whole()
+        self.table_schema = table_schema
 
     def parts(self, table_schema: TableSchema) -> list[Part]:
         """Return the parts to commit, each key once, with the schema `table_schema`."""
-        contents = self.memtable.contents
-        is_few = not contents.chunks and contents.tail.table_schema.id == table_schema.id
-        if is_few and table_schema.rows.is_packable:
-            return self._few(table_schema)
-        return self._many(table_schema)
-
-    def _few(self, table_schema: TableSchema) -> list[Part]:
-        tail = self.memtable.contents.tail
+        newest = self.own.newest(table_schema.id) if table_schema.rows.is_packable else None
+        if newest is None:
+            return self._many(table_schema)
         upserts, keys, deletes = [], [], []
-        for key, place in tail.index.items():
-            if tail.ops[place] == DELETE:
+        for key, row in newest.items():
+            if row is None:
                 deletes.append(key)
             else:
-                upserts.append(tail.rows[place])
+                upserts.append(row)
                 keys.append(key)
         if not upserts and not deletes:
             return []
         return [RowPart(self.table, self.incarnation, table_schema, upserts, keys, deletes)]
 
     def _many(self, table_schema: TableSchema) -> list[Part]:
-        newest = newest_versions(self.memtable)
+        newest = newest_versions(self.own.whole())
         parts: list[Part] = []
         for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
             if not chosen.any():
@@ -137,6 +139,6 @@ def chunk_of_batch(
     batch: pa.RecordBatch, table_schema: TableSchema, codes: Codes | None = None
 ) -> Chunk:
     """Return a conformed batch as a chunk, to check which of its keys exist."""
-    ones = np.full(batch.num_rows, _PRIVATE_SEQ, np.int64)
+    ones = np.full(batch.num_rows, OWN_SEQ, np.int64)
     known = table_schema.codec.codes(batch) if codes is None else codes
     return Chunk(0, batch, table_schema, known, ones, np.zeros(batch.num_rows, np.int8))

@@ -315,7 +315,7 @@ class EngineTransaction:
             staged_us=self.hold.oldest_us() if names_files else None,
             unmoved=self.unmoved,
             planned=self.catalog if has_rows_alone else None,
-            few=few_rows(parts) if has_rows_alone else None,
+            few=few_rows(parts) if has_rows_alone and self._reads is None else None,
         )
 
     def rollback(self) -> None:

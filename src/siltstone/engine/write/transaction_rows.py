@@ -131,7 +131,7 @@ class TransactionRows:
             writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, table_schema)
             reader = self.readers.get(table.id)
             if isinstance(reader, KeyedReader):
-                self.readers[table.id] = reader.remembering(writes.memtable)
+                self.readers[table.id] = reader.remembering(writes.own, self._read_seq)
         return writes
 
     def plain(self, table: TableDefinition) -> PlainWrites:
@@ -163,11 +163,17 @@ class TransactionRows:
 
     def _open(self, table: TableDefinition) -> Reader:
         writes = self._keyed.get(table.id)
-        own = None if writes is None else writes.memtable
-        reader = self._core.readers.open(
-            view_of(self), table, self._read_seq, defined_at=self._read_seq + 1
-        )
-        return reader.remembering(own) if isinstance(reader, KeyedReader) else reader
+        own, view, seq = None if writes is None else writes.own, view_of(self), self._read_seq
+        # By the definition too: of one that this transaction changed there is another reader.
+        known = view.memo.get(("rows", table.id))
+        if type(known) is tuple and known[0] is table and known[1].seq <= seq:
+            return known[1].remembering(own, seq)
+        reader = self._core.readers.open(view, table, seq, defined_at=seq + 1)
+        if not isinstance(reader, KeyedReader):
+            return reader
+        if reader.images is not None:  # it reads the view's own levels, which have all later seqs
+            view.memo["rows", table.id] = table, reader
+        return reader.remembering(own, seq)
 
     def note(
         self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
@@ -199,7 +205,7 @@ class TransactionRows:
             self.plain(table).alter(table_schema, change)
         own = self._keyed.get(table.id)
         if own is not None:
-            own.table_schema = table_schema
+            own.alter(table_schema)
 
     def forget_readers(self) -> None:
         """Open tables anew: their definitions changed."""
@@ -215,7 +221,7 @@ class TransactionRows:
 
         It could not if there are more rows of a keyed table that had some before.
         """
-        keyed = [(each, each.table_schema, each.memtable.rows) for each in self._keyed.values()]
+        keyed = [(each, each.table_schema, each.own.written) for each in self._keyed.values()]
         plain = [(each, copy(each)) for each in self.plain_writes.values()]
         bulk = dict(self._bulk)
 
@@ -228,7 +234,7 @@ class TransactionRows:
                 writes.table_schema = table_schema
             for writes, before in plain:
                 vars(writes).update(vars(before))
-            return all(writes.memtable.rows == rows for writes, _, rows in keyed)
+            return all(writes.own.written == written for writes, _, written in keyed)
 
         return take_back
 
@@ -240,7 +246,7 @@ class TransactionRows:
             files = stage.joined(core.files, core.root, staged)
             return self.plain(table).attach(stage.pin, files, is_new=is_new)
         own = self._keyed.get(table.id)
-        if own is not None and own.memtable.rows:
+        if own is not None and own.own.written:
             raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
         bulk = self._bulk.get(table.id) or BulkWrites(core, view_of(self))
         reader = None if is_new or bulk.parts else self.reader(table)

@@ -97,7 +97,7 @@ class EngineTransactionTable(Readable):
             keys = writes.table_schema.codec.keys(given.batch)
         reader = self._tx.rows.reader(table)
         assert isinstance(reader, KeyedReader)
-        if keys:
+        if keys and self._tx.rows.is_strict:
             self._tx.rows.note(table, reader, keys, None)
         if given.batch is None:
             found = reader.first_of(given.keys)

@@ -183,7 +183,7 @@ class QueryRequest(TableRequest):
     bypass_vector_index: bool | None = None
     fast_search: HintFlag = None
     full_text_query: FullTextQuery | None = None
-    with_row_id: OnlyFalse = None
+    with_row_id: bool | None = None
     order_by: NotOffered = None
     lower_bound: float | None = None
     upper_bound: float | None = None

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
 from siltstone.formats.extensions import unwrapped
 from siltstone.lance_namespace.errors import Code, Refused, invalid
@@ -87,12 +88,16 @@ def _refuse_no_bytes(name: str, element: pa.DataType, vector: np.ndarray) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The nearest rows by one column, of which there are at most `most`."""
+    """The nearest rows by one column, of which there are at most `most`.
+
+    `is_numbered`: their `_rowid` comes, too, before the distance.
+    """
 
     column: VectorColumn
     bounds: tuple[float | None, float | None]
     most: int
     limits: RowLimits
+    is_numbered: bool = False
 
     def best(self, table: SearchedTable, columns: Sequence[str], wanted: str | None) -> pa.Table:
         """Return some columns of the nearest rows that match, the nearest first, with distances.
@@ -101,8 +106,11 @@ class Comparison:
             Refused: They are more bytes than one statement may hold.
         """
         keys = table.primary_key
+        added = [ROW_ID.name] if self.is_numbered else []
         kept = [*dict.fromkeys([*columns, *keys])]
-        reader = table.scan([*dict.fromkeys([*kept, self.column.path[0]])], wanted)
+        read = [*dict.fromkeys([*kept, self.column.path[0]])]
+        scan = table.scan_with_ids if self.is_numbered else table.scan
+        reader, kept = scan(read, wanted, None), [*kept, *added]
         fields = [reader.schema.field(name) for name in kept]
         best = pa.schema([*fields, DISTANCE_FIELD]).empty_table()
         waiting, rows, nbytes = list[pa.Table](), 0, 0
@@ -114,7 +122,7 @@ class Comparison:
                 best, waiting = self._nearest([best, *waiting], keys), []
                 rows = nbytes = 0
         best = self._nearest([best, *waiting], keys)
-        return best.select([*columns, DISTANCE])
+        return best.select([*columns, *added, DISTANCE])
 
     def _nearest(self, parts: list[pa.Table], keys: Sequence[str]) -> pa.Table:
         rows = pa.concat_tables(parts)

@@ -102,7 +102,7 @@ def _explained(
         lines = [
             f"Scan {name} at seq {seq}: {kind}",
             f"  columns: {', '.join(chosen.schema.names)}",
-            f"  filter: {wanted.filter or 'none'}",
+            f"  filter: {wanted.asked.filter or 'none'}",
             f"  limit: {wanted.limit}, offset: {wanted.offset}",
         ]
         if wanted.vector:

@@ -9,6 +9,7 @@ may be fewer. Bounds of the distance are [lower, upper).
     (`SEARCHED_MAX` rows at most)                    merged rows, newer ones are compared
     fields of structs, other numbers, more rows      all rows that match are compared (`comparison`)
     words                                            the search of the table, for as many rows
+    the ids of rows (`row_ids`)                      those rows
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import filter_of
+from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
 from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.limits import RowLimits
-from siltstone.lance_namespace.rows import bodies
+from siltstone.lance_namespace.rows import bodies, row_ids
 from siltstone.lance_namespace.rows.comparison import DISTANCE_FIELD, Comparison, VectorColumn
 from siltstone.lance_namespace.rows.full_text import AskedWords, words_of
 from siltstone.lance_namespace.rows.selection import Columns, Selection
@@ -56,6 +58,8 @@ class RowQuery:
     offset: int
     vector: list[float]
     words: AskedWords | None
+    ids: tuple[int, ...] | None = None
+    """The `_rowid` of the rows, if they are taken by it."""
     vectors: tuple[list[float], ...] = ()
     """All of them, if several were asked for: rows have the place of theirs in `query_index`."""
 
@@ -64,7 +68,8 @@ class RowQuery:
         """Return the query of a body.
 
         Raises:
-            Refused: Bounds of a distance, and no vector; the nearest 0 rows; words and a vector.
+            Refused: Bounds of a distance, and no vector; the nearest 0 rows; words and a vector; a
+                search among rows that are named by their ids.
         """
         vectors = _vectors_of(asked)
         vector = vectors[0] if vectors else []
@@ -82,9 +87,13 @@ class RowQuery:
         if is_search and limit == 0:
             raise invalid("k must be an integer from 1; got 0")
         filter_ = asked.filter or None
+        ids = row_ids.taken(filter_)
+        if ids is not None and is_search:
+            raise invalid("a filter by _rowid stands alone: it takes rows, and ranks none")
         several = tuple(vectors) if _is_several(asked) else ()
         offset = asked.offset or 0
-        return cls(asked, asked.columns, filter_, limit, offset, vector, words, several)
+        filter_ = None if ids is not None else filter_
+        return cls(asked, asked.columns, filter_, limit, offset, vector, words, ids, several)
 
     @property
     def _takes_before(self) -> bool:
@@ -106,7 +115,13 @@ class RowQuery:
         Raises:
             RequestError: An expression that does not fit them.
         """
-        return Selection.of(self.columns, schema, self._ranked)
+        added = [ROW_ID] if self.is_numbered else []
+        return Selection.of(self.columns, schema, *added, *([self._ranked] if self._ranked else []))
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether rows come with their ids."""
+        return row_ids.are_asked_for(self.columns, self.asked.with_row_id)
 
     def read(self, table: SearchedTable, limits: RowLimits) -> pa.RecordBatchReader:
         """Return the rows.
@@ -121,7 +136,13 @@ class RowQuery:
             return self._best(table, limits).to_reader()
         chosen = self.chosen(table.schema)
         most = None if self.limit is None else self.limit + self.offset
-        reader = table.scan(chosen.read, self.filter, most)
+        if self.ids is not None:
+            rows = table.rows_with_ids(self.ids, chosen.read)
+            return chosen.of_rows(rows.slice(self.offset, self.limit)).to_reader()
+        if self.is_numbered:
+            reader = row_ids.told_apart(table.scan_with_ids(chosen.read, self.filter, most))
+        else:
+            reader = table.scan(chosen.read, self.filter, most)
         if self.offset:
             rows = _after(reader, self.offset)
             reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
@@ -156,9 +177,12 @@ class RowQuery:
         if self.words is not None:
             self.check_words(schema)
             options = {**self.words.options, "filter": before, "columns": needed}
+            options["numbered"] = self.is_numbered
             best = _searched(table, self.words.text, most, options, _SCORE_FIELD, limits)
         else:
             best = self._nearest(table, before, needed, most, limits)
+        if self.is_numbered:
+            best = row_ids.told_apart(best.to_reader()).read_all()
         if later is not None:
             best = later.keep(best)
         return chosen.of_rows(best.slice(self.offset))
@@ -173,13 +197,15 @@ class RowQuery:
     ) -> pa.Table:
         column = self._column(table.schema)
         if not self._is_searched(column, most):
-            return Comparison(column, self._bounds, most, limits).best(table, needed, before)
+            how = Comparison(column, self._bounds, most, limits, is_numbered=self.is_numbered)
+            return how.best(table, needed, before)
         options = {
             "filter": before,
             "columns": needed,
             "column": column.path[0],
             "metric": column.metric,
             "distance_range": self._bounds,
+            "numbered": self.is_numbered,
             **self._of_index,
         }
         return _searched(table, self.vector, most, options, DISTANCE_FIELD, limits)

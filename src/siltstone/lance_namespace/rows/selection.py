@@ -5,7 +5,8 @@
     columns: {"x": "a + 1", "b": "b"}    x computed, and b     {"column_aliases": {"x": "a + 1"}}
 
 The forms to the right are those of the Lance Namespace specification, the others LanceDB's. A
-search has one more column, `_distance` or `_score`, which expressions may use.
+search has one more column, `_distance` or `_score`, which expressions may use; and `_rowid` if that
+is asked for.
 """
 
 from __future__ import annotations
@@ -35,40 +36,38 @@ class Selection:
     made: tuple[Expression, ...] = ()
 
     @classmethod
-    def of(cls, asked: Columns, schema: pa.Schema, ranked: pa.Field | None = None) -> Selection:
+    def of(cls, asked: Columns, schema: pa.Schema, *added: pa.Field) -> Selection:
         """Return the selection of a query from a table's schema.
 
         Args:
             asked: As the query spells it.
             schema: The columns of the table.
-            ranked: The column by which a search ranks rows; it comes last.
+            added: The columns that a search has besides; they come last unless they are named.
 
         Raises:
             Refused: Both forms at once, or none of them.
             RequestError: An expression that does not parse, or does not fit the columns.
         """
-        wanted = _spelled(asked)
-        rank = None if ranked is None else ranked.name
-        schema = schema if ranked is None else schema.append(ranked)
+        wanted, more = _spelled(asked), [field.name for field in added]
+        for field in added:
+            schema = schema.append(field)
         if not isinstance(wanted, Mapping):
-            names = list(dict.fromkeys(schema.names if wanted is None else wanted))
-            if rank is not None and rank not in names:
-                names.append(rank)
+            names = list(dict.fromkeys([*(schema.names if wanted is None else wanted), *more]))
             # A name that is not there is for the table to refuse, in its words.
             fields = [schema.field(name) for name in names if name in schema.names]
-            read = [name for name in names if name != rank]
-            return cls(read, pa.schema(fields))
+            return cls([name for name in names if name not in more], pa.schema(fields))
         made = [compile_value(text, schema) for text in wanted.values()]
         fields = [
             schema.field(each.column).with_name(name) if each.column else pa.field(name, each.type)
             for name, each in zip(wanted, made, strict=True)
         ]
-        used = {column for each in made for column in each.columns if column != rank}
+        used = {column for each in made for column in each.columns}
+        unnamed = [name for name in more if name not in wanted]
+        fields += [schema.field(name) for name in unnamed]
+        made += [compile_value(name, schema) for name in unnamed]
         # Without any column the number of the rows would be lost.
-        read = [name for name in schema.names if name in used] or schema.names[:1]
-        if rank is not None and rank not in wanted:
-            fields.append(schema.field(rank))
-            made.append(compile_value(rank, schema))
+        own = [name for name in schema.names if name not in more]
+        read = [name for name in own if name in used] or own[:1]
         return cls(read, pa.schema(fields), tuple(made))
 
     def of_rows(self, rows: pa.Table) -> pa.Table:
@@ -83,7 +82,7 @@ class Selection:
 
     def of_reader(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
         """Return the same of a reader of these columns, a batch at a time."""
-        if not self.made:
+        if not self.made and reader.schema.names == self.schema.names:
             return reader
         return pa.RecordBatchReader.from_batches(self.schema, self._computed(reader))
 

@@ -3,6 +3,9 @@
     choose a backup ─▶ RESTORING ─▶ copy files, each checked ─▶ the log ─▶ older records, FLOOR ─▶
     the record: from here on it is a store ─▶ remove RESTORING
 
+Its bases go on with numbers that no client of the old store knows, at the same path perhaps
+(`base_numbers`).
+
 The new store has its own id, so no frame of the old store is valid in it. Its record numbers are
 far above the old ones and FLOOR is at the first, so a process that still uses the old store
 publishes an invalid number, and then reads a record with another epoch. Its epochs are far above
@@ -39,10 +42,12 @@ from siltstone.maintenance.backup.backup import (
 from siltstone.storage.files.copying import Copies, is_there
 from siltstone.storage.files.files import Files, make_private, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
+from siltstone.storage.tables import base_numbers
 from siltstone.storage.wal.log_copy import begin_log, read_segment
 
 NUMBERS_SKIPPED = 1_000_000_000
 EPOCHS_SKIPPED = 1_000_000
+VERSIONS_SKIPPED = 1_000_000
 _EPOCH_MAX = (1 << 32) - 1 - EPOCHS_SKIPPED  # of MARK
 
 
@@ -164,6 +169,7 @@ class Restorer:
         if not self._is_made(target, record):
             self._copy(target, chosen, say)
             cross(Failpoint.RESTORE_AFTER_COPY)
+            self._skip_numbers(target, record)
             begin_log(self._files, target / "wal", record, frames)
             older = [self._stored(chosen, number) for number in chosen.islands]
             islands = [msgspec.structs.replace(i, store_id=record.store_id) for i in older]
@@ -202,6 +208,13 @@ class Restorer:
             self._files.sync_dir(folder)
             if folder.parent.name == PRIVATE_DIRECTORY:  # its dataset may have no rows
                 self._files.mkdir(folder.parent.parent / "data")
+
+    def _skip_numbers(self, target: Path, record: Record) -> None:
+        """See `base_numbers`; a clock that was set back is above the backup's own numbers."""
+        newest = max((s.base.version for s in record.keyed if s.base is not None), default=0)
+        least = newest + VERSIONS_SKIPPED
+        text = base_numbers.text_of(max(least, self._now_us() // 1000))
+        self._files.replace(target / base_numbers.NAME, text)
 
     def _require_whole(self, file: BackupFile, path: Path) -> None:
         if not is_there(self._files, path, InventoryFile(file.path, file.size, file.xxh3)):

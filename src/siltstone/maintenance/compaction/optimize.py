@@ -257,28 +257,30 @@ class Optimizer:
         The longer it waits, the more of it is touched by others and in vain. When some was, no
         more tasks are begun: they are planned anew, and smaller. Nor is one begun that was touched.
         While somebody merges the same tables it waits to the end: a merge loses to it once at most.
+        What ran together is published together: it has waited for the last of it anyway.
         """
         done, pending, left = NOTHING, list[Finished](), list[Finished]()
         before, ended, todo = order.contended, 0, list(tasks)
         while todo and order.contended == before:
-            some, todo = todo[: order.at_once], todo[order.at_once :]
+            at_once = order.at_once or len(todo)
+            some, todo = todo[:at_once], todo[at_once:]
             for task, result in zip(some, order.run(some), strict=True):
                 pending.append(Finished(task, result))
                 job.append(pending[-1].encode())
                 ended += 1
                 if order.on_progress is not None:
                     order.on_progress(ended, len(tasks))
-                if ended == len(tasks):
-                    cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
-                elif not self._is_worth_a_record(pending, order.sizes.target_rows):
-                    continue
-                found, more = self._show(record, pending, order, job.as_written())
-                done, left, pending = total_of(done, found), [*left, *more], []
-                record, lease = self._manifests.lease_newest()
-                with lease:  # else a vacuum takes its files while they are compared
-                    kept = self._untouched(record, todo)
-                order.contended += len(kept) < len(todo)
-                todo = kept
+            if ended == len(tasks):
+                cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
+            elif not self._is_worth_a_record(pending, order.sizes.target_rows):
+                continue
+            found, more = self._show(record, pending, order, job.as_written())
+            done, left, pending = total_of(done, found), [*left, *more], []
+            record, lease = self._manifests.lease_newest()
+            with lease:  # else a vacuum takes its files while they are compared
+                kept = self._untouched(record, todo)
+            order.contended += len(kept) < len(todo)
+            todo = kept
         if pending:
             found, more = self._show(record, pending, order, job.as_written())
             done, left = total_of(done, found), [*left, *more]

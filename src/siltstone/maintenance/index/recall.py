@@ -65,7 +65,7 @@ def _sample(table: PinnedTable, column: str, metric: str) -> tuple[np.ndarray, V
 def _query(
     spec: IndexSpec, block: VectorBlock, metric: str, k: int, *, is_exact: bool
 ) -> NearestQuery:
-    return NearestQuery(spec.column, block.matrix, k, metric, not is_exact, None, None, None, None)
+    return NearestQuery(spec.column, block.matrix, k, metric, indexed=not is_exact, index=spec.name)
 
 
 def _share(found: Ranked, exact: Ranked, number: int, position: int) -> float | None:

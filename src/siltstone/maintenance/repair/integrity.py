@@ -1,7 +1,8 @@
 """Soundness: checks that the files of a pin are unchanged; checks each file once.
 
 quick   every manifest and inventory by its checksum, every other file by its size
-deep    every file by its checksum; key runs are compared with the keys of their parts
+deep    every file by its checksum, both copies of hidden rows; key runs are compared with the
+        keys of their parts
 
 A run says the same of a part in all bases that name it, and none of them shows a row again that
 was hidden in an earlier one. So each run is compared once, in the oldest base that names it.
@@ -26,7 +27,7 @@ from siltstone.storage.files.copying import hash_of, require_same
 from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.inventories import check
-from siltstone.storage.tables.kept_names import place
+from siltstone.storage.tables.kept_names import is_copied, place
 from siltstone.storage.tables.key_places import PinnedKeys
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
@@ -51,6 +52,7 @@ class Integrity:
         self._is_deep, self._on_file = deep, on_file
         self.pins: dict[Pin, Damage] = {}
         self.files: dict[str, str | None] = {}
+        self._copies: dict[str, str | None] = {}
 
     def damage(self, pin: Pin) -> Damage:
         """Return the damage of the files that a pin needs."""
@@ -99,6 +101,24 @@ class Integrity:
             return {}
         return {f.path: damage[f.path] for f in files if f.path in damage and self._is_spare(f)}
 
+    def twins(self, pin: Pin) -> Damage:
+        """Return which files, whole where the store reads them, are damaged as others read them.
+
+        Those are the deletion files, by their public names: each has two copies.
+        """
+        damage, found = self.damage(pin), Damage()
+        try:
+            files = [file for file in self._tables.files(pin) if is_copied(file.path)]
+        except UNREADABLE:
+            return found
+        for file in files:
+            if file.path not in self._copies:
+                self._copies[file.path] = self._wrong_copy(file)
+            wrong = self._copies[file.path]
+            if wrong is not None and file.path not in damage:
+                found[file.path] = wrong
+        return found
+
     def derived(self, pin: Pin) -> dict[str, bytes]:
         """Return those of the damaged files whose bytes follow from the pin's manifest, by path."""
         damage = self.damage(pin)
@@ -112,6 +132,7 @@ class Integrity:
     def heal(self, paths: Collection[str]) -> None:
         """Take files for whole from now on."""
         self.files.update(dict.fromkeys(paths))
+        self._copies.update(dict.fromkeys(paths))
         self.pins.clear()
 
     def _is_spare(self, file: InventoryFile) -> bool:
@@ -136,17 +157,32 @@ class Integrity:
             self.files[file.path] = self._wrong(file)
         return self.files[file.path]
 
+    def _wrong_copy(self, file: InventoryFile) -> str | None:
+        """Say what is wrong with the copy that other programs read; one that is gone is made."""
+        public, ours = self._root / file.path, place(self._files, self._root, file.path)
+        if public == ours or not self._files.exists(public):
+            return None
+        try:
+            if self._is_deep and self._files.identity(public) != self._files.identity(ours):
+                require_same(public, hash_of(self._files, public), file)
+            return _wrong_size(self._files.size(public), file)
+        except UNREADABLE as error:
+            return str(error)
+
     def _wrong(self, file: InventoryFile) -> str | None:
         try:
             if self._is_deep or file.path.endswith(promotion.SUFFIX):
                 check(self._files, self._root, file)
                 return None
-            found = self._files.size(place(self._files, self._root, file.path))
+            return _wrong_size(self._files.size(place(self._files, self._root, file.path)), file)
         except UNREADABLE as error:
             return str(error)
-        if found == file.size:
-            return None
-        return f"the file has {found} bytes, but {file.size} were written; restore it"
+
+
+def _wrong_size(found: int, file: InventoryFile) -> str | None:
+    if found == file.size:
+        return None
+    return f"the file has {found} bytes, but {file.size} were written; restore it"
 
 
 def _bases(record: Record) -> Iterator[tuple[Pin, KeyCodec]]:

@@ -52,6 +52,7 @@ from siltstone.storage.files.files import refusals
 from siltstone.storage.manifest.floor import text_of
 from siltstone.storage.manifest.ownership import own
 from siltstone.storage.site import Site
+from siltstone.storage.tables import base_numbers
 from siltstone.storage.tables.kept_names import unite
 from siltstone.units import require
 
@@ -113,6 +114,8 @@ class Repairer:
     # carrying out
 
     def _carry_out(self, plan: RepairPlan) -> str:
+        if plan.numbers:  # before anything of ours gets one
+            self._files.replace(self._root / base_numbers.NAME, plan.numbers)
         folder = self._take_floor(plan)
         cross(Failpoint.REPAIR_AFTER_FLOOR)
         folder = self._quarantine.take(plan.items) or folder
@@ -153,7 +156,9 @@ class Repairer:
             segments = sorted(each for each in rotten if "/" not in each)
             pin, spare = storage.base, self._tables.keys.without
             if pin is not None:
-                pin = self._tables.indexer.put(spare(pin, rotten), (), segments)
+                version, put = pin.version, self._tables.indexer.put
+                # It has the same rows: of several records that do without it, each keeps its own.
+                pin = self._tables.writer.renumbered(put(spare(pin, rotten), (), segments), version)
             loads = [Load(load.seq, spare(load.pin, rotten)) for load in storage.loads]
             changed = msgspec.structs.replace(storage, base=pin)
             found[storage.incarnation] = changed.with_loads(loads)

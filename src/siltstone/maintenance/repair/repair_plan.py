@@ -31,8 +31,8 @@ from siltstone.maintenance.repair.verify import (
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
-from siltstone.storage.tables import promotion
-from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.tables import base_numbers, promotion
+from siltstone.storage.tables.kept_names import kept_of, place
 from siltstone.storage.tables.key_runs import KEYS
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
@@ -102,7 +102,7 @@ class RecordCopy:
 
 @dataclass(slots=True)
 class RepairPlan:
-    """What to do: the FLOOR to write, the record to publish, the files to move aside.
+    """What to do: FLOOR and NUMBERS to write, the record to publish, the files to move aside.
 
     Of `bases` the broken ones begin again, empty, the others go on without the segments of indexes
     (by id) and the key runs (by path) that are `rotten`; `copies` of older records and the files
@@ -112,6 +112,7 @@ class RepairPlan:
     """
 
     floor: Floor | None = None
+    numbers: bytes = b""
     base: Record | None = None
     epoch: int = 0
     top: int = 0
@@ -167,6 +168,7 @@ class Planner:
             self._plan_newest()
             self._plan_old_bases()
             self._plan_unreadable()
+        self._plan_numbers()
         self._plan_jobs()
         if self._records and self._files.exists(self._root / RESTORING):
             self._plan.items.append(Item(RESTORING, "the restore was finished"))
@@ -198,6 +200,16 @@ class Planner:
                 self._plan.dead.append(Item(path, "its process died"))
                 done = "moved to quarantine; the work is repeated, vacuum deletes its files"
                 self._plan.add(path, told_of(seen), done)
+
+    def _plan_numbers(self) -> None:
+        """A repair may go back; no base gets a number again that other clients know (ADR 64)."""
+        highest = base_numbers.highest(self._files, self._root, self._now_us())
+        try:
+            known = base_numbers.known(self._files, self._root)
+            self._plan.numbers = base_numbers.text_of(max(known, highest))
+        except CorruptionError as error:  # the time was above it when it was written, too
+            done = "; written again, above all numbers of bases"
+            self._plan.move(base_numbers.NAME, error.reason, done, base_numbers.text_of(highest))
 
     def _floor(self) -> Floor:
         return self._manifests.kept() if self._plan.floor is None else self._plan.floor
@@ -249,7 +261,18 @@ class Planner:
             if spare:
                 plan.united.add(pin.folder)
                 self._integrity.heal(spare)
+            self._plan_twins(pin)
             self._plan_derived(pin)
+
+    def _plan_twins(self, pin: Pin) -> None:
+        """Which rows are hidden is written twice: the store's own copy replaces the other one."""
+        twins = self._integrity.twins(pin)
+        for path, wrong in twins.items():
+            data = self._files.read(place(self._files, self._root, path))
+            self._plan.move(
+                path, wrong, "; copied again from the store's own, which is whole", data
+            )
+        self._integrity.heal(twins)
 
     def _plan_derived(self, pin: Pin) -> None:
         """A file whose bytes follow from a manifest that is whole is written again."""

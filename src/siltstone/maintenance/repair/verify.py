@@ -2,9 +2,10 @@
 
     quick   FLOOR, every record, the pins and inventories that they and the log name, the log's
             chain, MARK; external versions
-    deep    also every byte of every file, every row: keys of base are unique, seqs of history
-            ascend within their range, base is the fold of history if history reaches back that far,
-            indexes find what scans find, for some values, and key runs all rows of their parts
+    deep    also every byte of every file, of both copies of deletion files, and every row: keys of
+            base are unique, seqs of history ascend within their range, base is the fold of history
+            if history reaches back that far, indexes find what scans find, for some values, and key
+            runs all rows of their parts
 
 An error is damage. A warning is a state that the next owner corrects, or a loss without loss of
 rows. Drift is an external version, which the store does not read. `maintenance.repair.repair` says
@@ -52,6 +53,7 @@ from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
+from siltstone.storage.tables import base_numbers
 from siltstone.storage.tables.jobs import SeenJob
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
@@ -187,6 +189,7 @@ class Verifier:
                     newest = record
                 leases.enter_context(lease)
             if newest is not None:
+                self._known_numbers(tally)
                 self._log(newest, tally)
                 logged = self._logged_pins(tally)
                 self._names(tally)
@@ -253,6 +256,12 @@ class Verifier:
             reason = f"records {gone}, before it, are lost; reads at seqs {seqs} may need them"
             tally.warn(path, reason)
 
+    def _known_numbers(self, tally: _Tally) -> None:
+        try:
+            base_numbers.known(self._files, self._root)
+        except UNREADABLE as error:
+            tally.error(self._root / base_numbers.NAME, error)
+
     # files
 
     def _pins(self, pins: Iterable[Pin], tally: _Tally) -> None:
@@ -263,6 +272,10 @@ class Verifier:
                     if path not in tally.named:
                         tally.named.add(path)
                         tally.error(path, wrong)
+                for path, wrong in tally.integrity.twins(pin).items():
+                    if path not in tally.named:
+                        tally.named.add(path)
+                        tally.error(path, f"the copy that other programs read: {wrong}")
 
     def _runs(self, record: Record, tally: _Tally) -> None:
         """Compare the key runs of a record's bases with the keys in their parts."""

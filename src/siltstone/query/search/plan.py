@@ -22,6 +22,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
+from siltstone.engine.read.row_ids import read_for_ids, with_ids
 from siltstone.formats.extensions import unwrapped
 from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
@@ -72,14 +73,22 @@ def search_in_parts(
     wanted: Filter | None,
     columns: Sequence[str],
     rows_max: int,
+    *,
+    is_numbered: bool = False,
 ) -> pa.RecordBatchReader:
-    """Return the rows of `search`, read as they are asked for, `rows_max` at once."""
+    """Return the rows of `search`, read as they are asked for, `rows_max` at once.
+
+    `is_numbered`: their ids come, too, before the distance or the score.
+    """
     source = _source(reader, _brought(reader, query, ()))
     best, _ = _chosen(source, _ranked(source, query, wanted), query.k, ())
 
     def part(start: int, end: int) -> pa.Table:
         some = best.at(np.arange(start, end))
-        return _answer(query, some, _rows(source, some, columns))
+        if not is_numbered:
+            return _answer(query, some, _rows(source, some, columns))
+        rows = _rows(source, some, read_for_ids(reader, columns))
+        return _answer(query, some, with_ids(reader, rows, columns, some.places))
 
     starts = range(0, len(best), rows_max)
     parts = (part(start, min(start + rows_max, len(best))) for start in starts)

@@ -90,6 +90,7 @@ class Searchable(Readable):
         *,
         filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
         columns: object = None,
+        numbered: bool = False,
         **options: Any,
     ) -> pa.RecordBatchReader:
         """Return the rows of `search`, ranked now, and read as they are asked for.
@@ -100,6 +101,7 @@ class Searchable(Readable):
             rows_max: How many rows are read at once.
             filter: Only rows that match are ranked.
             columns: The columns; None: all.
+            numbered: Before the distance or score comes the `_rowid`: see `engine.read.row_ids`.
             options: All the other arguments of that kind of search.
         """
         from siltstone.query.search import plan  # noqa: PLC0415 - as above
@@ -111,9 +113,8 @@ class Searchable(Readable):
         shown = known_columns(arrow, columns)
         wanted = filter_of(filter, arrow)
         self._note(reader, (), wanted)
-        return plan.search_in_parts(
-            reader, asked, wanted, arrow.names if shown is None else shown, rows_max
-        )
+        shown = arrow.names if shown is None else shown
+        return plan.search_in_parts(reader, asked, wanted, shown, rows_max, is_numbered=numbered)
 
 
 def _both(

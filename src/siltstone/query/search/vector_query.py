@@ -197,6 +197,8 @@ def _vectors(name: str, kind: pa.FixedSizeListType, given: object) -> tuple[np.n
 def _array(given: object) -> np.ndarray:
     if isinstance(given, bytes):
         raise RequestError("a search takes a text, a vector, or a list of vectors; got bytes")
+    if _has_booleans(given):
+        raise RequestError(f"a vector is a list of numbers, not of booleans; got {given!r:.80}")
     try:
         found = np.asarray(_plain(given))
     except (TypeError, ValueError, pa.ArrowException) as error:
@@ -204,6 +206,18 @@ def _array(given: object) -> np.ndarray:
     if found.dtype.kind not in "iuf" and not (found.dtype.kind == "O" and not found.size):
         raise RequestError(f"a vector is a list of numbers; got {given!r:.80}")
     return found
+
+
+def _has_booleans(given: object) -> bool:
+    """Say whether there is a boolean among numbers: NumPy would take it for 1 or 0."""
+    if isinstance(given, np.ndarray):
+        return given.dtype.kind == "b"
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        return pa.types.is_boolean(given.type)
+    if not isinstance(given, list | tuple):
+        return isinstance(given, bool | np.bool)
+    values = cast("Sequence[object]", given)
+    return not {*map(type, values)} <= {int, float} and any(map(_has_booleans, values))
 
 
 def _plain(given: object) -> object:

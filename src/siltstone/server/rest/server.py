@@ -9,6 +9,7 @@ connection, under a key that nobody can guess.
 
 from __future__ import annotations
 
+import platform
 import secrets
 import socket
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.errors import RequestError, UnavailableError
+from siltstone.joined.targets import server_at
 from siltstone.lance_namespace.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
@@ -41,6 +43,7 @@ from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
 
 JOINED = "/v1/joined"
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - what is listened on is said elsewhere
 
 
 class RestServer:
@@ -58,18 +61,21 @@ class RestServer:
         certificate: Path | None = None,
         key: Path | None = None,
         limits: Limits | None = None,
+        advertise: str | None = None,
     ) -> None:
-        """Listen and serve; `url` answers from now on.
+        """Listen and serve; `url` answers from now on, `advertised` from other machines.
 
         Raises:
             RequestError: Another address than a loopback one, and no token; a key without a
-                certificate.
+                certificate; `advertise` is no URL of a server.
             UnavailableError: The address cannot be had, or does not begin to answer; the
                 certificate cannot be read.
         """
         limits = limits or Limits()
         gate = Gate(tokens, hosts=allowed_hosts)
         _check(host, certificate, key, gate)
+        if advertise is not None:
+            server_at(advertise)
         served = Served(db, parts)
         sessions_of = partial(
             Sessions,
@@ -105,7 +111,12 @@ class RestServer:
         address: tuple[str, int] = listener.getsockname()[:2]
         shown = f"[{address[0]}]" if ":" in address[0] else address[0]
         self.host, self.port = address
-        self.url = f"http{'s' if certificate else ''}://{shown}:{self.port}"
+        scheme = "https" if certificate else "http"
+        self.url = f"{scheme}://{shown}:{self.port}"
+        is_any = address[0] in _ANY
+        self.advertised = advertise or (
+            f"{scheme}://{platform.node()}:{self.port}" if is_any else self.url
+        )
         self.http = HttpServer(
             self.url,
             self.router,

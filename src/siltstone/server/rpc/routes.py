@@ -40,12 +40,17 @@ def rpc_use(
                 "epoch": epoch,
                 "identity": list(identity),
                 "pid": os.getpid(),
+                "has_witness": True,
                 "body_bytes_max": pipeline.policy.body_bytes_max,
             }
         )
 
+    def sign(_: RpcCall) -> Outcome:
+        return Outcome(parts.witness.sign())
+
     return pipeline, [
         Route("GET", f"{prefix}/hello", Role.READ, hello, takes=NOTHING, name="hello"),
+        Route("GET", f"{prefix}/witness", Role.READ, sign, takes=NOTHING, name="witness"),
         *_posts(Face.STORE, prefix, calls.of_store),
         *_posts(_TABLE, f"{prefix}/table/{{table}}", calls.of_table),
         *_posts(Face.TRANSACTION, f"{prefix}/transaction/{{key}}", calls.of_transaction),

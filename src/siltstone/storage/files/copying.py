@@ -58,8 +58,10 @@ def copy_file(files: Files, source: Path, target: Path, expected: InventoryFile)
         raise
 
 
-def copy_new(files: Files, source: Path, target: Path) -> None:
+def copy_new(files: Files, source: Path, target: Path, *, apart: bool = False) -> None:
     """Put a copy of `source` at `target`, whole and synced, if nothing has that name.
+
+    `apart`: they share no bytes on the disk either, so that damage to one leaves the other whole.
 
     Raises:
         FileExistsError: The name is taken.
@@ -67,7 +69,7 @@ def copy_new(files: Files, source: Path, target: Path) -> None:
     """
     temporary = files.temporary(target)
     try:
-        if _clone(files, source, temporary) is None:
+        if apart or _clone(files, source, temporary) is None:
             _copy(files, source, temporary)
         files.link(temporary, target)
     finally:

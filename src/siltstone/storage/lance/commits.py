@@ -22,7 +22,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.manifest import without_deletions
+from siltstone.storage.lance.manifest import renumbered, without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import (
     StagedCatalog,
@@ -31,7 +31,8 @@ from siltstone.storage.lance.staged_catalog import (
     put,
     writing,
 )
-from siltstone.storage.tables import staging
+from siltstone.storage.tables import base_numbers, staging
+from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.tables.values import (
     NO_FILES,
     Batches,
@@ -139,12 +140,12 @@ class LanceCommits:
         A data file that a commit adds is already synced; Lance's commit itself wrote the manifest
         and the account of the transaction.
         """
-        where, version = catalog.location.parent.parent, dataset.version
+        where = catalog.location.parent.parent
         inventory, runs = ("", ()) if below is None else (below.inventory, below.runs)
         folder = str(where.relative_to(self._root))
-        path = catalog.versions[version]
         with translated(where, is_reading=False):
-            note = dataset.read_transaction(version)
+            version, path = self._unknown(where, dataset.version, catalog)
+            note = dataset.read_transaction(dataset.version)
             fragments = dataset.get_fragments()
             names = [f"{DATA}/{file.path}" for f in fragments for file in f.metadata.files]
             names += [str(f.deletion_file()) for f in fragments if f.metadata.deletion_file]
@@ -168,6 +169,32 @@ class LanceCommits:
             return msgspec.structs.replace(
                 pin, hidden_rows=hidden or msgspec.UNSET, key_runs=runs or msgspec.UNSET
             )
+
+    def _unknown(self, where: Path, version: int, catalog: StagedCatalog) -> tuple[int, Path]:
+        """Return the number of a staged version, one that no other client knows; and its path."""
+        path = catalog.versions[version]
+        least = base_numbers.lowest(self._files, self._root, where)
+        if version >= least:
+            return version, path
+        target = path.with_name(public_name(least))
+        self._files.write(target, renumbered(self._files.read(path), least))
+        return least, target
+
+    def renumbered(self, pin: Pin, version: int, files: Iterable[InventoryFile]) -> Pin:
+        """Write the manifest of a pin again, with another number; `files` are all that it needs."""
+        where = self._root / pin.folder / PRIVATE_DIRECTORY / self._token()
+        with translated(where, is_reading=False):
+            self._files.mkdir(where)
+            path = where / public_name(version)
+            self._files.write(path, renumbered(self._files.read(self._root / pin.path), version))
+            name = str(path.relative_to(self._root))
+            physical = self._physical(name) if pin.hidden else []
+            self._files.sync_dir(where)
+            old = {pin.path, pin.physical_path, *self._inventories.chain(pin.inventory)}
+            live = [file.path for file in (*files, *physical) if file.path not in old]
+            inventory = self._inventories.add(pin.inventory, physical, live)
+            made = self._inventories.pin(version, name, pin.rows, inventory)
+        return msgspec.structs.replace(made, hidden_rows=pin.hidden_rows, key_runs=pin.key_runs)
 
     def _physical(self, name: str) -> list[InventoryFile]:
         """Write the manifest `name` again, without deletion files; the caller syncs the name."""

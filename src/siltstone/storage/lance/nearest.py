@@ -7,7 +7,8 @@ rows that it should not see are in a block list, so that they take no place amon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,45 +16,87 @@ import pyarrow as pa
 
 from siltstone.storage.lance.row_addresses import RowAddresses
 from siltstone.storage.lance.vector_indexes import refine_of
-from siltstone.storage.tables.values import Lengths, NearestQuery, Ranked
+from siltstone.storage.tables.values import Lengths, NearestQuery, Ranked, Segment, Span
 
 ADDRESS, DISTANCE, QUERY = "_rowaddr", "_distance", "query_index"
 
 
-def refines_of(dataset: Any) -> dict[tuple[str, str], int | None]:
-    """Return the columns of the vector indexes of a version, each with its metric.
+@dataclass(frozen=True, slots=True)
+class VectorIndex:
+    """An index of vectors of one version.
 
-    What an index finds is measured again so many times k rows, if it rounds too much; None: not.
+    Args:
+        name: Its name in the version.
+        column: The column.
+        metric: That of its distances.
+        refine: What it finds is measured again so many times k rows, if it rounds too much.
+        rows: How many rows it covers.
+        segments: The ids of its segments that cover rows.
+        is_whole: It covers all parts.
     """
-    return {
-        (name, str(index.details["metric_type"]).lower()): refine_of(index.index_type)
+
+    name: str
+    column: str
+    metric: str
+    refine: int | None
+    rows: int
+    segments: tuple[str, ...]
+    is_whole: bool
+
+
+def indexes_of(
+    dataset: Any, segments: Iterable[Segment], spans: Collection[Span]
+) -> list[VectorIndex]:
+    """Return the indexes of vectors of a version; `spans` has those of its parts with rows."""
+    covered: dict[str, set[Span]] = {}
+    ids: dict[str, list[str]] = {}
+    for segment in segments:
+        covered.setdefault(segment.index, set()).update(segment.covered)
+        ids.setdefault(segment.index, []).extend([segment.id] if segment.covered else [])
+    return [
+        VectorIndex(
+            index.name,
+            index.field_names[0],
+            str(index.details["metric_type"]).lower(),
+            refine_of(index.index_type),
+            sum(end - start for start, end in covered.get(index.name, ())),
+            tuple(ids.get(index.name, ())),
+            covered.get(index.name, set()) >= {*spans},
+        )
         for index in dataset.describe_indices()
         if "metric_type" in (index.details or {})
-        for name in index.field_names
-    }
+    ]
 
 
 def options_of(
-    asked: NearestQuery, blocked: bytes | None, refines: Mapping[tuple[str, str], int | None]
+    asked: NearestQuery,
+    blocked: bytes | None,
+    index: VectorIndex | None,
+    among: Sequence[Any] | None,
 ) -> dict[str, Any]:
-    """Return the options of Lance's scanner for a search; `refines`: see `refines_of`."""
-    index = (asked.column, asked.metric)
-    indexed = asked.indexed and index in refines
+    """Return the options of Lance's scanner for a search.
+
+    Args:
+        asked: The search.
+        blocked: The rows that are left out.
+        index: The index to ask; None: no one.
+        among: The parts of the version, if its column has more than one index.
+    """
     nearest: dict[str, Any] = {
         "column": asked.column,
         "q": asked.vectors[0] if len(asked.vectors) == 1 else asked.vectors,
         "k": asked.k,
         "metric": asked.metric,
-        "use_index": indexed,
+        "use_index": index is not None,
     }
     if asked.probes is not None:
         nearest["nprobes"] = asked.probes
-    refine = asked.refine or (refines[index] if indexed else None)
+    refine = asked.refine or (index.refine if index is not None else None)
     if refine is not None:
         nearest["refine_factor"] = refine
     if asked.least is not None:
         nearest["distance_range"] = (asked.least, None)
-    return {
+    options: dict[str, Any] = {
         "columns": [*asked.bringing, *([] if len(asked.vectors) == 1 else [QUERY]), DISTANCE],
         "disable_scoring_autoprojection": True,
         "nearest": nearest,
@@ -63,6 +106,12 @@ def options_of(
         "with_row_address": True,
         "row_addr_blocklist": blocked,
     }
+    if index is not None and among is not None:
+        # Of several indexes of one column Lance takes the first, and none if that has another
+        # metric. Rows that the segments do not cover are found only if the parts are named, too.
+        options["index_segments"] = index.segments
+        options["fragments"] = None if index.is_whole else among
+    return options
 
 
 def ranked(found: pa.Table, addresses: RowAddresses, asked: NearestQuery) -> Ranked:

@@ -73,12 +73,34 @@ class LanceSearch:
             return nearest.joined([self.nearest(one, visible, is_kept=is_kept) for one in each])
         self._ready_for((asked.column, *asked.bringing))
         with translated(self._where, is_reading=True):
-            options = nearest.options_of(asked, self._without(visible, is_kept), self._refines)
+            index = (
+                self.index_for(asked.column, asked.metric, asked.index) if asked.indexed else None
+            )
+            of_column = [each for each in self._indexes if each.column == asked.column]
+            among = self._table.fragments if len(of_column) > 1 else None
+            blocked = self._without(visible, is_kept)
+            options = nearest.options_of(asked, blocked, index, among)
             return nearest.ranked(self._scanned(options), self._addresses(), asked)
 
     def has_index(self, column: str, metric: str) -> bool:
         """See `tables.PinnedSearch.has_index`."""
-        return (column, metric) in self._refines
+        return self.index_for(column, metric) is not None
+
+    def index_for(
+        self, column: str, metric: str, name: str | None = None
+    ) -> nearest.VectorIndex | None:
+        """Return the index with a metric to ask, of several that with most rows; None: no one.
+
+        `name`: that index, if it has rows.
+        """
+        fit = [
+            each
+            for each in self._indexes
+            if (each.column, each.metric) == (column, metric)
+            and each.segments
+            and name in {None, each.name}
+        ]
+        return max(fit, key=lambda index: (index.rows, index.name), default=None)
 
     def lengths(self, column: str) -> Lengths:
         """See `tables.PinnedSearch.lengths`."""
@@ -139,6 +161,15 @@ class LanceSearch:
             self._word_counts[column, word] = found
         return found
 
+    def row_ids(self, positions: np.ndarray) -> np.ndarray:
+        """See `tables.PinnedSearch.row_ids`."""
+        return self._row_ids.at(positions)
+
+    def places_of(self, row_ids: np.ndarray) -> np.ndarray:
+        """See `tables.PinnedSearch.places_of`."""
+        found = self._row_ids.positions(row_ids, self._table.rows)
+        return found[found >= 0]
+
     def _without(self, visible: Bits | None, is_kept: bool) -> Any:
         """Return the block list of all rows that are not visible; None: no row is blocked."""
         if visible is None and self._table.pin.hidden:
@@ -149,8 +180,12 @@ class LanceSearch:
         return self._table.dataset.scanner(**options).to_table()
 
     @cached_property
-    def _refines(self) -> dict[tuple[str, str], int | None]:
-        return nearest.refines_of(self._table.dataset) if self._is_sound() else {}
+    def _indexes(self) -> list[nearest.VectorIndex]:
+        if not self._is_sound():
+            return []
+        table = self._table
+        spans = [span for span in table.spans if span[0] < span[1]]
+        return nearest.indexes_of(table.dataset, table.segments, spans)
 
     @cached_property
     def _blocked(self) -> BlockLists:

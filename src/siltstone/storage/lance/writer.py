@@ -121,6 +121,10 @@ class LanceWriter:
         operation = lance_module().LanceOperation.Overwrite(schema, fragments_of(staged))
         return self._commits.commit(pin, [operation], staged.files, rows=staged.rows)
 
+    def renumbered(self, pin: Pin, version: int) -> Pin:
+        """See `tables.TableWriter.renumbered`. Nothing but its manifests is written."""
+        return self._commits.renumbered(pin, version, self._reader.files(pin))
+
     def alter(
         self,
         pin: Pin,

@@ -1,8 +1,8 @@
 """Ownership: the right of one process to append to a store's WAL.
 
     LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
-           endpoint, whether it will serve), padded with spaces, for other processes; valid only
-           while the flock is held
+           endpoint, whether it will serve, URL), padded with spaces, for other processes; valid
+           only while the flock is held
 
 The flock decides, together with a registry of this process by (device, inode) of the root, which
 refuses a second owner here even if flock does not work. The child of a fork owns nothing: its copy
@@ -36,6 +36,8 @@ class Holder(msgspec.Struct, frozen=True):
     endpoint: str | None = None
     serves: bool | None = None
     """Whether it serves or will serve; None: an older siltstone did not write it."""
+    url: str | None = None
+    """Where its server answers other machines."""
 
 
 class Ownership:
@@ -79,8 +81,8 @@ class Ownership:
                 " the new directory was not changed: close this store, and open the new one"
             )
 
-    def announce(self, *, epoch: int, endpoint: str | None = None) -> None:
-        """Write the owner, and the endpoint to join, into LOCK.
+    def announce(self, *, epoch: int, endpoint: str | None = None, url: str | None = None) -> None:
+        """Write the owner, and the endpoint and the URL to join, into LOCK.
 
         Raises:
             UnavailableError: The file system refuses (the store is still owned), or the directory
@@ -88,8 +90,8 @@ class Ownership:
         """
         self.require_in_place()
         with refusals(f"cannot write the owner into LOCK of {self.root}"):
-            serves = self._will_serve or endpoint is not None
-            self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves))
+            serves = self._will_serve or endpoint is not None or url is not None
+            self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves, url))
 
     def will_not_serve(self) -> None:
         """Withdraw the announcement that it will serve, with the next `announce`."""

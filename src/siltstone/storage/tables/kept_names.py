@@ -1,7 +1,8 @@
 """Kept names: a second name, invisible to clean-ups, for every file that a version needs.
 
     <folder>/data/x.lance   ═link═   <folder>/_siltstone/_kept/data/x.lance
-    _deletions/, _indices/<uuid>/ and _transactions/ likewise
+    _indices/<uuid>/ and _transactions/ likewise
+    <folder>/_deletions/x.bin  ═copy═   <folder>/_siltstone/_kept/_deletions/x.bin
 
 Other programs open a plain table, or a base, by its path, and may clean it up. Lance then deletes
 every file in those directories that no remaining version needs, and with `delete_unverified` also
@@ -10,7 +11,8 @@ version at `_siltstone/_kept`, and only vacuum removes both names. Histories and
 have no public version that a program could open: they have one name.
 
 Linux refuses to link a file that another user wrote, and some file systems do between directories;
-then the name is of a copy.
+then the name is of a copy. That of a deletion file always is: it is small, and the only file that
+says which rows of a part are hidden (ADR 43).
 
 A kept name is created when its file is staged or imported, and is durable before a pin names the
 file. A crash anywhere leaves files with one name: `unite` creates missing names on either side when
@@ -31,7 +33,8 @@ from siltstone.storage.files.files import Files, names_in
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 
 KEPT = "_kept"  # no transaction is called so: their names begin with a letter or a digit
-DIRECTORIES = ("data", "_deletions", INDEX_DIRECTORY, "_transactions")
+COPIED = "_deletions"
+DIRECTORIES = ("data", COPIED, INDEX_DIRECTORY, "_transactions")
 TICK_S = 0.1
 """Of a directory that changed so long ago every later change shows in its time."""
 _ATTEMPTS = 8
@@ -98,7 +101,7 @@ def unite(files: Files, root: Path, folder: str) -> None:
         kept = set(_below(files, root / home / directory))
         for name in sorted(public ^ kept):
             # Vacuumed since the listing; or no file at all, which nothing of ours is.
-            with contextlib.suppress(FileNotFoundError, PermissionError):
+            with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
                 both(files, root, f"{folder}/{directory}/{name}")
         fresh = {(root / home / directory / name).parent for name in public - kept}
         for where in sorted(fresh):
@@ -137,6 +140,11 @@ def changed(files: Files, root: Path, folder: str) -> tuple[float, ...] | None:
     return tuple(_mtime(files, root / place) for place in places)
 
 
+def is_copied(path: str) -> bool:
+    """Return whether the two names of a file are of two files, whatever the file system can."""
+    return path.rpartition("/")[0].endswith(f"/{COPIED}")
+
+
 def is_shared(path: str) -> bool:
     """Return whether files of every version go into a directory below the root."""
     above, _, name = path.rpartition("/")
@@ -159,7 +167,8 @@ def folders(files: Files, root: Path) -> list[str]:
 def lacking(files: Files, root: Path, paths: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the files without a kept name, and those without a public name or with another file.
 
-    Two files of one size count as a copy, as in a store that was copied without its hard links.
+    Two files of one size count as a copy, as in a store that was copied without its hard links. The
+    copies of a deletion file are compared by their bytes (`Integrity.twins`).
     """
     exposed: list[str] = []
     hidden: list[str] = []
@@ -169,7 +178,9 @@ def lacking(files: Files, root: Path, paths: Iterable[str]) -> tuple[list[str], 
             continue
         if not files.exists(root / kept):
             exposed.append(path)
-        elif not _is_same(files, root / path, root / kept):
+        elif not (is_copied(path) and files.exists(root / path)) and not _is_same(
+            files, root / path, root / kept
+        ):
             hidden.append(path)
     return exposed, hidden
 
@@ -195,9 +206,11 @@ def give(files: Files, old: Path, new: Path) -> None:
     """Give a file one more name, unless something has it.
 
     Vacuum may take the directory away, once it is empty, between two calls. A file that cannot be
-    linked to where the name is to be is copied.
+    linked to where the name is to be is copied, and so is each deletion file.
     """
-    put = files.link
+    is_apart = new.parent.name == COPIED
+    copy = partial(copy_new, files, apart=is_apart)
+    put = copy if is_apart else files.link
     for attempt in range(_ATTEMPTS):
         try:
             return put(old, new)
@@ -208,7 +221,7 @@ def give(files: Files, old: Path, new: Path) -> None:
                 raise
             files.mkdir(new.parent)
         except OSError as error:
-            if error.errno not in _UNLINKABLE or put != files.link or files.is_dir(old):
+            if error.errno not in _UNLINKABLE or put is copy or files.is_dir(old):
                 raise
-            put = partial(copy_new, files)
+            put = copy
     return None

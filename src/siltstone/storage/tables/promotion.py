@@ -127,6 +127,21 @@ def is_followed(files: Files, folder: Path, newest: int) -> bool:
     return files.exists(folder / "_versions" / public_name(newest + 1))
 
 
+def highest(files: Files, folder: Path, *, shown: bool = False) -> int:
+    """Return the highest number that a version of a dataset has or had, as far as files say; or 0.
+
+    Of ours and of others; `shown`: of those that clients see now.
+    """
+    places = [folder / "_versions"]
+    private = folder / PRIVATE_DIRECTORY
+    if not shown and files.is_dir(private):
+        places += [private / name for name in files.list(private)]
+    names = (
+        name for place in places for name in (files.list(place) if files.is_dir(place) else ())
+    )
+    return max((version_of(name) or 0 for name in names), default=0)
+
+
 def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
     """Remove the public names of our versions below `newest` that are not in `kept`."""
     public = folder / "_versions"

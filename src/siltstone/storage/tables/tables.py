@@ -197,6 +197,14 @@ class PinnedSearch(Protocol):
         """Return how many rows that the index covers have a word; `visible`: of these alone."""
         ...
 
+    def row_ids(self, positions: np.ndarray) -> np.ndarray:
+        """Return Lance's numbers of the rows at some positions."""
+        ...
+
+    def places_of(self, row_ids: np.ndarray) -> np.ndarray:
+        """Return the positions of the rows with some of Lance's numbers, of those there are."""
+        ...
+
 
 class TextAnalyzer(Protocol):
     """What an index of texts with certain options does with texts, for texts that it lacks."""
@@ -296,6 +304,10 @@ class TableWriter(Protocol):
 
     def overwrite(self, pin: Pin, schema: pa.Schema, batches: Batches) -> Pin:
         """Replace all rows and the schema."""
+        ...
+
+    def renumbered(self, pin: Pin, version: int) -> Pin:
+        """Return the same version with the number `version`, which shows these rows already."""
         ...
 
     def alter(

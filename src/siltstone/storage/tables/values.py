@@ -170,6 +170,7 @@ class NearestQuery:
         prefilter: The rows that match it are ranked, and no others: SQL on which Lance and we
             agree, see `engine.filter.pushed`.
         bringing: The columns that the found rows bring along; none of blobs.
+        index: The one to ask, by its name; None: of those with the metric that with most rows.
     """
 
     column: str
@@ -182,6 +183,7 @@ class NearestQuery:
     least: float | None = None
     prefilter: str | None = None
     bringing: tuple[str, ...] = ()
+    index: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
