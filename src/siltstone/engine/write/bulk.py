@@ -2,8 +2,9 @@
 
     empty table     an `advance` to its first base
     any other       an `attach`: a run of the commit's seq
+    few, in hand    an upsert or a delete, as a transaction makes them: no files at all
 
-Both need every key once. Many rows get key runs first, which have their codes in order, so that
+All need every key once. Many rows get key runs first, which have their codes in order, so that
 equal ones are neighbours; of few a code per row is sorted in memory. Keys and order values are read
 back only for equal codes.
 """
@@ -18,13 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.row_input import many
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import AdvancePart, AttachPart
+from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart
 from siltstone.engine.levels.load_keys import FiledCodes
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View, is_empty
-from siltstone.engine.write.keyed_writes import chunk_of_batch
+from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
@@ -35,6 +37,8 @@ from siltstone.formats.schema import history_name
 from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
 from siltstone.storage.tables.values import StagedFiles
 
+INLINE_BYTES_MAX = 8 << 20
+"""What one job may put into the log; more goes into files, however small its pieces are."""
 COVERED_ROWS_MIN = 65_536
 """A run of fewer rows has no key runs: the next checkpoint copies them into history."""
 _CHECKED_BYTES = 64 << 20
@@ -222,11 +226,11 @@ class BulkWrites:
     def __init__(self, core: Core, view: View) -> None:
         """Begin without a job; `view` is what the transaction reads."""
         self._core, self._view = core, view
-        self._jobs: list[tuple[StageTask, AdvancePart | AttachPart]] = []
+        self._jobs: list[tuple[StageTask, _Part]] = []
 
     @property
-    def parts(self) -> list[AdvancePart | AttachPart]:
-        """The parts to commit: one first base at most, else runs, later over earlier ones."""
+    def parts(self) -> list[_Part]:
+        """The parts to commit: one first base or batch, else runs, later over earlier ones."""
         return [part for _, part in self._jobs]
 
     def add(
@@ -251,17 +255,43 @@ class BulkWrites:
         if self._jobs and stage.op == "insert":
             raise RequestError(f"{stage!r} must be attached before other jobs of its table")
         core = self._core
+        few = None if self._jobs else _few(table, stage, staged)
+        if few is not None:
+            stage.joined(core.files, core.root, ())
+            return self._add_few(table, stage, few, living)
+        staged = stage.filed(core.tables.writer, staged)
         files = stage.joined(core.files, core.root, staged)
         if not files.rows:
             return 0
         rows = _each_key_once(core, catalogs.name_of(table), stage, files)
         if stage.op == "insert" and living is not None:
             refuse_living(core.tables.reader, rows, living)
-        # A first base is alone: merges take what is above its seq, and a run beside it is not.
+        # A first base is alone: merges take what is above its seq, and a run beside it is not. So
+        # is a batch: in one commit no run is above it, or below.
         self._jobs = [(job, self._run_of(table, job, part)) for job, part in self._jobs]
         part = self._part(table, stage, rows, is_alone=living is not None)
         self._jobs.append((stage, part))
         return part.rows
+
+    def _add_few(
+        self,
+        table: TableDefinition,
+        stage: StageTask,
+        batch: pa.RecordBatch,
+        living: KeyedReader | None,
+    ) -> int:
+        if not batch.num_rows:
+            return 0
+        name, table_schema = catalogs.name_of(table), table_schema_of(stage.schema)
+        rows = _few_once(name, stage, batch)
+        if stage.op == "insert" and living is not None:
+            keys = rows.select(list(table_schema.codec.names))
+            found = living.first_existing(chunk_of_batch(keys, table_schema))
+            if found is not None:
+                raise DuplicateKeyError(name, table_schema.codec.to_user(found))
+        incarnation, op = catalogs.incarnation_of(table).id, _op_of(stage)
+        self._jobs.append((stage, batch_part(table.id, incarnation, table_schema, rows, op)))
+        return rows.num_rows
 
     def _part(
         self,
@@ -271,23 +301,57 @@ class BulkWrites:
         *,
         is_alone: bool,
     ) -> AdvancePart | AttachPart:
-        core, incarnation = self._core, catalogs.incarnation_of(table)
-        if stage.target == BASE:
-            if is_alone and _may_load(self._view, table, incarnation, stage):
-                return load_part(core, table, incarnation.id, rows)
-            rows = restaged(core, rows, stage.marks)
-        op = group.DELETE if stage.op == "delete" else group.UPSERT
-        return attach_part(core, table, incarnation.id, rows, op)
+        incarnation = catalogs.incarnation_of(table)
+        is_first = stage.target == BASE and is_alone
+        if is_first and _may_load(self._view, table, incarnation, stage):
+            return load_part(self._core, table, incarnation.id, rows)
+        return self._attached(table, stage, rows)
 
-    def _run_of(
-        self, table: TableDefinition, stage: StageTask, part: AdvancePart | AttachPart
-    ) -> AttachPart:
+    def _attached(self, table: TableDefinition, stage: StageTask, rows: BulkRows) -> AttachPart:
+        if stage.target == BASE:
+            rows = restaged(self._core, rows, stage.marks)
+        incarnation = catalogs.incarnation_of(table).id
+        return attach_part(self._core, table, incarnation, rows, _op_of(stage))
+
+    def _run_of(self, table: TableDefinition, stage: StageTask, part: _Part) -> AttachPart:
         if isinstance(part, AttachPart):
             return part
+        if isinstance(part, BatchPart):
+            piece = stage.run_through(self._core.tables.writer, [part.batch])
+            rows = _each_key_once(self._core, catalogs.name_of(table), stage, piece.files)
+            return self._attached(table, stage, rows)
         table_schema, pin = table_schema_of(stage.schema), part.entry.pin
         base = BulkRows(catalogs.name_of(table), table_schema, pin, table_schema.codec.names)
         rows = restaged(self._core, base, stage.marks)
         return attach_part(self._core, table, part.incarnation, rows)
+
+
+_Part = AdvancePart | AttachPart | BatchPart
+
+
+def _op_of(stage: StageTask) -> int:
+    return group.DELETE if stage.op == "delete" else group.UPSERT
+
+
+def _few(
+    table: TableDefinition, stage: StageTask, staged: Sequence[Staged]
+) -> pa.RecordBatch | None:
+    """Return the rows of a job that may go into the log: all in hand, and of today's columns."""
+    if catalogs.schema_of(table) != stage.schema:
+        return None
+    batch = stage.in_hand(staged)
+    return None if batch is None or batch.nbytes > INLINE_BYTES_MAX else batch
+
+
+def _few_once(name: str, stage: StageTask, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a job in hand, each key once: as `unique`, which has them in files."""
+    may_repeat = stage.op == "delete" or stage.order_by is not None
+    if stage.order_by is not None:
+        values = batch.column(stage.order_by)
+        batch = batch.take(pc.array_sort_indices(values, null_placement="at_start"))  # stable
+    found = many(batch, table_schema_of(stage.schema), name, may_repeat=may_repeat).batch
+    assert found is not None
+    return found
 
 
 def _each_key_once(core: Core, name: str, stage: StageTask, files: StagedFiles) -> BulkRows:

@@ -19,9 +19,10 @@ its `Staged` is given. Pieces stream: no process holds all rows of one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -30,12 +31,13 @@ import pyarrow as pa
 from siltstone.choices import StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
-from siltstone.engine.catalog.row_input import stream_of
+from siltstone.engine.catalog.row_input import one_batch, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.view import is_empty
 from siltstone.engine.write.plain_writes import dataset_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
+from siltstone.formats.blobs import is_blob
 from siltstone.formats.conform import conform
 from siltstone.formats.manifest import Pin, Schema, TableDefinition
 from siltstone.formats.schema import history_field
@@ -43,7 +45,7 @@ from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.tables import TableWriter
-from siltstone.storage.tables.values import StagedFiles
+from siltstone.storage.tables.values import NO_FILES, StagedFiles
 from siltstone.storage.tables.values import join as join_files
 
 KEYED_OPS, PLAIN_OPS = ("insert", "upsert", "delete"), ("append", "insert")
@@ -55,10 +57,14 @@ _OPEN, _ATTACHED, _DISCARDED = "OPEN", "ATTACHED", "DISCARDED"
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The result of one `StageTask.run`: durable, not yet visible. Pickles."""
+    """The result of one `StageTask.run`: durable, not yet visible. Pickles.
+
+    `inline`: its rows, as an Arrow IPC stream, if no file has them: the commit makes them durable.
+    """
 
     job: str
     files: StagedFiles
+    inline: bytes | None = None
 
     @property
     def rows(self) -> int:
@@ -107,7 +113,7 @@ class StageTask:
         names = table_schema.codec.names
         return pa.schema([table_schema.arrow.field(n).with_nullable(False) for n in names])
 
-    def run(self, rows: object) -> Staged:
+    def run(self, rows: object, *, inline_bytes_max: int = 0) -> Staged:
         """Write one piece of the job; in any process that sees the store's path.
 
         The piece is durable on return. If you run the same rows twice, you get two pieces: give one
@@ -115,26 +121,73 @@ class StageTask:
 
         Args:
             rows: Arrow data, or an iterable of record batches; it is read once and streamed.
+            inline_bytes_max: So few bytes of rows travel in the result, and only the commit makes
+                them durable. A small commit is faster so. Rows of a table without a key never do.
 
         Raises:
             SchemaMismatchError: A column does not fit, or a key is null; nothing was staged.
             UnavailableError: The disk refuses (full, not writable); nothing was staged.
         """
-        return self.run_through(site_of(self.root, self.verify).tables.writer, rows)
+        return self.run_through(
+            site_of(self.root, self.verify).tables.writer, rows, inline_bytes_max
+        )
 
-    def run_through(self, tables: TableWriter, rows: object) -> Staged:
+    def run_through(self, tables: TableWriter, rows: object, inline_bytes_max: int = 0) -> Staged:
         """Write one piece through the tables of an open store; see `run`."""
-        return Staged(self.job, tables.stage(self.pin, self._conformed(rows)))
+        fitting = self._conformed(rows)
+        few: list[pa.RecordBatch] = []
+        if inline_bytes_max and self.may_inline:
+            few, is_all = _taken(fitting, inline_bytes_max)
+            if is_all:
+                files = replace(NO_FILES, rows=sum(batch.num_rows for batch in few))
+                return Staged(self.job, files, _packed(few, self.arrow))
+        return Staged(self.job, tables.stage(self.pin, self._stored(itertools.chain(few, fitting))))
+
+    @property
+    def may_inline(self) -> bool:
+        """Whether rows may travel in a `Staged`: a plain table takes files, a blob is one."""
+        return self.target != PLAIN and not any(map(is_blob, self.arrow))
 
     def _conformed(self, rows: object) -> Iterator[pa.RecordBatch]:
         fields = self.arrow
-        stored = stored_fields(table_schema_of(self.schema), self.target, self.op)
         for batch in _batches(rows):
             given = batch
             if self.op == "delete":
                 given = batch.select([n for n in fields.names if n in batch.schema.names])
-            fitting = conform(given, self.schema, fields)
-            yield pa.RecordBatch.from_arrays(fitting.columns, schema=stored)
+            yield conform(given, self.schema, fields)
+
+    def _stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stored = stored_fields(table_schema_of(self.schema), self.target, self.op)
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=stored)
+
+    def in_hand(self, staged: Sequence[Staged]) -> pa.RecordBatch | None:
+        """Return the rows of the pieces, if all of them are inline; they are checked again.
+
+        Raises:
+            RequestError, SchemaMismatchError: A piece belongs to another job, or its rows are none.
+        """
+        self._check(staged)
+        if not self.may_inline or any(piece.inline is None for piece in staged):
+            return None
+        found = [batch for piece in staged for batch in self._unpacked(piece) if batch.num_rows]
+        return one_batch(found, self.arrow)
+
+    def _unpacked(self, piece: Staged) -> Iterator[pa.RecordBatch]:
+        assert piece.inline is not None
+        try:
+            source = pa.ipc.open_stream(piece.inline)
+        except (pa.ArrowException, OSError, TypeError) as error:
+            raise RequestError(f"a piece of {self!r} cannot be read: {error}") from error
+        return self._conformed(source)
+
+    def filed(self, tables: TableWriter, staged: Sequence[Staged]) -> list[Staged]:
+        """Return the pieces, those that are inline written to files."""
+        self._check(staged)
+        return [
+            piece if piece.inline is None else self.run_through(tables, self._unpacked(piece))
+            for piece in staged
+        ]
 
     def discard(self, staged: Sequence[Staged] = ()) -> bool:
         """Delete staged pieces. Returns False if a transaction has tried to attach them.
@@ -335,6 +388,26 @@ def _check_order(table_schema: TableSchema, op: str, order_by: str | None) -> No
     kind = table_schema.arrow.field(order_by).type
     if pa.types.is_nested(kind):
         raise RequestError(f"column {order_by!r} is {kind}, which has no order")
+
+
+def _taken(batches: Iterator[pa.RecordBatch], bytes_max: int) -> tuple[list[pa.RecordBatch], bool]:
+    """Take batches until they have more than `bytes_max`; return whether these are all."""
+    taken: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        taken.append(batch)
+        nbytes += batch.nbytes
+        if nbytes > bytes_max:
+            return taken, False
+    return taken, True
+
+
+def _packed(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
 
 
 def _batches(rows: object) -> Iterator[pa.RecordBatch]:
