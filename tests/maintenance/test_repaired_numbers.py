@@ -14,6 +14,7 @@ import pytest
 
 import siltstone as st
 from siltstone import admin
+from siltstone.storage.tables import promotion
 from tests.maintenance.test_repair import damage
 
 OPTIONS = {"background": False}
@@ -139,3 +140,14 @@ def test_a_restored_store_goes_on_far_above_the_numbers_of_its_backup(
     after = seen(tmp_path / "r")
     assert all(after[number] == backed_up[number] for number in after if number in backed_up)
     assert not before.keys() & {number for number in after if number not in backed_up}
+
+
+def test_a_file_with_the_highest_number_there_is_stops_no_merge(root: Path) -> None:
+    """It is another program's, or nobody's: such a number would leave none for the next version."""
+    (base_of(root) / "_versions" / promotion.public_name((1 << 64) - 1)).write_bytes(b"?")
+    with st.connect(root, **OPTIONS) as db:
+        merged(db, "b")
+        assert db.verify(deep=True).is_sound
+        before = newest(root)
+    assert before < 1000
+    assert admin.repair(root, dry_run=False, deep=True).is_whole

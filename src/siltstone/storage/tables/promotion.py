@@ -36,6 +36,7 @@ EXTERNAL_DIRECTORY = "strangers"
 SUFFIX = ".manifest"
 _TAGS = "_refs/tags"
 _PROTECTIVE_TAG = re.compile(r"siltstone-[0-9]+\.json")
+NUMBER_MAX = 1 << 53  # which every client's JSON can say exactly; the time in ms is far below
 _HINT = "latest_version_hint.json"
 _VERSION_MAX = (1 << 64) - 1
 # Each try loses to another writer by path, or to another process of ours.
@@ -130,7 +131,8 @@ def is_followed(files: Files, folder: Path, newest: int) -> bool:
 def highest(files: Files, folder: Path, *, shown: bool = False) -> int:
     """Return the highest number that a version of a dataset has or had, as far as files say; or 0.
 
-    Of ours and of others; `shown`: of those that clients see now.
+    Of ours and of others; `shown`: of those that clients see now. Higher ones than `NUMBER_MAX` are
+    not counted: a file of such a name would leave no number for the next version.
     """
     places = [folder / "_versions"]
     private = folder / PRIVATE_DIRECTORY
@@ -139,7 +141,8 @@ def highest(files: Files, folder: Path, *, shown: bool = False) -> int:
     names = (
         name for place in places for name in (files.list(place) if files.is_dir(place) else ())
     )
-    return max((version_of(name) or 0 for name in names), default=0)
+    numbers = (version_of(name) or 0 for name in names)
+    return max((number for number in numbers if number <= NUMBER_MAX), default=0)
 
 
 def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int) -> None:
