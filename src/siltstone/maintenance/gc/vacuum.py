@@ -171,12 +171,12 @@ class Vacuum:
         """Vacuum; `is_short` of space it leaves the past that it cannot trim to the next one."""
         cross(Failpoint.VACUUM_BEFORE_PLAN)
         self._forget_lapsed_tags()
-        newest, floor = self._raise_floor()
+        newest, floor, oldest_seq = self._raise_floor()
         cross(Failpoint.VACUUM_AFTER_FLOOR)
         self._live.renew()
-        census = self._settled(floor, newest.oldest_seq)
+        census = self._settled(floor, oldest_seq)
         try:
-            trimmed, built_on = self._trim(census, newest)
+            trimmed, built_on = self._trim(census, newest, oldest_seq)
         except SiltstoneError as error:
             if not (is_short and is_full(error)):
                 raise
@@ -186,7 +186,7 @@ class Vacuum:
             self._manifests.replace_floor(seen, floor)  # else another vacuum raised it
         cross(Failpoint.VACUUM_AFTER_TRIM)
         self._live.renew()
-        census = self._settled(floor, newest.oldest_seq)
+        census = self._settled(floor, oldest_seq)
         dead = [record for record in census.dead if self._unlink(record)]
         self._manifests.sync()
         cross(Failpoint.VACUUM_AFTER_UNLINK)
@@ -209,8 +209,13 @@ class Vacuum:
 
     # the floor
 
-    def _raise_floor(self) -> tuple[Record, Floor]:
-        """Publish the oldest readable seq, then write FLOOR; return the newest record and FLOOR."""
+    def _raise_floor(self) -> tuple[Record, Floor, int]:
+        """Publish the oldest readable seq, then write FLOOR.
+
+        Return the newest record, FLOOR, and the flushed_seq of the oldest record that it keeps. The
+        record may say a higher one, of a vacuum that has not written FLOOR yet, or died before: who
+        leases a record that FLOOR keeps reads what the log above that record names.
+        """
         for _ in range(CENSUSES_MAX):
             newest, lease = self._manifests.lease_newest()
             with lease:
@@ -221,7 +226,7 @@ class Vacuum:
             if built_on == floor.number:  # it is the same record, but for what was just said
                 floor = Floor(newest.number)
             if self._manifests.replace_floor(seen, floor):
-                return newest, floor
+                return newest, floor, oldest_seq
         raise BusyError(f"{self._root}: FLOOR was raised {CENSUSES_MAX} times meanwhile; try again")
 
     def _planned_floor(self) -> tuple[Floor, Floor, int]:
@@ -288,9 +293,11 @@ class Vacuum:
 
     # the past
 
-    def _trim(self, census: _Census, newest: Record) -> tuple[Record, int | None]:
+    def _trim(
+        self, census: _Census, newest: Record, oldest_seq: int
+    ) -> tuple[Record, int | None]:
         """Publish the newest record without the past that nobody needs."""
-        bound = min(newest.oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
+        bound = min(oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
 
         def change(record: Record) -> Record:
             return self._trimmed(record, census, bound)
