@@ -2,23 +2,16 @@
 
     python -m bench.cpu [--rounds N] [SOURCE ...]
 
-Each SOURCE is the `src` of a checkout; without one it is that of this checkout. Each is measured in
-a process of its own, in turns, so that all have the same neighbours; the page shows the median of
-the rounds, the lowest and the highest. Where it says "without its sync" a frame is written as
+`bench.sources` says what a SOURCE is. Where it says "without its sync" a frame is written as
 always, and then nobody waits for the disk. Times are of one thread (`time.thread_time`), but for
 eight threads of the process, with all syncs, in microseconds for each transfer.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import os
 import resource
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -27,39 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench import sources
+
 _ROWS = 100_000
 _UPSERTS, _GETS, _TRANSFERS = 6_000, 20_000, 2_000
 _FROZEN = 40_000
 _THREADS, _THREADS_S = 8, 3.0
-_HERE = Path(__file__).parents[1]
-
-
-def main() -> None:
-    """Measure each source in turns, and print what was found."""
-    parser = argparse.ArgumentParser("python -m bench.cpu", description=__doc__)
-    parser.add_argument("sources", nargs="*", type=Path, default=[_HERE / "src"])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        with tempfile.TemporaryDirectory(prefix="siltstone-cpu-") as folder:
-            sys.stdout.write(json.dumps(measured(Path(folder))))
-        return
-    found: dict[Path, list[dict[str, float]]] = {source: [] for source in given.sources}
-    for _, (source, rounds) in itertools.product(range(given.rounds), found.items()):
-        rounds.append(_by_child(source))
-    for source, rounds in found.items():
-        print(source)
-        for name in rounds[0]:
-            values = [each[name] for each in rounds]
-            print(f"  {name:45} {median(values):7.1f}   {min(values):.1f} to {max(values):.1f}")
-
-
-def _by_child(source: Path) -> dict[str, float]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source.resolve()), str(_HERE)])}
-    command = [sys.executable, "-m", "bench.cpu", "--child"]
-    done = subprocess.run(command, env=environment, cwd=_HERE, check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout)
 
 
 def measured(folder: Path) -> dict[str, float]:
@@ -144,4 +110,4 @@ def nobody_waits() -> Generator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    sources.main("bench.cpu", __doc__, measured, rounds=5)

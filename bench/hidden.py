@@ -5,20 +5,11 @@
 A table of 1 M rows (an int64 key, an int64, a text) is loaded and merged, and then some of its rows
 are written again, so that those of base are hidden. A snapshot is scanned, which no image serves:
 one int64 column, and all three. The page shows milliseconds of CPU of the thread that scans, the
-median of the rounds, and of how much of them the table is without hidden rows.
-
-Each SOURCE is the `src` of a checkout, measured in a process of its own, in turns.
+median of the rounds; `bench.sources` says what a SOURCE is.
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,40 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 import siltstone as st
+from bench import sources
 
 ROWS = 1_000_000
 HIDDEN = (0, 100, 10_000, 100_000, 500_000)
 SCANS = 9
 COLUMNS: dict[str, list[str] | None] = {"one column": ["v"], "three": None}
-_HERE = Path(__file__).parents[1]
-
-
-def main() -> None:
-    """Measure each source in turns, and print what was found."""
-    parser = argparse.ArgumentParser("python -m bench.hidden", description=__doc__)
-    parser.add_argument("sources", nargs="*", type=Path, default=[_HERE / "src"])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        with tempfile.TemporaryDirectory(prefix="siltstone-hidden-") as folder:
-            sys.stdout.write(json.dumps(measured(Path(folder))))
-        return
-    found: dict[Path, list[dict[str, float]]] = {source: [] for source in given.sources}
-    for _, (source, rounds) in itertools.product(range(given.rounds), found.items()):
-        rounds.append(_by_child(source))
-    for source, rounds in found.items():
-        print(source)
-        for name in rounds[0]:
-            values = [each[name] for each in rounds]
-            print(f"  {name:30} {median(values):7.2f}   {min(values):.2f} to {max(values):.2f}")
-
-
-def _by_child(source: Path) -> dict[str, float]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source.resolve()), str(_HERE)])}
-    command = [sys.executable, "-m", "bench.hidden", "--child"]
-    done = subprocess.run(command, env=environment, cwd=_HERE, check=True, stdout=subprocess.PIPE)
-    return json.loads(done.stdout)
 
 
 def rows(keys: np.ndarray) -> pa.Table:
@@ -106,4 +69,4 @@ def _cpu_ms(scan: Callable[[], pa.RecordBatchReader]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sources.main("bench.hidden", __doc__, measured, rounds=3)

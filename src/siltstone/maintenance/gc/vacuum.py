@@ -293,9 +293,7 @@ class Vacuum:
 
     # the past
 
-    def _trim(
-        self, census: _Census, newest: Record, oldest_seq: int
-    ) -> tuple[Record, int | None]:
+    def _trim(self, census: _Census, newest: Record, oldest_seq: int) -> tuple[Record, int | None]:
         """Publish the newest record without the past that nobody needs."""
         bound = min(oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
 
