@@ -27,6 +27,7 @@ from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTab
 from siltstone.maintenance.gc.live_store import LiveWithoutOwner
 from siltstone.maintenance.gc.sweep import Removed
 from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuum, Vacuumed
+from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
@@ -49,6 +50,7 @@ def merge_store(
     attempts: int = ATTEMPTS,
     publish_attempts: int = ATTEMPTS_MAX,
     execute: merge_task.Execute | None = None,
+    build: index_plan.Execute | None = None,
     **options: Unpack[StoreOptions],
 ) -> Merged | Deferred:
     """Merge flushed rows from any process, with or without a live owner; owns nothing.
@@ -61,6 +63,7 @@ def merge_store(
         publish_attempts: How many records each of them may try; past both it is `Deferred`.
         execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
             the same order; by default one writer here does it all.
+        build: Runs the `IndexTask`s that indexes which lag far want afterwards, likewise.
         options: As for `connect`.
 
     Raises:
@@ -68,7 +71,7 @@ def merge_store(
         UnavailableError: Nothing was changed.
         CorruptionError: A table is damaged. It was not merged; of all tables the others were.
     """
-    parts = _admin(path, options)
+    parts = _admin(path, options, build=build)
     done = parts.work.merger.merge(
         parts.id_of(table), attempts=attempts, publish_attempts=publish_attempts, execute=execute
     )
@@ -86,6 +89,7 @@ def optimize_store(
     by_tiers: bool = False,
     wait_s: float = WAIT_S,
     execute: Execute | None = None,
+    build: index_plan.Execute | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Unpack[StoreOptions],
 ) -> Optimized | Deferred:
@@ -102,6 +106,7 @@ def optimize_store(
         wait_s: How long to wait for the owner to publish what was written of plain tables;
             after that the result is `Deferred`, and the owner publishes it later.
         execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
+        build: Runs the `IndexTask`s of indexes that lack rows, likewise.
         on_progress: Hears how many tasks are done, and of how many.
         options: As for `connect`.
 
@@ -118,6 +123,7 @@ def optimize_store(
         publish_attempts=publish_attempts,
         workers=workers,
         execute=execute,
+        build=build,
         on_progress=on_progress,
     )
     return called(done, table)
@@ -229,14 +235,19 @@ class _Admin:
         return known.id
 
 
-def _admin(path: str | os.PathLike[str], options: StoreOptions, wait_s: float = WAIT_S) -> _Admin:
+def _admin(
+    path: str | os.PathLike[str],
+    options: StoreOptions,
+    wait_s: float = WAIT_S,
+    build: index_plan.Execute | None = None,
+) -> _Admin:
     storage = _storage(path, options)
     plain = PlainTablesOfAnOwner(
         follow=lambda: _follower(storage),
         own_and_take=lambda: _own_and_take(path, options),
         wait_s=wait_s,
     )
-    return _Admin(maintainers(storage, plain), storage, plain)
+    return _Admin(maintainers(storage, plain, build), storage, plain)
 
 
 def _storage(path: str | os.PathLike[str], options: StoreOptions) -> Storage:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
 from siltstone.engine.write.stage_task import Staged
+from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.merge import merge as merging
 from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN
 from siltstone.spark import automatic_merge, merge, optimize, transaction
@@ -83,6 +84,31 @@ def test_an_optimize_on_spark_makes_one_file_of_many(spark: SparkSession, db) ->
     db.merge()
     assert rows(db["t"]) == expected
     assert rows(db.snapshot(seq=3)["t"]) == past
+
+
+def test_an_optimize_on_spark_builds_what_indexes_lack(
+    spark: SparkSession, db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_plan, "SHARE_ROWS", 100)
+    monkeypatch.setattr(merging, "COMPACT_BELOW_ROWS", 0)
+    schema = {"id": "int64", "words": "string", "place": "vector(float32, 2)"}
+    table = db.create_table("docs", schema, primary_key="id")
+    for turn in range(4):
+        ids = range(turn * 100, turn * 100 + 100)
+        table.upsert([{"id": n, "words": f"w{n % 7}", "place": [n, 0]} for n in ids])
+        db.checkpoint()
+        db.merge()
+    for name, kind in (("id", "btree"), ("words", "fts"), ("place", "vector")):
+        table.create_index(name, kind, build=False)
+    found = optimize(spark, db.path, "docs", target_rows=2)
+    assert isinstance(found, st.Optimized)
+    assert (found.segments, found.indexed_rows) == (12, 1_200)
+    db.merge()
+    assert [index.lagging_rows for index in table.indexes()] == [0, 0, 0]
+    assert [row["id"] for row in table.search([250.0, 0.0], k=3, column="place")] == [250, 249, 251]
+    assert len(table.search("w3", k=400, column="words").to_pylist()) == 57
+    assert table.count("id >= 100") == 300
+    assert db.verify(deep=True).is_sound
 
 
 def test_maintenance_of_no_store_or_no_table_is_refused(spark: SparkSession, db, tmp_path) -> None:

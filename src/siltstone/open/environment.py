@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -16,6 +17,7 @@ from siltstone.errors import RequestError
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.flush import checkpoint
+from siltstone.maintenance.index.index_plan import Execute
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
 from siltstone.maintenance.thinning import BOUNDS, Bounds
@@ -131,10 +133,13 @@ class Maintainers:
     indexer: Indexer
 
 
-def maintainers(storage: Storage, plain: PlainTables) -> Maintainers:
-    """Return the maintainers of a store; they hold no lock and no state."""
+def maintainers(storage: Storage, plain: PlainTables, build: Execute | None = None) -> Maintainers:
+    """Return the maintainers of a store; they hold no lock and no state.
+
+    `build` runs what indexes lack after a merge; by default it runs here.
+    """
     site, indexer = storage.site, storage.indexer()
-    merger = Merger(site, storage.readers, indexer.catch_up_late)
+    merger = Merger(site, storage.readers, partial(indexer.catch_up_late, execute=build))
     optimizer = Optimizer(site, Promoter(site).promote_late, indexer, plain)
     return Maintainers(merger, optimizer, indexer)
 

@@ -35,6 +35,8 @@ def merge(
 ) -> Merged | Deferred:
     """Merge the flushed rows of one table, or of all, into their bases; Spark writes the rows.
 
+    Indexes that then lack many rows get segments, which Spark builds, too.
+
     Args:
         spark: A session whose executors see the path of the store.
         uri: The store, with or without a live owner.
@@ -45,7 +47,9 @@ def merge(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
-    return merge_store(path, table, execute=partial(_spread, spark, path))
+    return merge_store(
+        path, table, execute=partial(_spread, spark, path), build=partial(_spread, spark, path)
+    )
 
 
 def optimize(
@@ -56,6 +60,8 @@ def optimize(
     target_rows: int = TARGET_ROWS,
 ) -> Optimized | Deferred:
     """Rewrite small files of one table, or of all, as large ones, on Spark.
+
+    It builds what indexes lack, too: of a large table in up to four tasks for each index.
 
     Args:
         spark: A session whose executors see the path of the store.
@@ -68,8 +74,13 @@ def optimize(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
-    execute = partial(_spread, spark, path)
-    return optimize_store(path, table, target_rows=target_rows, execute=execute)
+    return optimize_store(
+        path,
+        table,
+        target_rows=target_rows,
+        execute=partial(_spread, spark, path),
+        build=partial(_spread, spark, path),
+    )
 
 
 def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:

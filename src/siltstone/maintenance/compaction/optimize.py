@@ -47,6 +47,7 @@ from siltstone.maintenance.compaction.compaction import (
     with_pins,
 )
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
+from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Deferred, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
@@ -122,6 +123,7 @@ class Optimizer:
         publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
         execute: Execute | None = None,
+        build: index_plan.Execute | None = None,
         on_progress: Progress | None = None,
     ) -> Optimized | Deferred:
         """Optimize one table, or all: keyed tables in one publish, plain tables with a frame each.
@@ -134,6 +136,7 @@ class Optimizer:
             publish_attempts: The maximum number of records that each plan tries.
             workers: How many tasks run at once here; each holds a few batches of rows.
             execute: Runs the tasks, instead of workers, and returns their results in order.
+            build: As `Indexer.catch_up` has it as `execute`: runs what indexes lack.
             on_progress: Called with the numbers of finished tasks and of all tasks.
 
         Raises:
@@ -156,12 +159,12 @@ class Optimizer:
                 total = total_of(total, self._resume(table, publish_attempts))
                 found = self._attempt(order, left)
             except _DeferredError as error:
-                self._with_indexes(total, table, attempts, publish_attempts)
+                self._with_indexes(total, table, attempts, publish_attempts, build)
                 return Deferred(str(error), attempt + 1)
             except (GcHorizonError, BusyError) as error:
                 reason, found = str(error), NOTHING
             if found is None:
-                return self._with_indexes(total, table, attempts, publish_attempts)
+                return self._with_indexes(total, table, attempts, publish_attempts, build)
             total = total_of(total, found)
             # Some was in vain, the rest is done: that it goes on is no lost race.
             fruitless += order.contended == contended or not found.files_before
@@ -174,11 +177,16 @@ class Optimizer:
         return total if total.files_before else Deferred(reason, attempts)
 
     def _with_indexes(
-        self, total: Optimized, table: int | None, attempts: int, publish_attempts: int
+        self,
+        total: Optimized,
+        table: int | None,
+        attempts: int,
+        publish_attempts: int,
+        build: index_plan.Execute | None,
     ) -> Optimized | Deferred:
         try:
             done = self._indexer.catch_up(
-                table, attempts=attempts, publish_attempts=publish_attempts
+                table, attempts=attempts, publish_attempts=publish_attempts, execute=build
             )
         except TableNotFoundError:  # no record knows it yet: it has no index of ours
             return total

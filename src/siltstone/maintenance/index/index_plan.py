@@ -3,16 +3,21 @@
 An index of a base consists of index segments, each over some of its parts. A merge or an optimize
 rewrites parts, which no segment covers until one is built over them. So indexes lag; they never
 change results, because a scan reads the rows that they do not cover.
+
+A task writes files that nothing names before the publish, so any process that sees the store may
+run it, also twice. A large one is shared out as several, over disjoint parts: a search looks into
+each segment, so there are few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from siltstone.choices import Encoding, IndexKind
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.errors import RequestError
 from siltstone.formats.manifest import (
     Index,
     IndexOption,
@@ -21,8 +26,9 @@ from siltstone.formats.manifest import (
     Record,
     TableDefinition,
 )
-from siltstone.storage.tables.tables import PinnedTable, TableReader
-from siltstone.storage.tables.values import IndexSpec, Segment, Span
+from siltstone.storage.site import site_of
+from siltstone.storage.tables.tables import PinnedTable, TableIndexer, TableReader
+from siltstone.storage.tables.values import BuiltSegment, IndexSpec, Segment, Span
 
 KEY_INDEX = "_key"
 """The index of the key, which an older siltstone built; key runs replace it."""
@@ -36,6 +42,9 @@ LAG_SHARE, SEARCHED_LAG_SHARE = 0.2, 0.01
 """A merge builds what an index lacks from such shares of base on. A search looks at each row that
 an index of vectors or texts lacks, so these are few (`python -m bench.vector_upkeep`)."""
 _SEARCHED = ("vector", "fts")
+SHARE_ROWS, SHARES_MAX = 1 << 20, 4
+"""A task that is shared out becomes at most so many, of at least so many rows each. They leave room
+below `SEGMENTS_MAX` for those that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +75,15 @@ class IndexStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfit:
+    """No segment: the rows do not fit the index, for the reason given. Pickles."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class IndexTask:
-    """A segment to build over parts of a base; it replaces those with the ids `gone`.
+    """A segment to build over parts of a base; it replaces those with the ids `gone`. Pickles.
 
     `is_measured`: it is of vectors, and of so many rows that its recall is measured.
     """
@@ -84,6 +100,37 @@ class IndexTask:
     def rows(self) -> int:
         """The number of rows that it covers."""
         return _rows(self.within)
+
+    def run(self, path: str, *, verify: str = "first_use") -> BuiltSegment | Unfit:
+        """Run the task in this process, with the store at `path`.
+
+        Raises:
+            CorruptionError: An input is damaged.
+            UnavailableError: The file system refuses; the written files are garbage.
+        """
+        return self.run_on(site_of(path, verify).tables.indexer)
+
+    def run_on(self, indexer: TableIndexer) -> BuiltSegment | Unfit:
+        """Run the task with open tables."""
+        try:
+            return indexer.build(self.pin, self.spec, self.within)
+        except RequestError as error:  # of its values: too few to train on, for one
+            return Unfit(str(error))
+
+    def shares(self) -> tuple[IndexTask, ...]:
+        """Return the tasks that build what this one does; it is one of them if it is small."""
+        count = min(SHARES_MAX, self.rows // SHARE_ROWS, len(self.within))
+        if count < 2:
+            return (self,)
+        shares = [list[Span]() for _ in range(count)]
+        before = 0
+        for span in self.within:
+            shares[before * count // self.rows].append(span)
+            before += span[1] - span[0]
+        return tuple(replace(self, within=tuple(spans)) for spans in shares if spans)
+
+
+Execute = Callable[[Sequence[IndexTask]], Iterable[BuiltSegment | Unfit]]
 
 
 def living(record: Record) -> tuple[Index, ...]:

@@ -28,7 +28,9 @@ from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
 from siltstone.maintenance.index.index_plan import (
     KEY_INDEX,
+    Execute,
     IndexTask,
+    Unfit,
     declared_on,
     living,
     stored_name,
@@ -159,6 +161,7 @@ class Indexer:
         is_urgent: bool = False,
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
+        execute: Execute | None = None,
     ) -> CaughtUp | Deferred:
         """Bring the indexes of one table, or of all, up to date with their bases.
 
@@ -170,6 +173,8 @@ class Indexer:
             is_urgent: Only indexes that lack a large share of the rows of base (`index_plan`).
             attempts: The maximum number of plans, if other writers change the inputs.
             publish_attempts: The maximum number of records that each plan tries.
+            execute: Runs tasks, large ones shared out, and returns their results in the same order.
+                Default: one after the other, in this process.
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
@@ -193,17 +198,17 @@ class Indexer:
                     places = list(found)
                     if not places:
                         return total
-                    done = self._attempt(record, places, hopeless, publish_attempts)
+                    done = self._attempt(record, places, hopeless, publish_attempts, execute)
             except (GcHorizonError, BusyError) as error:
                 reason = str(error)
                 continue
             total = _sum(total, done)
         return total if total.segments else Deferred(reason, attempts)
 
-    def catch_up_late(self, table: int | None = None) -> None:
+    def catch_up_late(self, table: int | None = None, execute: Execute | None = None) -> None:
         """Update indexes that a merge left far behind; leave failures to the next optimize."""
         try:
-            self.catch_up(table, is_urgent=True)
+            self.catch_up(table, is_urgent=True, execute=execute)
         except SiltstoneError as error:
             which = "all tables" if table is None else f"table #{table}"
             _log.warning("the indexes of %s are not up to date yet: %s", which, error)
@@ -232,7 +237,12 @@ class Indexer:
                 yield _Place(catalogs.name_of(table), storage.incarnation, tasks, lacks_runs)
 
     def _attempt(
-        self, record: Record, places: Sequence[_Place], hopeless: set[str], attempts: int
+        self,
+        record: Record,
+        places: Sequence[_Place],
+        hopeless: set[str],
+        attempts: int,
+        execute: Execute | None,
     ) -> CaughtUp:
         """Build and publish once."""
         cross(Failpoint.INDEX_AFTER_PLAN)
@@ -241,27 +251,38 @@ class Indexer:
         inputs = tuple(f"{task.pin.folder}:{task.spec.column}" for task in tasks)
         with self._jobs.begin(_KIND, names, inputs, above_us=record.gc_horizon_us) as job:
             cross(Failpoint.INDEX_BEFORE_BUILD)
-            built = list(self._built(tasks, hopeless))
+            built = list(self._built(tasks, hopeless, execute))
             cross(Failpoint.INDEX_AFTER_BUILD)
             found = self._publish(record, places, built, job.as_written(), attempts)
             job.finish()
             return found
 
-    def _built(self, tasks: Sequence[IndexTask], hopeless: set[str]) -> Iterator[_Built]:
-        for task in tasks:
-            try:
-                segment = self._tables.indexer.build(task.pin, task.spec, task.within)
-            except RequestError as error:  # of its values: too few to train on, for one
-                _log.warning("no index %s over %s: %s", task.spec.name, task.pin.folder, error)
-                hopeless.add(_key(task))
-            else:
-                yield _Built(task, segment, self._recall(task, segment))
+    def _built(
+        self, tasks: Sequence[IndexTask], hopeless: set[str], execute: Execute | None
+    ) -> Iterator[_Built]:
+        shares = [task.shares() if execute is not None else (task,) for task in tasks]
+        outcomes = iter((execute or self._run_here)([one for some in shares for one in some]))
+        for task, some in zip(tasks, shares, strict=True):
+            segments = dict[IndexTask, BuiltSegment]()
+            for share in some:
+                outcome = next(outcomes)
+                if isinstance(outcome, Unfit):
+                    name, folder = task.spec.name, task.pin.folder
+                    _log.warning("no index %s over %s: %s", name, folder, outcome.reason)
+                    hopeless.add(_key(task))
+                else:
+                    segments[share] = outcome
+            recall = self._recall(task, [*segments.values()])
+            yield from (_Built(share, segment, recall) for share, segment in segments.items())
 
-    def _recall(self, task: IndexTask, segment: BuiltSegment) -> float | None:
-        """Return the recall of a base with a segment; that version is then nobody's."""
-        if not task.is_measured:
+    def _run_here(self, tasks: Sequence[IndexTask]) -> Iterator[BuiltSegment | Unfit]:
+        return (task.run_on(self._tables.indexer) for task in tasks)
+
+    def _recall(self, task: IndexTask, segments: Sequence[BuiltSegment]) -> float | None:
+        """Return the recall of a base with segments; that version is then nobody's."""
+        if not task.is_measured or not segments:
             return None
-        pin = self._tables.indexer.put(task.pin, [segment], task.gone)
+        pin = self._tables.indexer.put(task.pin, segments, task.gone)
         return recall_of(self._tables.reader.open(pin), task.spec)
 
     def _publish(
