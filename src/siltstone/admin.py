@@ -28,6 +28,7 @@ from siltstone.maintenance.gc.live_store import LiveWithoutOwner
 from siltstone.maintenance.gc.sweep import Removed
 from siltstone.maintenance.gc.vacuum import GRACE_S, Vacuum, Vacuumed
 from siltstone.maintenance.index import index_plan
+from siltstone.maintenance.index.indexer import CaughtUp
 from siltstone.maintenance.merge import merge_task
 from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
@@ -129,6 +130,40 @@ def optimize_store(
     return called(done, table)
 
 
+def index_store(
+    path: str | os.PathLike[str],
+    table: str | None = None,
+    *,
+    attempts: int = ATTEMPTS,
+    publish_attempts: int = ATTEMPTS_MAX,
+    build: index_plan.Execute | None = None,
+    **options: Unpack[StoreOptions],
+) -> CaughtUp | Deferred:
+    """Build what indexes lack and rewrite no rows, from any process, as `merge_store`.
+
+    Args:
+        path: As for `connect`; the store exists.
+        table: One table, as for `merge_store`; by default all. Neither a plain table nor one that
+            only the log knows has an index to build.
+        attempts: As for `merge_store`.
+        publish_attempts: As for `merge_store`.
+        build: As for `optimize_store`.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, TableNotFoundError: No store, or no such table.
+        UnavailableError, CorruptionError: Nothing was changed.
+    """
+    parts = _admin(path, options)
+    number = parts.id_of(table)
+    if number is not None and not parts.is_recorded(number):
+        return CaughtUp((), 0, 0)
+    done = parts.work.indexer.catch_up(
+        number, attempts=attempts, publish_attempts=publish_attempts, execute=build
+    )
+    return called(done, table)
+
+
 def create_index_in(
     path: str | os.PathLike[str],
     table: str,
@@ -220,6 +255,11 @@ class _Admin:
         with self.plain.catalog() as catalog:
             return catalogs.id_of(catalog, table)
 
+    def is_recorded(self, table: int) -> bool:
+        """Say whether the newest record knows the table with an id; else the log alone does."""
+        newest = self.storage.site.manifests.newest().catalog
+        return catalogs.by_id(newest, table) is not None
+
     def flushed_id_of(self, table: str) -> int:
         """Return the id of a table that the newest record knows.
 
@@ -227,12 +267,10 @@ class _Admin:
             BusyError: It is in the log alone.
         """
         found = self.id_of(table)
-        newest = self.storage.site.manifests.newest().catalog
-        known = None if found is None else catalogs.by_id(newest, found)
-        if known is None:
+        if found is None or not self.is_recorded(found):
             text = "its owner has not flushed it yet: make a checkpoint there, or try again later"
             raise BusyError(f"table {table!r} is in the log alone, {text}")
-        return known.id
+        return found
 
 
 def _admin(

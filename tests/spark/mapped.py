@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from siltstone.errors import UnavailableError
 from siltstone.spark.nearest import NearestRows
 from siltstone.spark.reader import rows_of
 from siltstone.spark.staging import FramePiece
@@ -91,3 +92,15 @@ def _none_but_measured(found: list[int]) -> Iterator[pa.RecordBatch]:
     """Yield no rows; measure when the first are asked for."""
     found.append(mapped_of_8_mib())
     yield from ()
+
+
+class Failing:
+    """A task of maintenance that fails in the executor."""
+
+    def run(self, path: str) -> object:
+        """Fail.
+
+        Raises:
+            UnavailableError: Always.
+        """
+        raise UnavailableError(f"{path}: the disk of the executor is full")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
+from siltstone.admin import CaughtUp
 from siltstone.engine.write.stage_task import Staged
 from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.merge import merge as merging
 from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN
-from siltstone.spark import automatic_merge, merge, optimize, transaction
+from siltstone.spark import automatic_merge, index, merge, optimize, transaction
 from siltstone.spark.staging import FramePiece, StageJob
 from siltstone.storage.tables.values import StagedFiles as Files
 from tests.engine.seams import until
+from tests.spark import mapped
 
 SCHEMA = {"id": "int64", "v": "int64"}
 
@@ -111,11 +115,81 @@ def test_an_optimize_on_spark_builds_what_indexes_lack(
     assert db.verify(deep=True).is_sound
 
 
+def docs_in(db) -> st.Table:
+    """Return a merged table with indexes that are not built yet."""
+    schema = {"id": "int64", "few": "string", "words": "string", "place": "vector(float32, 2)"}
+    table = db.create_table("docs", schema, primary_key="id")
+    table.upsert(
+        [{"id": n, "few": f"{n % 3}", "words": f"w{n % 7}", "place": [n, 0]} for n in range(400)]
+    )
+    db.checkpoint()
+    db.merge()
+    kinds = {"id": "btree", "few": "bitmap", "words": "fts", "place": "vector"}
+    for name, kind in kinds.items():
+        table.create_index(name, kind, build=False)
+    return table
+
+
+def lags(db) -> list[int]:
+    db._parts.owner.checkpointer.refresh()  # takes over what was published
+    return [index.lagging_rows for index in db["docs"].indexes()]
+
+
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_spark_builds_the_indexes_of_a_store_with_and_without_an_owner(
+    spark: SparkSession, db, is_owned: bool
+) -> None:
+    docs_in(db)
+    if not is_owned:
+        db.close()
+    assert index(spark, db.path, "docs") == CaughtUp(("docs",), 4, 1_600)
+    assert index(spark, db.path) == CaughtUp((), 0, 0)
+    with contextlib.nullcontext(db) if is_owned else st.connect(db.path, background=False) as found:
+        assert lags(found) == [0] * 4
+        table = found["docs"]
+        near = table.search([250.0, 0.0], k=3, column="place")
+        assert [row["id"] for row in near] == [250, 249, 251]
+        assert len(table.search("w3", k=400, column="words").to_pylist()) == 57
+        assert (table.count("id >= 100"), table.count("few = '1'")) == (300, 133)
+        assert found.verify(deep=True).is_sound
+
+
+def test_an_executor_that_cannot_build_fails_the_call_and_changes_nothing(
+    spark: SparkSession, db, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs_in(db)
+    with monkeypatch.context() as patch:
+        patch.setattr(index_plan.IndexTask, "shares", lambda _: (mapped.Failing(),))
+        with pytest.raises(PySparkException, match="the disk of the executor is full"):
+            index(spark, db.path)
+    assert lags(db) == [400] * 4
+    assert index(spark, db.path) == CaughtUp(("docs",), 4, 1_600)
+
+
+def test_a_merge_on_spark_stays_though_an_executor_cannot_build_behind_it(
+    spark: SparkSession, db, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = docs_in(db)
+    table.upsert({"id": 400, "few": "1", "words": "w1", "place": [400, 0]})
+    db.checkpoint()
+    with monkeypatch.context() as patch:
+        patch.setattr(index_plan.IndexTask, "shares", lambda _: (mapped.Failing(),))
+        found = merge(spark, db.path, "docs")
+    assert isinstance(found, st.Merged)
+    assert (found.tables, found.rows) == (("docs",), 1)
+    assert "the disk of the executor is full" in caplog.text
+    assert lags(db) == [401] * 4
+
+
 def test_maintenance_of_no_store_or_no_table_is_refused(spark: SparkSession, db, tmp_path) -> None:
     with pytest.raises(st.RequestError, match="no such directory"):
         merge(spark, tmp_path / "nowhere")
     with pytest.raises(st.TableNotFoundError, match="nope"):
         optimize(spark, db.path, "nope")
+    with pytest.raises(st.RequestError, match="no such directory"):
+        index(spark, tmp_path / "nowhere")
+    with pytest.raises(st.TableNotFoundError, match="nope"):
+        index(spark, db.path, "nope")
 
 
 # the merge after a large write

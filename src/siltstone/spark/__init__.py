@@ -5,7 +5,7 @@ it. See docs/spark.md.
 """
 
 try:
-    from siltstone.spark.maintenance import merge, optimize
+    from siltstone.spark.maintenance import index, merge, optimize
     from siltstone.spark.session import register, session
     from siltstone.spark.snapshots import snapshot
     from siltstone.spark.transactions import transaction
@@ -15,4 +15,4 @@ except ModuleNotFoundError as error:
     text = "siltstone.spark needs the extra `spark`: pip install 'siltstone[spark]'"
     raise ModuleNotFoundError(text, name=error.name) from error
 
-__all__ = ["merge", "optimize", "register", "session", "snapshot", "transaction"]
+__all__ = ["index", "merge", "optimize", "register", "session", "snapshot", "transaction"]

@@ -4,7 +4,7 @@
 
 Nothing names the files of a task before the publish, so a task that Spark runs twice, or that dies,
 leaves garbage for vacuum. If another process publishes first, the driver plans again; see
-`maintenance.merge.merge` and `maintenance.compaction.optimize`.
+`maintenance.merge.merge`, `maintenance.compaction.optimize` and `maintenance.index.indexer`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,22 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone import malloc
-from siltstone.admin import TARGET_ROWS, Deferred, Merged, Optimized, merge_store, optimize_store
+from siltstone.admin import (
+    TARGET_ROWS,
+    CaughtUp,
+    Deferred,
+    Merged,
+    Optimized,
+    index_store,
+    merge_store,
+    optimize_store,
+)
+from siltstone.errors import UnavailableError
 from siltstone.spark import stores
 
 R_co = TypeVar("R_co", covariant=True)
@@ -35,7 +47,8 @@ def merge(
 ) -> Merged | Deferred:
     """Merge the flushed rows of one table, or of all, into their bases; Spark writes the rows.
 
-    Indexes that then lack many rows get segments, which Spark builds, too.
+    Indexes that then lack many rows get segments, which Spark builds, too. If that fails, the merge
+    stays, a warning says so, and the next optimize or `index` builds them.
 
     Args:
         spark: A session whose executors see the path of the store.
@@ -48,7 +61,7 @@ def merge(
     """
     path = stores.path_of(uri)
     return merge_store(
-        path, table, execute=partial(_spread, spark, path), build=partial(_spread, spark, path)
+        path, table, execute=partial(_spread, spark, path), build=partial(_spread_late, spark, path)
     )
 
 
@@ -81,6 +94,35 @@ def optimize(
         execute=partial(_spread, spark, path),
         build=partial(_spread, spark, path),
     )
+
+
+def index(
+    spark: SparkSession, uri: str | os.PathLike[str], table: str | None = None
+) -> CaughtUp | Deferred:
+    """Build what the indexes of one table, or of all, lack, on Spark; rewrite no rows.
+
+    A large index is shared out, as by `optimize`. One that cannot be built over the present rows is
+    skipped, with a warning.
+
+    Args:
+        spark: A session whose executors see the path of the store.
+        uri: The store, with or without a live owner.
+        table: One table. Default: all tables, in one publish. Plain tables have no such indexes.
+
+    Raises:
+        RequestError, TableNotFoundError: The store or the table does not exist.
+        UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
+    """
+    path = stores.path_of(uri)
+    return index_store(path, table, build=partial(_spread, spark, path))
+
+
+def _spread_late(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:
+    """Spread tasks that follow a publish, which stays if they fail: an error that it expects."""
+    try:
+        return _spread(spark, path, tasks)
+    except (PySparkException, Py4JError) as error:
+        raise UnavailableError(f"Spark did not build the indexes: {error}") from error
 
 
 def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:

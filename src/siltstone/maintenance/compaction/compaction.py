@@ -26,6 +26,7 @@ import msgspec
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
+from siltstone.maintenance.index.indexer import CaughtUp
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
@@ -235,7 +236,7 @@ class Optimized:
 
 
 NOTHING = Optimized((), 0, 0, 0)
-_Done = TypeVar("_Done", Merged, Optimized)
+_Done = TypeVar("_Done", Merged, Optimized, CaughtUp)
 
 
 def called(done: _Done | Deferred, name: str | None) -> _Done | Deferred:
