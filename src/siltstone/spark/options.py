@@ -6,6 +6,7 @@ one: a read at the wrong seq would be a wrong answer.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -16,6 +17,7 @@ import msgspec
 from siltstone.choices import StagedOp
 from siltstone.engine.read.moment import time_us_of
 from siltstone.errors import RequestError, no_such, not_one_of
+from siltstone.spark.times import ZONE, in_zone, zone_name
 
 _OF_QUERIES = ("checkpointLocation", "queryName")  # what Spark adds to the options of a sink
 START, STARTS = "startingSeq", ("earliest", "latest")
@@ -43,7 +45,7 @@ class ReadOptions:
     """The table, rows and seq of a read; without a seq: that of `load()`.
 
     `filter` is SQL that the store evaluates. `is_single_use` promises that the frame occurs in one
-    query, once (see `filters`).
+    query, once (see `filters`). `zone` is the one of times without an offset (see `times`).
     """
 
     uri: str
@@ -55,6 +57,7 @@ class ReadOptions:
     filter: str | None = None
     is_single_use: bool = False
     task_rows_max: int | None = None
+    zone: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReadOptions:
@@ -122,6 +125,7 @@ class FeedOptions:
     start: int | str | None = None
     rows_max: int | None = None
     start_at: str | None = None
+    zone: str | None = None
     force: bool = False
 
     @classmethod
@@ -165,6 +169,7 @@ class ChangeOptions:
     start_at: str | None = None
     end: int | None = None
     end_at: str | None = None
+    zone: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ChangeOptions:
@@ -267,6 +272,7 @@ def _parsed(
     if unknown:
         listed = ["uri", *(name for name in own if name not in hidden)]
         raise RequestError(f"a {what} has {no_such('option', unknown, listed)}")
+    found = in_zone(found)
     values: dict[str, Any] = {"uri": _uri(found)}
     for name, missing in needed.items():
         if not found.get(name.lower()):
@@ -357,8 +363,16 @@ def _moment(name: str, text: str) -> str:
     try:
         time_us_of(text)  # no zone: the driver's would be another than that of the session, maybe
     except RequestError as error:
-        raise RequestError(f"option {name!r}: {error}") from None
+        by = f", or give the zone of such times as option {ZONE!r}" if _is_local(text) else ""
+        raise RequestError(f"option {name!r}: {error}{by}") from None
     return text
+
+
+def _is_local(text: str) -> bool:
+    try:
+        return dt.datetime.fromisoformat(text).utcoffset() is None
+    except ValueError:
+        return False
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:
@@ -394,6 +408,7 @@ _FIELDS: dict[str, tuple[str, _Parser]] = {
     "tag": ("tag", _text),
     "versionAsOf": ("seq", _SEQ),
     "timestampAsOf": ("at", _moment),
+    ZONE: ("zone", zone_name),
     "columns": ("columns", _names),
     "filter": ("filter", _text),
     "pushdown": ("is_single_use", _is_single_use),
