@@ -285,12 +285,26 @@ def _spark(drawn: Drawn, run: Run | None) -> None:
     rows = [
         [step, peer, svg.number(value)]
         for step, peers in run.found["medians"].items()
+        if step != "TPC-H"
         for peer, value in peers.items()
     ]
     drawn.say("## Spark\n")
     about = f"{run.found['rows']:,} rows of 5 columns, local[2]; medians"
     drawn.say(f"`{run.command}`, {run.day}, commit {run.commit}: {about}.\n")
     drawn.say(_table(["seconds, if nothing else is said", "", ""], rows))
+    if "TPC-H" in run.found:
+        _tpch(drawn, run.found["TPC-H"])
+
+
+def _tpch(drawn: Drawn, found: dict[str, Any]) -> None:
+    """Show of each query how many times Parquet's seconds ours takes, clean and with fresh rows."""
+    columns = found["ratios"]
+    rows = [
+        [name, *(svg.number(ratios[name]) for ratios in columns.values())]
+        for name in next(iter(columns.values()))
+    ]
+    drawn.say(f"### TPC-H, scale {svg.number(found['scale'])}, on Spark\n")
+    drawn.say(_table(["x Parquet's seconds", *columns], rows))
 
 
 def _runs(drawn: Drawn, runs: list[Run]) -> None:

@@ -19,13 +19,14 @@ from rich.table import Table
 
 from bench import history
 from bench.report import judged
-from bench.spark import workloads
+from bench.spark import tpch, workloads
 from bench.spark.raw_lance import RawLance
 from bench.spark.workloads import Place
 from siltstone.cli.bench.machine import facts
 from siltstone.spark import session
 
 Found = dict[str, Any]
+TPCH = "TPC-H"
 
 
 def main() -> int:
@@ -62,6 +63,7 @@ def main() -> int:
             "stream all rows": lambda: workloads.streams(place),
             "a micro-batch of 10 rows": lambda: workloads.batch_overhead(place),
             "compact 200 files": lambda: workloads.compactions(place),
+            TPCH: lambda: tpch.run(place, arguments.scale),
         }
         for name, step in steps.items():
             if arguments.only and arguments.only not in name:
@@ -79,6 +81,8 @@ def main() -> int:
     if arguments.record or not arguments.only:
         command = shlex.join(["python", "-m", "bench.spark", *sys.argv[1:]])
         kept = {"rows": arguments.rows, "medians": _medians(found), "targets": targets}
+        if TPCH in found:
+            kept["TPC-H"] = {"scale": arguments.scale, "ratios": _ratios(found[TPCH])}
         run = history.now("spark", command, time.perf_counter() - begin, machine, {}, kept)
         console.print(f"recorded as {history.add(run).name}; now: python -m bench report")
     return 0
@@ -92,6 +96,11 @@ def _medians(found: Found) -> Found:
         }
         for step, peers in found.items()
     }
+
+
+def _ratios(found: workloads.Seconds) -> Found:
+    """Return each query's time over Parquet's, by peer."""
+    return {peer: tpch.ratios(found, peer) for peer in (tpch.OURS, tpch.FRESH)}
 
 
 def _targets(found: Found) -> list[dict[str, Any]]:
@@ -114,7 +123,6 @@ def _targets(found: Found) -> list[dict[str, Any]]:
     def speed(step: str, theirs: str) -> float | None:
         return inverse(ratio(step, "siltstone", theirs))
 
-    micro_batch = ratio("a micro-batch of 10 rows", "siltstone", "rate into noop")
     rows: list[tuple[str, float, float | None, bool]] = [
         ("read all: x Parquet's speed", 0.95, speed("read all", "parquet"), False),
         (
@@ -126,21 +134,37 @@ def _targets(found: Found) -> list[dict[str, Any]]:
         ("count: x Parquet's time", 2, ratio("count", "siltstone", "parquet"), True),
         ("plan after a commit, 7.5 % in the log: s", 0.03, planned, True),
         ("overlay: x the time of a clean read", 1.3, overlaid, True),
-        ("write: x Parquet's speed", 0.8, speed("write half of the rows", "parquet"), False),
+        ("write: x Parquet's speed", 0.9, speed("write half of the rows", "parquet"), False),
         (
             "upsert: x the speed of Delta's merge",
-            5,
+            8,
             speed("upsert 1 % of the rows", "delta"),
             False,
         ),
         ("stream: rows/s through source and sink", 50_000, streamed, False),
-        ("micro-batch: x rate into noop", 1.3, micro_batch, True),
-        ("optimize: x Lance's own compaction", 0.8, speed("compact 200 files", "lance"), False),
+        ("micro-batch: x rate into noop and a commit", 1.3, _micro_batch(found), True),
+        ("optimize: x Lance's own compaction", 0.9, speed("compact 200 files", "lance"), False),
+        ("TPC-H: x Parquet's time", 1.6, tpch.mean_ratio(found.get(TPCH), tpch.OURS), True),
+        (
+            "TPC-H with 5 % fresh rows: x Parquet's time",
+            1.8,
+            tpch.mean_ratio(found.get(TPCH), tpch.FRESH),
+            True,
+        ),
     ]
     return [
         {"name": f"Spark, {what}", "bound": bound, "value": value, "is_ceiling": is_ceiling}
         for what, bound, value, is_ceiling in rows
     ]
+
+
+def _micro_batch(found: Found) -> float | None:
+    """Return a micro-batch of ours over one of Spark's own and a commit of its rows."""
+    step = found.get("a micro-batch of 10 rows")
+    if step is None:
+        return None
+    theirs = median(step["rate into noop"]) + median(step["a commit"])
+    return median(step["siltstone"]) / theirs
 
 
 def _show(targets: list[dict[str, Any]]) -> None:
@@ -159,6 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.spark", description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1, help="the scale factor of TPC-H")
     parser.add_argument("--only", help="the workloads whose name holds this")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
     parser.add_argument("--json", type=Path, help="write all values to this file")

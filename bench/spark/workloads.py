@@ -291,13 +291,20 @@ def streams(place: Place) -> dict[str, Any]:
 
 
 def batch_overhead(place: Place) -> Seconds:
-    """Micro-batches of few rows: rate source into noop against ours into ours, s per batch."""
-    ours_ = _micro_batches(place, is_ours=True)
-    theirs = _micro_batches(place, is_ours=False)
-    return {"siltstone": ours_, "rate into noop": theirs}
+    """Micro-batches of few rows: rate source into noop against ours into ours, s per batch.
+
+    "a commit" is one of as many rows, by the store's owner, in the same run as ours.
+    """
+    ours_, commits = _micro_batches(place, is_ours=True)
+    theirs, _ = _micro_batches(place, is_ours=False)
+    return {"siltstone": ours_, "rate into noop": theirs, "a commit": commits}
 
 
-def _micro_batches(place: Place, *, is_ours: bool, batches: int = 12) -> list[float]:
+def _micro_batches(
+    place: Place, *, is_ours: bool, batches: int = 12
+) -> tuple[list[float], list[float]]:
+    """Return the seconds of the later half of the batches, and of the commits that fed them."""
+    commits: list[float] = []
     folder = place.folder / f"micro-{'ours' if is_ours else 'rate'}"
     with st.connect(folder / "store", background=False) as db:
         for name in ("t", "copy"):
@@ -314,7 +321,10 @@ def _micro_batches(place: Place, *, is_ours: bool, batches: int = 12) -> list[fl
             writer = frame.writeStream.format("noop")
         query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         for turn in range(batches):
-            db["t"].upsert(data.rows(np.arange(10) + 10 * turn, turn))
+            rows = data.rows(np.arange(10) + 10 * turn, turn)
+            start = time.perf_counter()
+            db["t"].upsert(rows)
+            commits.append(time.perf_counter() - start)
             if is_ours:
                 query.processAllAvailable()
             else:
@@ -323,7 +333,7 @@ def _micro_batches(place: Place, *, is_ours: bool, batches: int = 12) -> list[fl
         done = [
             p.durationMs["triggerExecution"] / 1e3 for p in query.recentProgress if p.numInputRows
         ]
-    return done[len(done) // 2 :]
+    return done[len(done) // 2 :], commits[batches // 2 :]
 
 
 def settle(place: Place) -> None:

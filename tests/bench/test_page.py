@@ -231,3 +231,15 @@ def test_a_program_that_fails_is_not_kept(
     assert kept[0].found["lines"] == capfd.readouterr().out.splitlines()
     with pytest.raises(SystemExit):
         measured.main(["rm"])
+
+
+def test_the_page_shows_for_each_query_of_tpch_how_it_is_beside_parquet() -> None:
+    ratios = {"siltstone": {"Q1": 1.25}, "siltstone with fresh rows": {"Q1": 1.5}}
+    found = {"rows": 10, "medians": {}, "targets": [], "TPC-H": {"scale": 1, "ratios": ratios}}
+    run = Run(
+        "spark", "2026-11-26T10:00:00+00:00", "c1", "python -m bench.spark", 9.0, {}, {}, found
+    )
+    text = "\n".join(page.render([run]).parts)
+    assert "### TPC-H, scale 1, on Spark" in text
+    assert "| x Parquet's seconds | siltstone | siltstone with fresh rows |" in text
+    assert "| Q1 | 1.25 | 1.5 |" in text
