@@ -261,11 +261,12 @@ class Indexer:
         self, tasks: Sequence[IndexTask], hopeless: set[str], execute: Execute | None
     ) -> Iterator[_Built]:
         shares = [task.shares() if execute is not None else (task,) for task in tasks]
-        outcomes = iter((execute or self._run_here)([one for some in shares for one in some]))
+        every = [one for some in shares for one in some]
+        outcomes = dict(zip(every, (execute or self._run_here)(every), strict=True))
         for task, some in zip(tasks, shares, strict=True):
             segments = dict[IndexTask, BuiltSegment]()
             for share in some:
-                outcome = next(outcomes)
+                outcome = outcomes[share]
                 if isinstance(outcome, Unfit):
                     name, folder = task.spec.name, task.pin.folder
                     _log.warning("no index %s over %s: %s", name, folder, outcome.reason)
