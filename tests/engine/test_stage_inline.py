@@ -93,6 +93,26 @@ def test_rows_in_hand_and_rows_in_files_are_one_job(db: Store) -> None:
     assert rows(db) == {1: 1, 2: 1, 3: 1}
 
 
+def test_rows_in_hand_beside_files_become_a_file_where_they_are_neighbours(db: Store) -> None:
+    stage = db.stage("t")
+    sizes = (BYTES, BYTES, 0, BYTES, BYTES, BYTES)
+    attach(db, (stage, [piece(stage, batch([n]), most) for n, most in enumerate(sizes)]))
+    assert rows(db) == dict.fromkeys(range(6), 1)
+    assert len(written(db)) == 3
+
+
+def test_of_equal_rows_the_last_piece_counts_whether_in_hand_or_in_a_file(db: Store) -> None:
+    db.create_table("o", {"id": "int64", "at": "int64", "v": "int64"}, primary_key="id")
+    for last_of in range(4):
+        stage = db.stage("o", order_by="at")
+        pieces = [
+            stage.run([pa.record_batch({"id": [1], "at": [0], "v": [n]})], inline_bytes_max=most)
+            for n, most in enumerate((BYTES, 0, BYTES, BYTES)[: last_of + 1])
+        ]
+        attach(db, (stage, pieces))
+        assert db["o"].get(1) == {"id": 1, "at": 0, "v": last_of}
+
+
 def test_a_later_job_of_a_commit_replaces_rows_of_an_earlier_one(db: Store) -> None:
     db["t"].upsert({"id": 9, "v": 0})
     first, gone, last = db.stage("t"), db.stage("t", "delete"), db.stage("t")

@@ -1,4 +1,7 @@
-"""A task that fails, finds no room or runs twice: its rows are counted once, or not at all."""
+"""A task that fails, finds no room or runs twice: its rows are counted once, or not at all.
+
+Each task has more rows than it may report, so all are in files.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from tests.spark import faults
 from tests.spark.stores import SCHEMA
 
 OLD = {0: "old", 500: "old"}
+WIDTH = 40_000  # of 30 rows in each task
 
 
 @pytest.fixture
@@ -31,7 +35,8 @@ def path(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
 
 
 def rows(spark: SparkSession, first: int, last: int) -> DataFrame:
-    return spark.range(first, last, 1, 3).selectExpr("id", "concat('row ', id) name", "0.5d v")
+    name = f"rpad(concat('row ', id), {WIDTH}, ' ') name"
+    return spark.range(first, last, 1, 3).selectExpr("id", name, "0.5d v")
 
 
 def save(frame: DataFrame, path: Path, source: str) -> None:
@@ -40,7 +45,7 @@ def save(frame: DataFrame, path: Path, source: str) -> None:
 
 def names(path: Path) -> dict[int, str]:
     with st.connect(path, read_only=True) as db:
-        return {row["id"]: row["name"] for row in db["t"].to_arrow().to_pylist()}
+        return {row["id"]: row["name"].rstrip() for row in db["t"].to_arrow().to_pylist()}
 
 
 def staged(path: Path) -> dict[str, set[str]]:

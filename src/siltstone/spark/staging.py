@@ -4,6 +4,10 @@ plan ─▶ Piece.write on executors ─▶ commit in the driver ─▶ visible,
 │       synced files; tasks that run      one transaction, through the owner
 │       twice write twice, for nothing
 └─ all errors of the frame are raised here, before anything is written
+
+Few rows of keyed tables travel in what their task reports, and the commit writes them to the log:
+a micro-batch needs no files. If one task of a frame has more, the commit writes those of the others
+to files, too.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from siltstone import malloc
@@ -30,6 +35,7 @@ from siltstone.spark.replacing import Replaced
 from siltstone.store import Store
 
 COMMIT_ATTEMPTS = 10
+_REPORTED_BYTES_MAX = 1 << 20
 _log = logging.getLogger(__name__)
 
 Token = tuple[str, int] | None
@@ -83,7 +89,7 @@ class FramePiece:
         return StageJob(self, tuple(staged), guard)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Staged:
-        """Write the rows of one task; they are durable on return, but not visible.
+        """Write the rows of one task; they are durable on return, or in it, but not visible.
 
         Raises:
             SchemaMismatchError: A column cannot hold a value, or may not be null.
@@ -91,7 +97,9 @@ class FramePiece:
         """
         require_path(self.stage.root)
         malloc.bound()
-        return self.stage.run(self._fitting(batches))
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        return self.stage.run(self._fitting(batches), inline_bytes_max=inline_bytes_max(task))
 
     def _fitting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -99,6 +107,16 @@ class FramePiece:
             if self.replaced is not None:
                 self.replaced.check_rows(fitting)
             yield fitting
+
+
+def inline_bytes_max(task: int) -> int:
+    """Return how many bytes of rows a task may report, by its number from 0 in the frame.
+
+    No task knows how many there are, and the driver holds what all report: so the n-th may report
+    an n-th. Together that is at most 7.5 MiB of 1,000 tasks, and 14.4 of a million; and few rows
+    in each of 200 tasks, as a shuffle leaves them, are still reported.
+    """
+    return _REPORTED_BYTES_MAX // (task + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,12 +182,19 @@ class StageTask:
         return self._conformed(source)
 
     def filed(self, tables: TableWriter, staged: Sequence[Staged]) -> list[Staged]:
-        """Return the pieces, those that are inline written to files."""
+        """Return the pieces, those that are inline written to files: neighbours to one.
+
+        The rows keep their order, which decides between equal values of `order_by`.
+        """
         self._check(staged)
-        return [
-            piece if piece.inline is None else self.run_through(tables, self._unpacked(piece))
-            for piece in staged
-        ]
+        filed: list[Staged] = []
+        for is_inline, pieces in itertools.groupby(staged, lambda piece: piece.inline is not None):
+            if is_inline:
+                rows = itertools.chain.from_iterable(map(self._unpacked, pieces))
+                filed.append(self.run_through(tables, rows))
+            else:
+                filed += pieces
+        return filed
 
     def discard(self, staged: Sequence[Staged] = ()) -> bool:
         """Delete staged pieces. Returns False if a transaction has tried to attach them.
