@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from siltstone import malloc
 from siltstone.admin import TARGET_ROWS, Deferred, Merged, Optimized, merge_store, optimize_store
 from siltstone.spark import stores
+from siltstone.spark.descriptions import described
 
 R_co = TypeVar("R_co", covariant=True)
 _RESULT = pa.schema([("id", pa.int64()), ("result", pa.binary())])
@@ -45,7 +46,8 @@ def merge(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
-    return merge_store(path, table, execute=partial(_spread, spark, path))
+    name = f"siltstone: merge {_named(path, table)}"
+    return merge_store(path, table, execute=partial(_spread, spark, path, name))
 
 
 def optimize(
@@ -68,11 +70,17 @@ def optimize(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
-    execute = partial(_spread, spark, path)
+    execute = partial(_spread, spark, path, f"siltstone: optimize {_named(path, table)}")
     return optimize_store(path, table, target_rows=target_rows, execute=execute)
 
 
-def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:
+def _named(path: str, table: str | None) -> str:
+    return f"all tables of {path}" if table is None else f"{table} of {path}"
+
+
+def _spread(
+    spark: SparkSession, path: str, name: str, tasks: Sequence[_Task[R_co]]
+) -> Iterable[R_co]:
     """Run each task in a Spark task of its own; return the results in the order of the tasks."""
     if not tasks:
         return []
@@ -87,7 +95,9 @@ def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Ite
                 one = {"id": number, "result": pickle.dumps(result)}
                 yield pa.RecordBatch.from_pylist([one], _RESULT)
 
+    work.__name__ = name
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    rows: list[Any] = numbers.mapInArrow(work, "id long, result binary").collect()  # pyright: ignore[reportArgumentType]
+    with described(spark, name):
+        rows: list[Any] = numbers.mapInArrow(work, "id long, result binary").collect()  # pyright: ignore[reportArgumentType]
     found = {row["id"]: bytes(row["result"]) for row in rows}
     return [pickle.loads(found[number]) for number in range(len(tasks))]  # noqa: S301
