@@ -58,7 +58,7 @@ def of_a_billion_rows(spark: SparkSession, db: st.Store) -> DataFrame:
         schema = now["small"].schema
     many = [tuple(replace(task, rows=1_000_000) for task in tasks)] * 1_000
     told = Told(Read("", 0, "small", 0), None, is_local=True)
-    made = partial(PlannedRows, schemas.to_spark(schema), told, None)
+    made = partial(PlannedRows, "many rows", schemas.to_spark(schema), told, None)
     return frame_of(spark, many, size_of(many, schema), made)[0]
 
 
@@ -164,7 +164,7 @@ def test_a_task_asks_the_drivers_machine_alone_whether_the_snapshot_is_open(
     mark = tmp_path / "blockmgr-1" / "open"
     mark.mkdir(parents=True)
     packed = tuple(pickle.dumps(tasks) for tasks in partitions)
-    near = PlannedRows(schema, Told(read, here), str(mark), 7, packed)
+    near = PlannedRows("rows", schema, Told(read, here), str(mark), 7, packed)
     far = replace(near, told=Told(read, elsewhere))
 
     def ids(asked: PlannedRows) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
@@ -21,7 +21,7 @@ from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
 from siltstone.options import resolve
 from siltstone.paths import root_of
-from siltstone.query.scan.scan_plan import ROWS_MAX, plan
+from siltstone.query.scan.scan_plan import ROWS_MAX, files_of, plan
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.query.search.searchable import Searchable
 from siltstone.storage.manifest.manifest_store import Lease
@@ -52,6 +52,10 @@ class LocalSnapshotTable(Searchable, SnapshotTable):
     @property
     def name(self) -> str:
         return catalogs.name_of(self._definition, self._snapshot.seq)
+
+    def files_of(self, tasks: Iterable[ScanTask]) -> int:
+        """Return how many files the scan tasks of the table at this seq read."""
+        return files_of(self._reader(), tasks)
 
     def _reader(self) -> Reader:
         return self._snapshot.reader(self._definition)

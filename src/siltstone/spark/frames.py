@@ -42,6 +42,7 @@ class PlannedRows:
     """What the tasks of a frame need; pickles.
 
     Args:
+        name: What Spark's pages call the read: see `descriptions`.
         schema: The columns in Spark.
         told: The read to record.
         open_mark: A path on the driver's machine, there as long as the snapshot is open.
@@ -49,6 +50,7 @@ class PlannedRows:
         tasks: The scan tasks of each partition, pickled; perhaps a broadcast of that.
     """
 
+    name: str
     schema: StructType
     told: Told
     open_mark: str | None
@@ -73,9 +75,14 @@ class PlannedRows:
                     for task in _unpacked(packed[number // self.step]):
                         yield from rows_of(task, self.schema)
 
+    @property
+    def __name__(self) -> str:
+        """The name of the step of `mapInArrow` in Spark's plans."""
+        return self.name
+
     def __reduce__(self) -> Sealed:
         """Pickle as what another version of siltstone refuses."""
-        fields = self.schema, self.told, self.open_mark, self.step, self.tasks
+        fields = self.name, self.schema, self.told, self.open_mark, self.step, self.tasks
         return sealed(PlannedRows, *fields)
 
 

@@ -33,6 +33,7 @@ from siltstone.admin import (
 )
 from siltstone.errors import UnavailableError
 from siltstone.spark import stores
+from siltstone.spark.descriptions import described
 
 R_co = TypeVar("R_co", covariant=True)
 _RESULT = pa.schema([("id", pa.int64()), ("result", pa.binary())])
@@ -60,8 +61,12 @@ def merge(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
+    named = _named(path, table)
     return merge_store(
-        path, table, execute=partial(_spread, spark, path), build=partial(_spread_late, spark, path)
+        path,
+        table,
+        execute=partial(_spread, spark, path, f"siltstone: merge {named}"),
+        build=partial(_spread_late, spark, path, f"siltstone: index {named}"),
     )
 
 
@@ -87,12 +92,13 @@ def optimize(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
+    named = _named(path, table)
     return optimize_store(
         path,
         table,
         target_rows=target_rows,
-        execute=partial(_spread, spark, path),
-        build=partial(_spread, spark, path),
+        execute=partial(_spread, spark, path, f"siltstone: optimize {named}"),
+        build=partial(_spread, spark, path, f"siltstone: index {named}"),
     )
 
 
@@ -114,18 +120,27 @@ def index(
         UnavailableError, CorruptionError: A file cannot be read or written; nothing was changed.
     """
     path = stores.path_of(uri)
-    return index_store(path, table, build=partial(_spread, spark, path))
+    name = f"siltstone: index {_named(path, table)}"
+    return index_store(path, table, build=partial(_spread, spark, path, name))
 
 
-def _spread_late(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:
+def _spread_late(
+    spark: SparkSession, path: str, name: str, tasks: Sequence[_Task[R_co]]
+) -> Iterable[R_co]:
     """Spread tasks that follow a publish, which stays if they fail: an error that it expects."""
     try:
-        return _spread(spark, path, tasks)
+        return _spread(spark, path, name, tasks)
     except (PySparkException, Py4JError) as error:
         raise UnavailableError(f"Spark did not build the indexes: {error}") from error
 
 
-def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Iterable[R_co]:
+def _named(path: str, table: str | None) -> str:
+    return f"all tables of {path}" if table is None else f"{table} of {path}"
+
+
+def _spread(
+    spark: SparkSession, path: str, name: str, tasks: Sequence[_Task[R_co]]
+) -> Iterable[R_co]:
     """Run each task in a Spark task of its own; return the results in the order of the tasks."""
     if not tasks:
         return []
@@ -140,7 +155,9 @@ def _spread(spark: SparkSession, path: str, tasks: Sequence[_Task[R_co]]) -> Ite
                 one = {"id": number, "result": pickle.dumps(result)}
                 yield pa.RecordBatch.from_pylist([one], _RESULT)
 
+    work.__name__ = name
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    rows: list[Any] = numbers.mapInArrow(work, "id long, result binary").collect()  # pyright: ignore[reportArgumentType]
+    with described(spark, name):
+        rows: list[Any] = numbers.mapInArrow(work, "id long, result binary").collect()  # pyright: ignore[reportArgumentType]
     found = {row["id"]: bytes(row["result"]) for row in rows}
     return [pickle.loads(found[number]) for number in range(len(tasks))]  # noqa: S301

@@ -29,6 +29,7 @@ from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.application import Application, Read, is_local, of_session, store_of
+from siltstone.spark.descriptions import name_of_read
 from siltstone.spark.frames import Packed, PlannedRows, frame_of
 from siltstone.spark.kept_stores import kept
 from siltstone.spark.nearest import NearestRows
@@ -126,7 +127,10 @@ class SparkSnapshot:
             found = pa.schema([schemas.stored(name, found, table) for name in columns])
         cut = Cut(parallelism_of(self._spark), rows_max)
         partitions = cut.partitions(self._snapshot, table, found.names, filter)
-        rows = partial(PlannedRows, schemas.to_spark(found), self._told(table), self._open_mark())
+        local = cast("LocalSnapshot", self._snapshot)
+        name = name_of_read(local, table, partitions, self._store.seq)
+        told, open_mark = self._told(table), self._open_mark()
+        rows = partial(PlannedRows, name, schemas.to_spark(found), told, open_mark)
         frame, shared = frame_of(self._spark, partitions, size_of(partitions, found), rows)
         if shared is not None:
             self._shared.append(shared)

@@ -21,6 +21,7 @@ from siltstone.choices import StagedOp
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError, not_one_of
 from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
+from siltstone.spark.descriptions import described
 from siltstone.spark.options import (
     AUTO,
     MERGES,
@@ -224,6 +225,8 @@ def _staged(frame: DataFrame, piece: FramePiece) -> tuple[tuple[Staged, ...], bo
             staged = piece.write(batches)
         yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps((staged, piece.is_near))]})
 
-    rows = frame.mapInArrow(work, "staged binary").collect()  # pyright: ignore[reportArgumentType]
+    work.__name__ = name = f"siltstone: stage {piece.stage.op} of {piece.stage.table}"
+    with described(frame.sparkSession, name):
+        rows = frame.mapInArrow(work, "staged binary").collect()  # pyright: ignore[reportArgumentType]
     given = [pickle.loads(row["staged"]) for row in rows]  # noqa: S301 - ours, made above
     return tuple(staged for staged, _ in given), all(is_near for _, is_near in given)

@@ -10,6 +10,7 @@ Like a scan before its first batch, the planner finds the rows that later levels
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -77,6 +78,32 @@ def plan(
         return list(planner.plain(reader, record))
     assert isinstance(reader, KeyedReader)
     return list(planner.keyed(reader, record))
+
+
+def files_of(reader: Reader, tasks: Iterable[ScanTask]) -> int:
+    """Return how many files the tasks of a plan read.
+
+    Args:
+        reader: A reader of the view and the seq of the plan.
+        tasks: The tasks, in any order.
+    """
+    starts = {table.pin.path: [first for first, _ in table.spans] for table in _tables_of(reader)}
+    found: set[tuple[str, int]] = set()
+    for task in tasks:
+        if isinstance(task.source, PinnedRows):
+            path = task.source.pin.path
+            low = bisect_right(starts[path], task.source.first) - 1
+            high = bisect_left(starts[path], task.source.end)
+            found.update((path, number) for number in range(low, high))
+    return len(found)
+
+
+def _tables_of(reader: Reader) -> list[PinnedTable | Attached]:
+    if isinstance(reader, PlainReader):
+        return [] if reader.table is None else [reader.table]
+    assert isinstance(reader, KeyedReader)
+    base: list[PinnedTable | Attached] = [] if reader.base is None else [reader.base.table]
+    return base + [run.table for run in reader.sources if isinstance(run, HistoryRun)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,11 @@ class ScanTask:
         return f"<ScanTask {self.table!r} at seq {self.seq}: {self.rows} rows, {kind}>"
 
     @property
+    def is_above_base(self) -> bool:
+        """Whether the rows are not merged into the table's base: of history, or in hand."""
+        return isinstance(self.source, bytes) or self.source.kept is not None
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the batches."""
         return pa.schema([self.fields.field(name) for name in self.columns])

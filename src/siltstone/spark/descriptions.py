@@ -1,0 +1,67 @@
+"""Descriptions: what Spark's pages say of a read and of siltstone's own jobs.
+
+    a frame of a snapshot    the name of its step in the plan of each query, as planned
+    a job of siltstone       the job's description, unless the caller has set one; and the name of
+                             its step
+
+The API for Python sources has no metrics, but the step of a `mapInArrow` is called as its function.
+A client of Spark Connect cannot describe jobs: there only the names of the steps are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.spark.partitions import Partition
+
+_PROPERTY = "spark.job.description"
+
+
+def name_of_read(
+    snapshot: LocalSnapshot, table: str, partitions: Sequence[Partition], newest: int
+) -> str:
+    """Return what a read of a table is called, with the number of its files and rows.
+
+    With a filter, the rows are those that may match. `newest`: the newest seq of the store.
+    """
+    tasks = [task for partition in partitions for task in partition]
+    above = sum(task.rows for task in tasks if task.is_above_base)
+    counts = [
+        _count(snapshot[table].files_of(tasks), "file"),
+        _count(sum(task.rows for task in tasks), "row"),
+        f"{above:,} above base",
+    ]
+    if newest > snapshot.seq:
+        counts.append(_count(newest - snapshot.seq, "commit") + " behind")
+    return f"siltstone: {table} at seq {snapshot.seq}: {', '.join(counts)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+@contextmanager
+def described(spark: SparkSession, text: str) -> Generator[None]:
+    """Describe the jobs that this thread runs in the block, unless the caller describes its own."""
+    context = _context_of(spark)
+    if context is None or context.getLocalProperty(_PROPERTY):
+        yield
+        return
+    context.setLocalProperty(_PROPERTY, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_PROPERTY, None)  # pyright: ignore[reportArgumentType] - unset
+
+
+def _context_of(spark: SparkSession) -> SparkContext | None:
+    try:
+        return spark.sparkContext
+    except (PySparkException, AttributeError):  # a client of Spark Connect has no context
+        return None
