@@ -4,13 +4,18 @@ failing    a task fails after it has staged its rows, on its first attempt
 repeated   each task is attempted twice and stages both times; Spark hears of the later one
 full       the disk has no room for one task, on its first attempt
 unseen     the executor of one task sees no store at the path, on its first attempt
+stopping   the owner is killed after one task has staged its rows: the process of `pid_file`
 """
 
 from __future__ import annotations
 
+import os
 import resource
+import select
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -66,6 +71,21 @@ class UnseenWriter(BatchWriter):
         return super().write(iterator)
 
 
+class StoppingWriter(BatchWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
+        written = super().write(iterator)
+        if is_unlucky():
+            process = os.pidfd_open(int(pid_file(self._piece.stage.root).read_text()))
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [])  # until it has ended
+        return written
+
+
+def pid_file(root: str | Path) -> Path:
+    """Return the file with the number of the process that owns a store."""
+    return Path(f"{root}.pid")
+
+
 class FaultySource(SiltstoneSource):
     WRITER: type[BatchWriter]
 
@@ -93,6 +113,10 @@ class Unseen(FaultySource):
     WRITER = UnseenWriter
 
 
+class Stopping(FaultySource):
+    WRITER = StoppingWriter
+
+
 def register(spark: SparkSession) -> None:
-    for source in (Failing, Repeated, Full, Unseen):
+    for source in (Failing, Repeated, Full, Unseen, Stopping):
         spark.dataSource.register(source)
