@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
+from siltstone.spark import snapshot, transaction, workers
 from tests.spark import faults
 from tests.spark.test_bad_input import first_words
 
@@ -107,3 +111,66 @@ def test_an_owner_that_stops_before_the_commit_is_said_first_and_nothing_is_visi
         words = first_words(lambda: save(rows(spark), "stopping", uri=url))
     assert f"UnavailableError: the owner of {url} does not answer" in words
     assert "Traceback" not in words
+
+
+def hiding(frame: DataFrame, path: Path) -> DataFrame:
+    """Have the stage below the write take the store away."""
+    source, target = str(path), str(path.with_name("elsewhere"))
+
+    def moved(batches: Iterator[Any]) -> Iterator[Any]:
+        Path(source).rename(target)
+        yield from batches
+
+    return frame.coalesce(1).mapInArrow(moved, frame.schema).repartition(1)
+
+
+@contextmanager
+def put_back(path: Path) -> Generator[None]:
+    yield
+    path.with_name("elsewhere").rename(path)
+
+
+UNSEEN = "UnavailableError: the executor on .* sees no store at .*; driver and executors need"
+
+
+def test_an_executor_that_does_not_see_the_store_says_so_first(
+    spark: SparkSession, path: Path
+) -> None:
+    with snapshot(spark, path) as now, put_back(path):
+        frame = now["t"]
+        path.rename(path.with_name("elsewhere"))
+        said = [first_words(frame.collect)]
+    gone = pytest.raises(st.RequestError, match="there is no such directory")
+    with put_back(path), gone, transaction(path) as tx:  # and its commit makes no store there
+        said += [first_words(lambda: tx.write(hiding(rows(spark), path), "t"))]
+    for words in said:
+        assert re.search(UNSEEN, words)
+        assert "Traceback" not in words
+    assert len(said) == 2
+
+
+def test_executors_of_another_version_refuse_the_work_first(
+    spark: SparkSession, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = f"has siltstone {workers.version()}, the one that sent it work has 0.0.1"
+    monkeypatch.setattr(workers, "version", lambda: "0.0.1")
+    with snapshot(spark, path) as now:
+        said = [first_words(now["t"].collect)]
+    with contextlib.suppress(KeyError), transaction(path) as tx:
+        said += [first_words(lambda: tx.write(rows(spark), "t"))]
+        raise KeyError  # nothing is to be committed
+    for words in said:
+        assert wanted in words
+        assert "Traceback" not in words
+    assert len(said) == 2
+
+
+def test_a_task_that_comes_after_its_snapshot_was_closed_says_so_first(
+    spark: SparkSession, path: Path
+) -> None:
+    now = snapshot(spark, path)
+    frame = now["t"]
+    now.close()
+    said = first_words(frame.collect)
+    assert "ClosedError: the snapshot of this frame is closed; open another one" in said
+    assert "Traceback" not in said

@@ -13,6 +13,7 @@ from siltstone.errors import RequestError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import is_url
 from siltstone.local.store import LocalStore
+from siltstone.open.environment import Env
 from siltstone.paths import root_of
 from siltstone.store import connect
 
@@ -58,8 +59,11 @@ def owner(uri: Uri, *, force: bool = False) -> Store:
         force: Own it also on a network file system, if no owner answers.
 
     Raises:
+        RequestError: There is no store, also if it was taken away since the rows were staged: a
+            commit makes none.
         OwnedError: The owner does not serve: call `serve_local()` there.
     """
     if is_url(uri):
         return connect(uri)
+    Env().require_store(root_of(uri))
     return connect(uri, join=True, force=True) if force else connect(uri, join=True)
