@@ -98,7 +98,7 @@ def test_work_of_another_version_is_refused_before_it_is_read(path: Path) -> Non
     assert read.partitions()
     with st.connect(path, read_only=True) as db:
         times = CommitTimes.of(db, 0, seq)
-    frame = PlannedRows(schema, read._told, None, 1, ())
+    frame = PlannedRows("rows", schema, read._told, None, 1, ())
     for each in (read, ChangeTaskReader(schema), RangeTaskReader(schema, times), frame):
         opened, (made_by, payload) = each.__reduce__()
         assert made_by == workers.version()

@@ -67,5 +67,6 @@ def test_a_worker_of_maintenance_gives_freed_memory_back(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, root: str
 ) -> None:
     monkeypatch.setitem(spark.sparkContext.environment, "SILTSTONE_TEST", "maintenance")
-    found = maintenance._spread(spark, root, [mapped.Measured(root)])  # pyright: ignore[reportPrivateUsage]
+    task = mapped.Measured(root)
+    found = maintenance._spread(spark, root, "measured", [task])  # pyright: ignore[reportPrivateUsage]
     assert next(iter(found)) > 8 * mapped.MIB

@@ -62,6 +62,16 @@ if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
 
 
+def require_store(root: Path) -> None:
+    """Refuse a directory that is no store, where `connect` would create one.
+
+    Raises:
+        RequestError, UnsupportedFormatError: It is no store, or of a newer siltstone; not a byte
+            was changed.
+    """
+    Env().require_store(root)
+
+
 class LocalStore(Store):
     """See the module. Any thread."""
 

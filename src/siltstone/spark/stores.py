@@ -12,8 +12,7 @@ from siltstone.api.store import Store
 from siltstone.errors import RequestError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import is_url
-from siltstone.local.store import LocalStore
-from siltstone.open.environment import Env
+from siltstone.local.store import LocalStore, require_store
 from siltstone.paths import root_of
 from siltstone.store import connect
 
@@ -65,5 +64,5 @@ def owner(uri: Uri, *, force: bool = False) -> Store:
     """
     if is_url(uri):
         return connect(uri)
-    Env().require_store(root_of(uri))
+    require_store(root_of(uri))
     return connect(uri, join=True, force=True) if force else connect(uri, join=True)
