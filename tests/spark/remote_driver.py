@@ -44,6 +44,7 @@ def load(spark: SparkSession, store: str, **options: object) -> DataFrame:
 
 def reads(spark: SparkSession, store: str) -> None:
     tell("load", rows_of(load(spark, f"{store}/t")))
+    tell("wrong", says(load(spark, f"{store}/none").count, "there is no table 'none'"))
     with snapshot(spark, os.path.relpath(store)) as now:
         tell("snapshot", rows_of(now["t"]), rows_of(now.read("t", ["v"], "id >= 3")))
         tell("views", now.create_views())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
+from siltstone.spark import snapshot
 from siltstone.spark.options import ChangeOptions, FeedOptions, ReadOptions
 
 STORE = {"uri": "/shop", "table": "orders"}
@@ -129,5 +131,27 @@ def test_batches_and_changes_of_a_local_time_go_by_the_zone_of_the_session(
             assert sorted(row[0] for row in ids) == [1, 2]
             span = load(start="startingTimestamp", end="endingTimestamp")
             assert [row["id"] for row in span.collect()] == [1]
+    finally:
+        spark.conf.set(SESSION_ZONE, str(before))
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.usefixtures("_zone_of_the_process")
+def test_a_snapshot_takes_a_local_time_in_the_zone_of_its_session(
+    spark: SparkSession, db: st.Store, zone: str
+) -> None:
+    db["t"].upsert({"id": 1})
+    between = dt.datetime.now(dt.UTC)
+    db["t"].upsert({"id": 2})
+    local = between.astimezone(zoneinfo.ZoneInfo(zone)).replace(tzinfo=None)
+    before = spark.conf.get(SESSION_ZONE)
+    spark.conf.set(SESSION_ZONE, zone)
+    try:
+        with snapshot(spark, db, at=str(local)) as past:
+            assert [row.id for row in past["t"].collect()] == [1]
+        with snapshot(spark, db, at=between.isoformat()) as past:
+            assert past.seq == db.seq - 1
+        with pytest.raises(st.RequestError, match="has no zone"):
+            snapshot(spark, db, at=local)
     finally:
         spark.conf.set(SESSION_ZONE, str(before))

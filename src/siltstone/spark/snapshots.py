@@ -27,7 +27,7 @@ from siltstone.context_exits import close_on_exit
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
-from siltstone.spark import schemas, stores
+from siltstone.spark import schemas, stores, times
 from siltstone.spark.application import Application, Read, is_local, of_session, store_of
 from siltstone.spark.descriptions import name_of_read
 from siltstone.spark.frames import Packed, PlannedRows, frame_of
@@ -52,7 +52,8 @@ def snapshot(
     Args:
         spark: A session whose executors see the path of the store.
         uri: The store: its path, or an open `Store`. It may have an owner.
-        seq: The seq; or give a time `at`, or a `tag`. Default: now.
+        seq: The seq; or give a time `at`, or a `tag`. Default: now. A text without an offset is in
+            the zone of the session (`spark.sql.session.timeZone`); a datetime has its own.
 
     Raises:
         SnapshotExpiredError: The store does not keep the seq, or does not have it yet.
@@ -61,7 +62,8 @@ def snapshot(
     with ExitStack() as stack:
         # Read only, as executors see it: what the owner has not synced is not there.
         store = stack.enter_context(kept(stores.path_of(uri)))
-        taken = stack.enter_context(store.snapshot(seq=seq, at=at, tag=tag))
+        moment = times.of_session(spark, at)
+        taken = stack.enter_context(store.snapshot(seq=seq, at=moment, tag=tag))
         return SparkSnapshot(spark, store, taken, stack)
 
 

@@ -1,8 +1,9 @@
 """Times: the local times of options, in the zone that the option `timeZone` names.
 
-Spark tells a Python source no setting of the session, so the session's zone is an option. A local
-time that a clock shows twice is the earlier one; one that it skips is as much later as the clock is
-put forward. So does Spark when it casts a text to a timestamp.
+Spark tells a Python source no setting of the session, so the session's zone is an option; a
+snapshot, which has the session, asks it. A local time that a clock shows twice is the earlier one;
+one that it skips is as much later as the clock is put forward. So does Spark when it casts a text
+to a timestamp.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import re
 import zoneinfo
 from collections.abc import Mapping
 
+from pyspark.sql import SparkSession
+
 from siltstone.errors import RequestError
 
-ZONE = "timeZone"
+ZONE, SESSION_ZONE = "timeZone", "spark.sql.session.timeZone"
 _OF_TIMES = ("at", "timestampasof", "startingtimestamp", "endingtimestamp")
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?([0-5]\d))?")
 _OFFSET_HOURS_MAX = 18  # as Java has it
@@ -43,6 +46,18 @@ def in_zone(found: Mapping[str, str]) -> dict[str, str]:
     zone = _zone_of(ZONE, text)
     times = {name: _utc(found[name], zone) for name in _OF_TIMES if name in found}
     return {**found, **times}
+
+
+def of_session(spark: SparkSession, moment: object) -> object:
+    """Return a text of a local time in the zone of the session; anything else as it is.
+
+    Raises:
+        RequestError: The session has a zone that Python does not know, or the time is outside the
+            years that it knows.
+    """
+    if not isinstance(moment, str):
+        return moment
+    return _utc(moment, _zone_of(SESSION_ZONE, spark.conf.get(SESSION_ZONE) or "UTC"))
 
 
 def _utc(text: str, zone: dt.tzinfo) -> str:
