@@ -5,7 +5,7 @@
                              its step
 
 The API for Python sources has no metrics, but the step of a `mapInArrow` is called as its function.
-A client of Spark Connect cannot describe jobs: there only the names of the steps are shown.
+A client of Spark Connect cannot describe jobs.
 """
 
 from __future__ import annotations
