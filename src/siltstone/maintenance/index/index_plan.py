@@ -43,8 +43,8 @@ LAG_SHARE, SEARCHED_LAG_SHARE = 0.2, 0.01
 an index of vectors or texts lacks, so these are few (`python -m bench.vector_upkeep`)."""
 _SEARCHED = ("vector", "fts")
 SHARE_ROWS, SHARES_MAX = 1 << 20, 4
-"""A task that is shared out becomes at most so many, of at least so many rows each. They may come on
-top of `SEGMENTS_MAX` - 1 others; the next build then replaces the small ones."""
+"""A task that is shared out becomes at most so many, of at least so many rows each. They may come
+on top of `SEGMENTS_MAX` - 1 others; the next build then replaces the small ones."""
 
 
 @dataclass(frozen=True, slots=True)
