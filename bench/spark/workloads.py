@@ -23,6 +23,7 @@ from bench.spark.cpu import cpu_s
 from siltstone.spark import merge, optimize, snapshot
 
 Seconds = dict[str, list[float]]
+BY_USE = "siltstone, columns as used"
 KEYED = {"id": "int64", "x": "float64", "k": "int32", "s": "string", "ts": "timestamp[us, tz=UTC]"}
 
 
@@ -96,17 +97,22 @@ def count(frame: DataFrame) -> None:
 
 
 def reads(place: Place, use: Callable[[DataFrame], None], columns: str = "") -> Seconds:
-    """Use a frame of the rows, for which ours and raw Lance are told the columns."""
+    """Use a frame of the rows: ours and raw Lance are told the columns, or ours sees their use."""
     spark = place.spark
 
     def in_snapshot() -> None:
         with snapshot(spark, place.store) as now:
             use(now.read("t", columns.split(",") if columns else None))
 
+    def as_used() -> None:
+        with snapshot(spark, place.store) as now:
+            use(now["t"])
+
     return rounds(
         place,
         {
             "siltstone": in_snapshot,
+            BY_USE: as_used,
             "siltstone, load()": lambda: use(ours(place, columns)),
             "parquet": lambda: use(spark.read.parquet(str(place.parquet))),
             "raw lance": lambda: use(raw(place, columns)),

@@ -69,14 +69,19 @@ def test_a_small_table_is_broadcast_and_a_large_one_is_not(
     with snapshot(spark, db) as snap:
         width = row_bytes(db["large"].schema)
         assert width == 8 + 8 + 8 + 20
-        assert bytes_in(snap["small"]) == 4 * width // 8 * 8
-        assert bytes_in(snap["large"]) == pytest.approx(ROWS * width, rel=0.001)
+        assert bytes_in(snap.read("small")) == 4 * width // 8 * 8
+        assert bytes_in(snap.read("large")) == pytest.approx(ROWS * width, rel=0.001)
+        for name, count in (("small", 4), ("large", ROWS)):
+            assert count * width / 4 < bytes_in(snap[name]) < count * width / 2
+            assert bytes_in(snap[name].select("id")) <= bytes_in(snap[name])
         assert bytes_in(snap.read("large", ["id"])) == pytest.approx(ROWS * 16, rel=0.001)
         assert bytes_in(huge) == pytest.approx(1e9 * width, rel=0.001)
         assert "BroadcastHashJoin" in joined(snap["large"], snap["small"])
-        assert "SortMergeJoin" in joined(snap["large"], snap["large"].where("v >= 0"))
+        large = snap.read("large")
+        assert "SortMergeJoin" in joined(large, large.where("v >= 0"))
         assert "SortMergeJoin" in joined(huge, huge.where("v >= 0"))
         assert "BroadcastHashJoin" in joined(huge, snap["small"])
+        assert "BroadcastHashJoin" in joined(snap.read("large"), snap.read("small"))
         assert snap["large"].join(snap["small"], "id").count() == 4
 
 
@@ -120,7 +125,7 @@ def test_rows_of_the_log_travel_in_a_broadcast_that_ends_with_the_snapshot(
             assert frame.union(frame).count() == 80_000
         assert set(files.iterdir()) == before
         with pytest.raises(Exception, match="destroyed"):
-            frame.count()
+            frame.collect()
 
 
 def test_times_are_the_same_in_any_time_zone_of_the_session(
@@ -150,7 +155,7 @@ def test_an_executor_that_does_not_see_the_store_says_so_first(
         frame = snap["t"]
         (tmp_path / "s").rename(tmp_path / "hidden")
         with pytest.raises(Exception, match=r"UnavailableError: the executor on .* sees no store"):
-            frame.count()
+            frame.collect()
 
 
 def test_a_task_asks_the_drivers_machine_alone_whether_the_snapshot_is_open(

@@ -103,9 +103,19 @@ def test_a_read_of_a_snapshot_counts_as_one(shop: Shop) -> None:
     assert shop.ids("e") == [0, 1, 2, 100]
 
 
-def test_a_frame_of_a_snapshot_counts_whenever_it_is_used_and_not_before(shop: Shop) -> None:
+def test_a_frame_of_a_snapshot_counts_as_read_when_it_is_made(shop: Shop) -> None:
+    """Spark counts its rows without a task that could tell."""
     with snapshot(shop.spark, shop.db) as taken:
-        frame, unread = taken["o"], taken["e"]
+        assert taken["e"].count() == 3
+        changed = shop.foreign("e", 100)
+        with pytest.raises(Exception, match=CONFLICT.format("e", taken.seq, changed)):
+            shop.overwrite(shop.spark.range(3).selectExpr("id", "id v"), "e")
+    assert shop.ids("e") == [0, 1, 2, 100]
+
+
+def test_a_frame_of_named_columns_counts_whenever_it_is_used_and_not_before(shop: Shop) -> None:
+    with snapshot(shop.spark, shop.db) as taken:
+        frame, unread = taken.read("o"), taken.read("e")
         shop.overwrite(frame.where("id > 0"), "o")
         changed = shop.foreign("o", 100)
         with pytest.raises(Exception, match=CONFLICT.format("o", taken.seq, changed)):

@@ -65,9 +65,7 @@ class PlannedRows:
             SnapshotExpiredError, UnavailableError, SchemaMismatchError: See `rows_of`.
         """
         with one_sentence():
-            self.told.tell_again()
-            if self.open_mark and self.told.is_near and not Path(self.open_mark).exists():
-                raise ClosedError("the snapshot of this frame is closed; open another one")
+            tell_and_check(self.told, self.open_mark)
             packed = self.tasks.value if isinstance(self.tasks, Broadcast) else self.tasks
             for batch in batches:
                 numbers: list[Any] = batch.column(0).to_pylist()
@@ -84,6 +82,17 @@ class PlannedRows:
         """Pickle as what another version of siltstone refuses."""
         fields = self.name, self.schema, self.told, self.open_mark, self.step, self.tasks
         return sealed(PlannedRows, *fields)
+
+
+def tell_and_check(told: Told, open_mark: str | None) -> None:
+    """Record a read from its task.
+
+    Raises:
+        ClosedError: The snapshot is closed, as this process can see.
+    """
+    told.tell_again()
+    if open_mark and told.is_near and not Path(open_mark).exists():
+        raise ClosedError("the snapshot of this frame is closed; open another one")
 
 
 def _unpacked(tasks: bytes) -> tuple[ScanTask, ...]:
@@ -105,15 +114,18 @@ def frame_of(
         rows: Makes what tasks need, of the step between their numbers, and of the tasks.
     """
     packed = tuple(pickle.dumps(tasks) for tasks in partitions) or (pickle.dumps(()),)
-    shared = _shared(spark, packed)
+    shared = broadcast_of(spark, packed)
     step = max(1, size // _NUMBER_BYTES // len(packed))
     work = rows(step, packed if shared is None else shared)
     numbers = spark.range(0, step * len(packed), 1, len(packed)).where(f"id % {step} = 0")
     return numbers.mapInArrow(work, work.schema), shared
 
 
-def _shared(spark: SparkSession, packed: Packed) -> Broadcast[Packed] | None:
-    if sum(map(len, packed)) <= WITH_FUNCTION_BYTES_MAX:
+def broadcast_of(
+    spark: SparkSession, packed: Packed, functions: int = 1
+) -> Broadcast[Packed] | None:
+    """Return a broadcast of tasks; None: they travel with so many functions, or have to."""
+    if functions * sum(map(len, packed)) <= WITH_FUNCTION_BYTES_MAX:
         return None
     try:
         return spark.sparkContext.broadcast(packed)

@@ -51,11 +51,25 @@ class Cut:
         Raises:
             TableNotFoundError, RequestError: As `Snapshot.scan_tasks`.
         """
+        tasks, rows = self.tasks(snapshot, table, columns, filter)
+        return list(_together(tasks, rows))
+
+    def tasks(
+        self,
+        snapshot: Snapshot,
+        table: str,
+        columns: Sequence[str],
+        filter: str | None,  # noqa: A002 - the contract's name
+    ) -> tuple[list[ScanTask], int]:
+        """Return the scan tasks of a read, and how many rows a task of Spark should have.
+
+        Raises:
+            TableNotFoundError, RequestError: As `Snapshot.scan_tasks`.
+        """
         source = snapshot[table]
         stored = pa.schema([source.schema.field(name) for name in columns])
         rows = self.rows_max or self._rows(source.count(), row_bytes(stored))
-        tasks = snapshot.scan_tasks(table, columns, filter, rows_max=rows)
-        return list(_together(tasks, rows))
+        return list(snapshot.scan_tasks(table, columns, filter, rows_max=rows)), rows
 
     def _rows(self, rows: int, width: int) -> int:
         share = -(-rows // self.parallelism)

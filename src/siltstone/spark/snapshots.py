@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import accumulate
 from typing import Any, Self, cast
 
 import pyarrow as pa
@@ -29,12 +32,20 @@ from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores, times
 from siltstone.spark.application import Application, Read, is_local, of_session, store_of
+from siltstone.spark.columns import NumberedRows, frame_by_columns, step_of
 from siltstone.spark.descriptions import name_of_read
-from siltstone.spark.frames import Packed, PlannedRows, frame_of
+from siltstone.spark.frames import Packed, PlannedRows, broadcast_of, frame_of
 from siltstone.spark.kept_stores import kept
 from siltstone.spark.nearest import NearestRows
-from siltstone.spark.partitions import Cut, parallelism_of, size_of
+from siltstone.spark.partitions import Cut, parallelism_of, row_bytes, size_of
 from siltstone.spark.reader import LIVE, LIVE_COLUMN, Told
+
+BATCH_ROWS = 10_000
+BATCH_BYTES_MAX = 40 << 20
+"""Of a frame by columns Spark asks for so many rows at a time, however wide they are. If these have
+more bytes, stored, than this, a frame reads all columns, in batches of bounded size."""
+WITH_FUNCTIONS_BYTES_MAX = 8 << 20
+"""Where Spark has no broadcasts, each function of a frame by columns has the tasks with it."""
 
 
 def snapshot(
@@ -93,14 +104,41 @@ class SparkSnapshot:
         return self._snapshot.tables()
 
     def __getitem__(self, table: str) -> DataFrame:
-        """Return the frame of a table, with all columns; `read` with fewer costs less.
+        """Return the frame of a table, with all columns, of which a query reads those it uses.
 
         Raises:
             TableNotFoundError: There was none of that name.
         """
         if table not in self._frames:
-            self._frames[table] = self.read(table)
+            self._frames[table] = self._by_columns(table) or self.read(table)
         return self._frames[table]
+
+    def _by_columns(self, table: str) -> DataFrame | None:
+        """Return the frame whose columns are read as they are used; None: it would be too large."""
+        found = self._snapshot[table].schema
+        cut = Cut(parallelism_of(self._spark))
+        tasks, rows_max = cut.tasks(self._snapshot, table, found.names, None)
+        local = cast("LocalSnapshot", self._snapshot)
+        if local[table].batch_bytes_of(tasks, BATCH_ROWS) > BATCH_BYTES_MAX:
+            return None
+        packed = tuple(pickle.dumps(task) for task in tasks)
+        shared = self._keep(broadcast_of(self._spark, packed, len(found)))
+        if shared is None and len(found) * sum(map(len, packed)) > WITH_FUNCTIONS_BYTES_MAX:
+            return None
+        ends = tuple(accumulate(task.rows for task in tasks))
+        rows = NumberedRows(
+            uuid.uuid4().hex,
+            schemas.to_spark(found),
+            self._told(table, is_counted=True),
+            self._open_mark(),
+            max(1, -(-sum(task.rows for task in tasks) // rows_max)),
+            step_of(row_bytes(found)),
+            ends,
+            packed if shared is None else shared,
+        )
+        return frame_by_columns(
+            self._spark, rows, name_of_read(local, table, [tuple(tasks)], self._store.seq)
+        )
 
     def read(
         self,
@@ -134,18 +172,26 @@ class SparkSnapshot:
         told, open_mark = self._told(table), self._open_mark()
         rows = partial(PlannedRows, name, schemas.to_spark(found), told, open_mark)
         frame, shared = frame_of(self._spark, partitions, size_of(partitions, found), rows)
-        if shared is not None:
-            self._shared.append(shared)
+        self._keep(shared)
         return frame
 
-    def _told(self, table: str) -> Told:
-        """Return the record of a read, for tasks; told now where tasks may be unable to."""
+    def _keep(self, shared: Broadcast[Packed] | None) -> Broadcast[Packed] | None:
+        """Destroy a broadcast when the snapshot is closed."""
+        if shared is not None:
+            self._shared.append(shared)
+        return shared
+
+    def _told(self, table: str, *, is_counted: bool = False) -> Told:
+        """Return the record of a read, for tasks; told now where tasks may be unable to.
+
+        `is_counted`: Spark may count the rows without a task of ours.
+        """
         store = store_of(self._store.path, self._store.store_id)
         read = Read(store, self._snapshot[table].id, table, self.seq)
-        if self._is_local:
+        if self._is_local and not is_counted:
             return Told(read, None, is_local=True)
         self._tell_read(table)
-        return Told(read, self._application())
+        return Told(read, self._application(), is_local=self._is_local)
 
     def _application(self) -> Application | None:
         return None if self._is_local else of_session(self._spark)

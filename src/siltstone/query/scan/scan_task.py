@@ -14,9 +14,11 @@ Lock: none.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +35,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import PinnedTable, TableReader
-from siltstone.storage.tables.values import POSITION
+from siltstone.storage.tables.values import POSITION, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +101,52 @@ class PinnedRows:
         }
         prefilter = None if wanted is None else wanted.prefilter(known)
         mask = self._mask()
-        batches = table.scan(
-            names,
-            prefilter=prefilter,
-            positions=prefilter is not None and mask is not None,
-            within=(self.first, self.end),
-            with_hidden=True,  # they are among those dropped
-        )
+        pieces = [
+            table.scan(
+                names,
+                prefilter=prefilter,
+                positions=prefilter is not None and mask is not None,
+                within=piece,
+                with_hidden=True,  # they are among those dropped
+            )
+            for piece in self._pieces(table.spans)
+        ]
+        batches = itertools.chain.from_iterable(pieces)
         if mask is not None and prefilter is None:
             batches = batches_kept(batches, pa.array(mask))
         elif mask is not None:
             batches = self._by_position(batches, mask)
         return self._aligned(batches, fields)
+
+    def only(self, indexes: Sequence[int]) -> PinnedRows:
+        """Return the same rows with some of the columns."""
+        return replace(self, stored=tuple(self.stored[index] for index in indexes))
+
+    def between(self, first: int, end: int) -> PinnedRows:
+        """Return those of the rows that come first to before end-th, counted from 0."""
+        mask = self._mask()
+        if mask is None:
+            return replace(self, first=self.first + first, end=self.first + end)
+        shown = np.flatnonzero(mask)[first:end]
+        low, high = int(shown[0]), int(shown[-1]) + 1
+        if self.kept is not None:
+            here = replace(self, kept=Positions.of(shown - low, high - low))
+        else:
+            gone = np.flatnonzero(~mask[low:high])
+            here = replace(self, dropped=Positions.of(gone, high - low) if len(gone) else None)
+        return replace(here, first=self.first + low, end=self.first + high)
+
+    def _pieces(self, spans: Sequence[Span]) -> list[Span]:
+        """Cut the rows at the first and the last bound of parts among them.
+
+        A scan takes whole parts, or rows of one.
+        """
+        bounds = [first for first, _ in spans] + [end for _, end in spans[-1:]]
+        low, high = bisect_left(bounds, self.first), bisect_right(bounds, self.end) - 1
+        if low > high:  # all inside of one part
+            return [(self.first, self.end)]
+        cuts = itertools.pairwise((self.first, bounds[low], bounds[high], self.end))
+        return [(first, end) for first, end in cuts if first < end]
 
     def _taken(
         self, table: PinnedTable, kept: Positions, names: Sequence[str]
@@ -171,6 +207,37 @@ class ScanTask:
         """The columns of the batches."""
         return pa.schema([self.fields.field(name) for name in self.columns])
 
+    def only(self, columns: Sequence[str]) -> ScanTask:
+        """Return the same rows, in the same order, with some of the columns.
+
+        Args:
+            columns: Names among `columns`. The task has no filter.
+        """
+        indexes = [self.fields.names.index(name) for name in columns]
+        fields = pa.schema([self.fields.field(index) for index in indexes])
+        source = self.source
+        if isinstance(source, PinnedRows):
+            return replace(self, columns=tuple(columns), fields=fields, source=source.only(indexes))
+        return replace(self, columns=tuple(columns))
+
+    def between(self, first: int, end: int) -> ScanTask:
+        """Return the rows that `read` returns first to before end-th, counted from 0.
+
+        Args:
+            first: From 0, below `end`.
+            end: At most `rows`. The task has no filter.
+        """
+        if (first, end) == (0, self.rows):
+            return self
+        source = self.source
+        if isinstance(source, PinnedRows):
+            return replace(self, rows=end - first, source=source.between(first, end))
+        rows = pa.ipc.open_stream(source).read_all().slice(first, end - first)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        return replace(self, rows=end - first, source=sink.getvalue().to_pybytes())
+
     def read(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, batch by batch; call it in any process that sees the store's path.
 
@@ -188,7 +255,7 @@ class ScanTask:
     ) -> Iterator[pa.RecordBatch]:
         """Return the rows through these parts of an open store; see `read`."""
         if isinstance(self.source, bytes):
-            return iter(pa.ipc.open_stream(self.source))
+            return self._in_hand(self.source)
         source, wanted = self.source, filter_of(self.filter, self.fields)
         leases = [self._leased(manifests, number) for number in source.records]
         with self._expiring(manifests, tables, source):
@@ -196,6 +263,11 @@ class ScanTask:
             batches = source.scan(opened, self.fields, wanted)
         expiring = self._expiring(manifests, tables, source)
         return self._shown(batches, wanted, expiring, leases)
+
+    def _in_hand(self, rows: bytes) -> Iterator[pa.RecordBatch]:
+        stream = pa.ipc.open_stream(rows)
+        shown = list(self.columns)
+        return iter(stream) if stream.schema.names == shown else (b.select(shown) for b in stream)
 
     def _shown(
         self,
