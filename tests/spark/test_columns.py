@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DecimalType, LongType
 
 import siltstone as st
 from siltstone.errors import InvariantError
@@ -22,7 +23,9 @@ from siltstone.spark import columns, schemas, snapshot
 from siltstone.spark.application import Read
 from siltstone.spark.columns import STEP_MAX, ColumnValues, NumberedRows, frame_by_columns, step_of
 from siltstone.spark.reader import Told
+from siltstone.spark.short_decimals import as_integers, is_short
 from siltstone.spark.snapshots import BATCH_BYTES_MAX
+from tests.maintenance.stores import Clock, open_store
 from tests.spark.test_types import ROWS, SCHEMA
 
 FIELDS = {"id": "int64", "v": "float64", "name": "string"}
@@ -271,7 +274,66 @@ def test_all_types_come_as_they_do_by_named_columns_and_say_whether_they_have_nu
                 assert frame.select(key).count() == len(given) + (name == "t")
 
 
+def test_short_decimals_are_integers_on_their_way(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = [(1, 0), (9, 4), (15, 2), (17, 0), (16, 1), (8, 8), (18, 0), (12, 6), (38, 10)]
+    assert [is_short(DecimalType(*kind)) for kind in kinds] == [True] * 6 + [False] + [False] * 2
+    assert is_short(DecimalType(11, 6))
+    assert not is_short(LongType())
+    names = {f"d{p}_{s}": Decimal((0, (9,) * p, -s)) for p, s in kinds}
+    fields = [pa.field(f"d{p}_{s}", pa.decimal128(p, s)) for p, s in kinds]
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), *fields])
+    tiny = {f"d{p}_{s}": Decimal((0, (1,), -s)) for p, s in kinds}
+    given = [
+        {"id": 0} | names,
+        {"id": 1} | {name: most.copy_negate() for name, most in names.items()},
+        {"id": 2} | dict.fromkeys(names),
+        {"id": 3} | tiny,
+        {"id": 4} | dict.fromkeys(names, Decimal(0)),
+    ]
+    with st.connect(tmp_path / "s", background=False) as db:
+        db.create_table("t", schema, "id").upsert(pa.Table.from_pylist(given, schema))
+        with snapshot(spark, db) as now:
+            frame = now["t"].orderBy("id")
+            assert frame.schema == now.read("t").schema
+            assert frame.collect() == now.read("t").orderBy("id").collect()
+            assert [row.asDict() for row in frame.collect()] == given
+            for name, most in names.items():
+                is_most = f"{name} = cast('{most:f}' as decimal({name[1:].replace('_', ',')}))"
+                assert [row.id for row in now["t"].where(is_most).collect()] == [0]
+                assert now["t"].agg({name: "sum"}).first()[0] == tiny[name]
+
+
+def test_integers_of_decimals_are_those_of_a_part_of_an_array() -> None:
+    values = [Decimal("1.25"), None, Decimal("-99.99"), Decimal("0.01"), None]
+    array = pa.array(values, pa.decimal128(4, 2))
+    expected = [125, None, -9999, 1, None]
+    for first in range(6):
+        for end in range(first, 6):
+            found = as_integers(array.slice(first, end - first))
+            assert found.type == pa.int64()
+            assert found.to_pylist() == expected[first:end]
+
+
 # --- what is refused
+
+
+def test_a_plan_whose_files_are_gone_is_an_expired_snapshot(tmp_path: Path) -> None:
+    clock = Clock()
+    with open_store(tmp_path / "s", clock, real_lance=True, retention_s=86_400) as db:
+        table = db.create_table("t", FIELDS, primary_key="id")
+        table.upsert(rows(np.arange(1_000), 1))
+        db.checkpoint()
+        db.merge()
+        with db.snapshot() as now:
+            plan = numbered(now, 2)
+        for v in (2, 3):
+            clock.move(days=2)
+            table.upsert(rows(np.arange(1_000), v))
+            db.checkpoint()
+            db.merge()
+        db.vacuum(dry_run=False, grace_s=0)
+        with pytest.raises(st.SnapshotExpiredError, match="a part of 't' that was planned earlier"):
+            list(plan.read(0, ["id"]))
 
 
 def test_wide_rows_are_read_in_batches_of_bounded_size(spark: SparkSession, tmp_path: Path) -> None:

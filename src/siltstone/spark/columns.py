@@ -24,18 +24,19 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark import Broadcast
 from pyspark.sql import Column, DataFrame, SparkSession, functions
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
 from siltstone.api.tasks import ScanTask
 from siltstone.errors import InvariantError, SchemaMismatchError
 from siltstone.spark.defaults import never_null
 from siltstone.spark.frames import Packed, tell_and_check
 from siltstone.spark.reader import Told, rows_of
+from siltstone.spark.short_decimals import as_decimals, as_integers, is_short
 from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 STEP_MAX = 32
@@ -205,6 +206,7 @@ class ColumnValues:
     def __init__(self, name: str, rows: NumberedRows, column: str) -> None:
         """Join the functions of the same plan. `name`: what Spark's pages call this one."""
         self.__name__, self._rows, self._column = name, rows, column
+        self._is_short = is_short(rows.schema[column].dataType)
         reader = _readers.get(rows.token)
         self._reader = RowsInTurn(rows) if reader is None else reader
         _readers[rows.token] = self._reader
@@ -214,7 +216,8 @@ class ColumnValues:
     def __call__(self, numbers):  # noqa: ANN001, ANN204 # pyright: ignore[reportMissingParameterType]
         """Return the values in the rows with these numbers; see `RowsInTurn.values`."""
         with one_sentence():
-            return self._reader.values(self._column, numbers)
+            values = self._reader.values(self._column, numbers)
+            return as_integers(values) if self._is_short else values
 
     def __reduce__(self) -> Sealed:
         """Pickle as what another version of siltstone refuses."""
@@ -238,5 +241,10 @@ def _column(rows: NumberedRows, field: StructField, name: str) -> Column:
     values = ColumnValues(f"{field.name} of {name}", rows, field.name)
     # Spark lets a function return a null, a column without nulls has to say so.
     function: Any = functions.arrow_udf
-    made = function(values, field.dataType).asNondeterministic()(_NUMBER)
-    return (made if field.nullable else never_null(made, field.dataType)).alias(field.name)
+    kind = field.dataType
+    if is_short(kind):
+        integers = function(values, LongType()).asNondeterministic()(_NUMBER)
+        made = as_decimals(integers, cast("DecimalType", kind))
+    else:
+        made = function(values, kind).asNondeterministic()(_NUMBER)
+    return (made if field.nullable else never_null(made, kind)).alias(field.name)

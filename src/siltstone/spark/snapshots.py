@@ -110,7 +110,8 @@ class SparkSnapshot:
             TableNotFoundError: There was none of that name.
         """
         if table not in self._frames:
-            self._frames[table] = self._by_columns(table) or self.read(table)
+            frame = self._by_columns(table)
+            self._frames[table] = self.read(table) if frame is None else frame
         return self._frames[table]
 
     def _by_columns(self, table: str) -> DataFrame | None:
