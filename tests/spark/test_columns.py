@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DecimalType, LongType
+from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
 import siltstone as st
 from siltstone.errors import InvariantError
@@ -170,6 +170,8 @@ def test_rows_from_any_number_on_are_those_of_the_scan_in_one_order(
             ids = [n for b in plan.read(0, ["id"]) for n in b["id"].to_pylist()]
             assert len(ids) == len(set(ids)) == plan.rows == db["t"].count()
             for first in (1, 2_999, 3_000, plan.rows - 412, plan.rows - 1):
+                notes = [n for b in plan.read(first, ["note"]) for n in b["note"].to_pylist()]
+                assert len(notes) == plan.rows - first
                 rest = pa.Table.from_batches(plan.read(first, ["name", "id"]))
                 assert rest.column_names == ["name", "id"]
                 assert rest["id"].to_pylist() == ids[first:]
@@ -219,22 +221,36 @@ def test_queries_of_any_form_answer_as_they_do_over_rows_in_hand(
         for text in asked:
             ours = spark.sql(text.format(t="t", o="other")).collect()
             assert ours == spark.sql(text.format(t="hand_t", o="hand_other")).collect(), text
-        lateral = (
-            "select o.id, s.n from {o} o, lateral (select count(*) n from {t} t where t.id < o.id)"
-        )
-        with pytest.raises(Exception, match="Non-deterministic lateral subqueries"):
-            spark.sql(f"{lateral} s order by 1".format(t="t", o="other"))
-        now.create_views(["t"], columns={"t": ["id"]})
-        named = spark.sql(f"{lateral} s order by 1".format(t="t", o="other")).collect()
-        assert (
-            named
-            == spark.sql(f"{lateral} s order by 1".format(t="hand_t", o="hand_other")).collect()
-        )
         kept = now["t"].where("v > 1").cache()
         assert kept.count() == kept.select("name").count() == wanted["t"].count("v > 1")
         kept.unpersist()
         for name in ("hand_t", "hand_other"):
             spark.catalog.dropTempView(name)
+
+
+REFUSED = [
+    "select o.id, s.n from {o} o, lateral (select count(*) n from {t} t where t.id < o.id) s",
+    "select sum(v / (select max(id) from {t})) from {o}",
+    "select a.id from {o} a join {o} b on a.id = b.id and a.id < (select avg(id) from {t})",
+]
+"""Forms of subqueries that Spark takes over deterministic expressions alone."""
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_spark_refuses_of_such_a_view_it_takes_of_one_with_named_columns(
+    spark: SparkSession, db: st.Store, text: str
+) -> None:
+    with snapshot(spark, db) as now, db.snapshot() as wanted:
+        now.create_views(["t", "other"])
+        now.create_views(["t", "other"], "named_", columns={"t": ["id"], "other": ["id", "v"]})
+        for name in ("t", "other"):
+            spark.createDataFrame(wanted[name].to_arrow()).createOrReplaceTempView(f"hand_{name}")
+        with pytest.raises(Exception, match=r"(?i)non-?_?deterministic"):
+            spark.sql(text.format(t="t", o="other")).collect()
+        found = spark.sql(text.format(t="named_t", o="named_other")).collect()
+        assert sorted(found) == sorted(spark.sql(text.format(t="hand_t", o="hand_other")).collect())
+        for name in ("t", "other"):
+            spark.catalog.dropTempView(f"hand_{name}")
 
 
 # --- of which types
@@ -349,6 +365,43 @@ def test_wide_rows_are_read_in_batches_of_bounded_size(spark: SparkSession, tmp_
             with snapshot(spark, db) as now:
                 assert "MapInArrow" in plan_of(now["t"])
                 assert now["t"].where("length(body) > 10").count() == 4
+
+
+def test_frames_that_spark_would_ask_for_too_much_are_read_with_all_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    setting = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(setting)
+    with st.connect(tmp_path / "s", background=False) as db:
+        db.create_table("t", FIELDS, "id").upsert(rows(np.arange(10), 1))
+        many = {f"c{n}": "int64" for n in range(500)}
+        db.create_table("many", {"id": "int64"} | many, "id").upsert({"id": 1, "c7": 7})
+        with snapshot(spark, db) as now:
+            assert "MapInArrow" in plan_of(now["many"])
+            assert now["many"].select("c7").collect() == [(7,)]
+            assert "MapInArrow" not in plan_of(now["t"])
+        spark.conf.set(setting, 0)  # a whole partition at a time
+        try:
+            with snapshot(spark, db) as now:
+                assert "MapInArrow" in plan_of(now["t"])
+                assert now["t"].count() == 10
+        finally:
+            spark.conf.set(setting, before)
+
+
+def test_a_batch_that_is_too_large_and_a_null_where_there_is_none_are_errors(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with db.snapshot() as now:
+        plan = numbered(now, 1)
+        monkeypatch.setattr(columns, "BATCH_BYTES_MAX", 1_000)
+        with pytest.raises(st.SchemaMismatchError, match="Spark asks for 2000 rows at a time"):
+            ColumnValues("f", plan, "v")(pa.array(range(2_000)))
+        fields = [StructField(f.name, f.dataType, nullable=False) for f in plan.schema.fields]
+        plan = replace(plan, token="2", schema=StructType(fields))
+        with pytest.raises(InvariantError, match="column 'note' has nulls"):
+            ColumnValues("f", plan, "note")(pa.array([0, 1]))
+        assert len(ColumnValues("f", plan, "note")(pa.array([], pa.int64()))) == 0
 
 
 def test_numbers_with_gaps_and_tasks_with_other_rows_than_planned_are_errors(db: st.Store) -> None:

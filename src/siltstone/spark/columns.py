@@ -39,6 +39,8 @@ from siltstone.spark.reader import Told, rows_of
 from siltstone.spark.short_decimals import as_decimals, as_integers, is_short
 from siltstone.spark.workers import Sealed, one_sentence, sealed
 
+BATCH_BYTES_MAX = 1 << 30
+"""What a function returns at a time, at most; Arrow's texts have no more than 2 GiB."""
 STEP_MAX = 32
 """Of rows wider than 512 bytes the estimate is too low: a number costs some 2 ns."""
 _STEP_BYTES = 16
@@ -158,8 +160,6 @@ class RowsInTurn:
             InvariantError: Numbers are missing between the first and the last.
             SchemaMismatchError: The values are too large for one batch.
         """
-        if not len(numbers):
-            return pa.nulls(0, pa.null())
         step = self._rows.step
         first, end = numbers[0].as_py() // step, numbers[-1].as_py() // step + 1
         if end - first != len(numbers):
@@ -173,27 +173,32 @@ class RowsInTurn:
             self._batches, self._rest = self._rows.read(first, self._columns), None
         self._next = -1
         pieces: list[pa.RecordBatch] = []
+        wanted, nbytes = end - first, 0
         while first < end:
             if self._rest is None or not self._rest.num_rows:
                 self._rest = next(self._batches)
             piece = self._rest.slice(0, end - first)
             self._rest = self._rest.slice(piece.num_rows)
             first += piece.num_rows
+            nbytes += piece.nbytes
+            if nbytes > BATCH_BYTES_MAX:
+                raise _too_many(wanted, nbytes)
             pieces.append(piece)
         self._next = end
         return pieces[0] if len(pieces) == 1 else _joined(pieces)
 
 
 def _joined(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    rows = pa.Table.from_batches(pieces)
-    found = rows.combine_chunks().to_batches()
-    if len(found) != 1:
-        raise SchemaMismatchError(
-            f"{len(rows)} rows have {rows.nbytes} bytes, too many for one batch; name their columns"
-            " by `read`, or `create_views(columns=...)`, or let Spark ask for fewer rows at a time:"
-            " spark.sql.execution.arrow.maxRecordsPerBatch"
-        )
-    return found[0]
+    (found,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
+    return found
+
+
+def _too_many(rows: int, nbytes: int) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"Spark asks for {rows} rows at a time, and the first of these have {nbytes} bytes, more"
+        f" than {BATCH_BYTES_MAX}; name the columns by `read`, or `create_views(columns=...)`, or"
+        " let Spark ask for fewer: spark.sql.execution.arrow.maxRecordsPerBatch"
+    )
 
 
 _readers: weakref.WeakValueDictionary[str, RowsInTurn] = weakref.WeakValueDictionary()
@@ -216,7 +221,11 @@ class ColumnValues:
     def __call__(self, numbers):  # noqa: ANN001, ANN204 # pyright: ignore[reportMissingParameterType]
         """Return the values in the rows with these numbers; see `RowsInTurn.values`."""
         with one_sentence():
+            if not len(numbers):
+                return pa.nulls(0)
             values = self._reader.values(self._column, numbers)
+            if values.null_count and not self._rows.schema[self._column].nullable:
+                raise InvariantError(f"column {self._column!r} has nulls, its schema says none")
             return as_integers(values) if self._is_short else values
 
     def __reduce__(self) -> Sealed:

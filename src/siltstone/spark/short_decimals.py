@@ -27,8 +27,8 @@ def is_short(kind: DataType) -> bool:
 def as_integers(values: Any) -> pa.Array:
     """Return decimals without their point, as int64."""
     at, data = values.offset, values.buffers()[1]
-    words = np.frombuffer(data or b"", "<i8")
-    low = words[2 * at : 2 * (at + len(values)) : 2]
+    words = np.frombuffer(data or b"", "<i8", count=2 * (at + len(values)))
+    low = words[2 * at :: 2]
     return pa.array(low, mask=values.is_null().to_numpy(False) if values.null_count else None)
 
 

@@ -40,12 +40,13 @@ from siltstone.spark.nearest import NearestRows
 from siltstone.spark.partitions import Cut, parallelism_of, row_bytes, size_of
 from siltstone.spark.reader import LIVE, LIVE_COLUMN, Told
 
-BATCH_ROWS = 10_000
 BATCH_BYTES_MAX = 40 << 20
-"""Of a frame by columns Spark asks for so many rows at a time, however wide they are. If these have
-more bytes, stored, than this, a frame reads all columns, in batches of bounded size."""
+"""Of a frame by columns Spark asks for `_BATCH_ROWS` at a time, however wide they are. If so many
+have more bytes, stored, than this, a frame reads all columns, in batches of bounded size."""
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 WITH_FUNCTIONS_BYTES_MAX = 8 << 20
-"""Where Spark has no broadcasts, each function of a frame by columns has the tasks with it."""
+"""What the functions of a frame by columns take with them at most, together: each has the schema,
+and, where Spark has no broadcasts, the tasks."""
 
 
 def snapshot(
@@ -120,16 +121,18 @@ class SparkSnapshot:
         cut = Cut(parallelism_of(self._spark))
         tasks, rows_max = cut.tasks(self._snapshot, table, found.names, None)
         local = cast("LocalSnapshot", self._snapshot)
-        if local[table].batch_bytes_of(tasks, BATCH_ROWS) > BATCH_BYTES_MAX:
+        rows_at_once = int(self._spark.conf.get(_BATCH_ROWS) or 0)
+        if rows_at_once < 1 or local[table].batch_bytes_of(tasks, rows_at_once) > BATCH_BYTES_MAX:
             return None
+        schema, ends = schemas.to_spark(found), tuple(accumulate(task.rows for task in tasks))
         packed = tuple(pickle.dumps(task) for task in tasks)
         shared = self._keep(broadcast_of(self._spark, packed, len(found)))
-        if shared is None and len(found) * sum(map(len, packed)) > WITH_FUNCTIONS_BYTES_MAX:
+        with_each = len(pickle.dumps((schema, ends))) + (0 if shared else sum(map(len, packed)))
+        if len(found) * with_each > WITH_FUNCTIONS_BYTES_MAX:
             return None
-        ends = tuple(accumulate(task.rows for task in tasks))
         rows = NumberedRows(
             uuid.uuid4().hex,
-            schemas.to_spark(found),
+            schema,
             self._told(table, is_counted=True),
             self._open_mark(),
             max(1, -(-sum(task.rows for task in tasks) // rows_max)),
