@@ -21,6 +21,7 @@ import pytest
 from lance_namespace_urllib3_client import models
 
 from siltstone.errors import SiltstoneError
+from siltstone.lance_namespace.rows import bodies, members
 from siltstone.lance_namespace.rows.members import HINT, NOT_OFFERED, AnyMembers, RequestPart, kinds
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import ARROW, JSON, Route
@@ -459,3 +460,22 @@ def test_properties_that_no_table_has_are_refused_by_their_names(served: Any) ->
     assert "owner" in made.json["error"]
     stored = rest.post('/v1/table/x/create?storage_options={"a":"b"}', rows)
     assert stored.code == (406, 0)
+
+
+def test_the_members_of_a_request_are_looked_up_once_for_its_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each look reads and compiles the hints of the class; a query has thirty members."""
+    looks: list[type] = []
+    fields = members.fields
+
+    def counted(of: type | msgspec.Struct) -> object:
+        looks.append(of if isinstance(of, type) else type(of))
+        return fields(of)
+
+    monkeypatch.setattr(members, "fields", counted)
+    members.not_offered(bodies.QueryRequest(filter="id = 1", k=1))
+    looks.clear()
+    assert members.not_offered(bodies.QueryRequest(filter="id = 2", k=1)) is None
+    assert members.not_offered(bodies.QueryRequest(identity={"a": 1})) == "identity"
+    assert looks == []
