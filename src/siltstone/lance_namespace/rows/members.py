@@ -60,11 +60,17 @@ def kinds(request: type[Struct]) -> dict[str, str | None]:
     return found
 
 
+@cache
+def _spelled(request: type[Struct]) -> dict[str, str]:
+    """Return how each member is written; once for a type, as it reads the hints of the class."""
+    return {field.name: field.encode_name for field in fields(request)}
+
+
 def not_offered(asked: Struct) -> str | None:
     """Return the name of a member that says something and is not offered; None: there is none."""
     for name, kind in kinds(type(asked)).items():
         value = getattr(asked, name)
-        spelled = next(f.encode_name for f in fields(asked) if f.name == name)
+        spelled = _spelled(type(asked))[name]
         if kind == NOT_OFFERED and value:
             return spelled
         for part in value if isinstance(value, list) else (value,):
