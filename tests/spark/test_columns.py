@@ -24,7 +24,7 @@ from siltstone.spark.application import Read
 from siltstone.spark.columns import STEP_MAX, ColumnValues, NumberedRows, frame_by_columns, step_of
 from siltstone.spark.reader import Told
 from siltstone.spark.short_decimals import as_integers, is_short
-from siltstone.spark.snapshots import BATCH_BYTES_MAX
+from siltstone.spark.snapshots import STORED_BYTES_MAX
 from tests.maintenance.stores import Clock, open_store
 from tests.spark.test_types import ROWS, SCHEMA
 
@@ -357,7 +357,7 @@ def test_wide_rows_are_read_in_batches_of_bounded_size(spark: SparkSession, tmp_
         table = db.create_table("t", {"id": "int64", "body": "binary"}, "id")
         random = np.random.default_rng(1)
         for n in range(4):
-            table.upsert({"id": n, "body": random.bytes(BATCH_BYTES_MAX // 3)})
+            table.upsert({"id": n, "body": random.bytes(STORED_BYTES_MAX // 3)})
         for is_flushed in (False, True):
             if is_flushed:
                 db.checkpoint()

@@ -21,7 +21,7 @@ from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
 from siltstone.options import resolve
 from siltstone.paths import root_of
-from siltstone.query.scan.scan_plan import ROWS_MAX, batch_bytes_of, files_of, plan
+from siltstone.query.scan.scan_plan import ROWS_MAX, files_of, plan
 from siltstone.query.scan.scan_task import ScanTask
 from siltstone.query.search.searchable import Searchable
 from siltstone.storage.manifest.manifest_store import Lease
@@ -56,10 +56,6 @@ class LocalSnapshotTable(Searchable, SnapshotTable):
     def files_of(self, tasks: Iterable[ScanTask]) -> int:
         """Return how many files the scan tasks of the table at this seq read."""
         return files_of(self._reader(), tasks)
-
-    def batch_bytes_of(self, tasks: Iterable[ScanTask], rows: int) -> int:
-        """Return how many stored bytes so many rows have, of those that the scan tasks read."""
-        return batch_bytes_of(tasks, rows)
 
     def _reader(self) -> Reader:
         return self._snapshot.reader(self._definition)

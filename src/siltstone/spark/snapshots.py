@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
+from siltstone.api.tasks import batch_bytes_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.context_exits import close_on_exit
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
@@ -40,7 +41,7 @@ from siltstone.spark.nearest import NearestRows
 from siltstone.spark.partitions import Cut, parallelism_of, row_bytes, size_of
 from siltstone.spark.reader import LIVE, LIVE_COLUMN, Told
 
-BATCH_BYTES_MAX = 40 << 20
+STORED_BYTES_MAX = 40 << 20
 """Of a frame by columns Spark asks for `_BATCH_ROWS` at a time, however wide they are. If so many
 have more bytes, stored, than this, a frame reads all columns, in batches of bounded size."""
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -122,7 +123,7 @@ class SparkSnapshot:
         tasks, rows_max = cut.tasks(self._snapshot, table, found.names, None)
         local = cast("LocalSnapshot", self._snapshot)
         rows_at_once = int(self._spark.conf.get(_BATCH_ROWS) or 0)
-        if rows_at_once < 1 or local[table].batch_bytes_of(tasks, rows_at_once) > BATCH_BYTES_MAX:
+        if rows_at_once < 1 or batch_bytes_of(tasks, rows_at_once) > STORED_BYTES_MAX:
             return None
         schema, ends = schemas.to_spark(found), tuple(accumulate(task.rows for task in tasks))
         packed = tuple(pickle.dumps(task) for task in tasks)
