@@ -8,7 +8,8 @@ from siltstone.maintenance.backup.restore import Restorer
 from siltstone.open.environment import Env, Storage
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.manifest.manifest_store import random_token, system_time_us
+from siltstone.storage.manifest.floor import Floor
+from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
 from siltstone.storage.wal import segments
 from tests.engine.seams import Threads, until
 from tests.maintenance.stores import UnsyncedFiles, open_store
@@ -95,3 +96,29 @@ def test_an_owner_that_begins_while_the_log_is_read_is_no_damage(tmp_path, monke
     monkeypatch.setattr(segments, "read_header", after_an_opening)
     assert storage.verifier().run().findings == ()
     assert not openings
+
+
+def test_records_that_a_vacuum_gives_up_between_two_looks_are_not_lost(tmp_path, monkeypatch):
+    root, files = tmp_path / "s", UnsyncedFiles()
+    with open_store(root) as db:
+        db.create_table("p", KEYED)
+        for n in range(4):
+            db["p"].append([{"id": n, "v": "x"}])
+            db.checkpoint()
+        manifests = db._parts.site.manifests
+        first, *_, newest = manifests.numbers()
+        lease, runs = ManifestStore.lease, []
+
+        def vacuumed_before_the_second(self, number, *, below_floor=False):
+            if number > first and not runs:
+                runs.append(number)
+                manifests.replace_floor(Floor(), Floor(newest))
+                for between in range(first + 1, newest):
+                    (root / "manifest" / f"{between:020d}.json").unlink()
+            return lease(self, number, below_floor=below_floor)
+
+        monkeypatch.setattr(ManifestStore, "lease", vacuumed_before_the_second)
+        report = Storage.of(root, Options(), fake_env_of(files)).verifier().run()
+        assert runs
+        assert newest > first + 1
+        assert (report.findings, report.records) == ((), 2)
