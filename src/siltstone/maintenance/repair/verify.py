@@ -161,7 +161,6 @@ class Verifier:
         self._site, self._files, self._root = site, site.files, site.root
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._readers = readers
-        self._floor = Floor()
 
     def run(self, *, deep: bool = False, on_progress: Progress | None = None) -> Verified:
         """Verify; calls `on_progress` with the next file, the number of checked files, and of all.
@@ -210,12 +209,7 @@ class Verifier:
         )
 
     def _numbers(self, tally: _Tally) -> list[int]:
-        try:
-            floor = self._manifests.kept()
-        except UNREADABLE as error:
-            tally.error(getattr(error, "path", self._manifests.folder), error)
-            floor = Floor()
-        self._floor = floor
+        floor = self._floor_now(tally)
         numbers = self._manifests.numbers(below_floor=True)
         if not floor.number and not tally.findings:
             reason = lost_floor(numbers, dict(readable(self._manifests, numbers[-1:])))
@@ -225,6 +219,16 @@ class Verifier:
             reason = f"there is no record at or above FLOOR {floor.number}"
             tally.error(self._manifests.folder, reason)
         return numbers
+
+    def _floor_now(self, tally: _Tally) -> Floor:
+        try:
+            return self._manifests.kept()
+        except UNREADABLE as error:
+            path = str(getattr(error, "path", self._manifests.folder))
+            if path not in tally.named:
+                tally.named.add(path)
+                tally.error(path, error)
+            return Floor()
 
     def _record(self, number: int, older: Record | None, tally: _Tally) -> Record | None:
         tally.records += 1
@@ -246,10 +250,13 @@ class Verifier:
         for name in _RISING:
             if getattr(record, name) < getattr(older, name):
                 tally.error(path, f"{name} is lower than in the record before")
-        if older.number < self._floor.number:
-            return
         between = range(older.number + 1, record.number)
-        lost = [number for number in between if self._floor.keeps(number)]
+        if not between:
+            return
+        floor = self._floor_now(tally)  # a vacuum raises it before it removes a record
+        if older.number < floor.number:
+            return
+        lost = [number for number in between if floor.keeps(number)]
         if lost:
             seqs = f"{older.flushed_seq} to {record.flushed_seq}"
             gone = f"{lost[0]} to {lost[-1]}"
