@@ -69,6 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not _has_session(item))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse an xdist that does not group: each process would have a session of Spark."""
+    is_grouping = session.config.getoption("loadgroup", False)
+    lost = [item.nodeid for item in session.items if "@" not in item.nodeid]
+    if is_grouping and lost:
+        raise pytest.UsageError(f"--dist loadgroup gave {lost[0]} no group")
+
+
 def _has_session(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
 
