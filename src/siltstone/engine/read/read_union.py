@@ -240,10 +240,12 @@ class KeyedReader:
         wanted: Filter | None = None,
         *,
         in_any_order: bool = False,
+        limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows that `wanted` keeps, with `columns` of the schema.
 
         Two scans of a reader have the same order, unless one of them may be `in_any_order`.
+        `limit`: the caller takes no more rows than that; more may come.
         """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
         read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
@@ -257,7 +259,7 @@ class KeyedReader:
             numbers = [self.table_schema.ids[name] for name in read]
             batches = image.batches(numbers, self.table_schema.fields(read))
         else:
-            batches = self._scan_levels(read, wanted)
+            batches = self._scan_levels(read, wanted, None if wanted else limit)
         for batch in deadline.checked(batches):
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows:
@@ -281,10 +283,12 @@ class KeyedReader:
             return iter(self.many(keys).select(read).to_batches())
         return self.looked_up(keys, read)
 
-    def _scan_levels(self, read: list[str], wanted: Filter | None) -> Iterator[pa.RecordBatch]:
+    def _scan_levels(
+        self, read: list[str], wanted: Filter | None, limit: int | None
+    ) -> Iterator[pa.RecordBatch]:
         overlay = self.overlay()
         if self.base is not None and self.base.rows:
-            yield from self._scan_base(self.base, overlay, read, wanted)
+            yield from self._scan_base(self.base, overlay, read, wanted, limit)
         for source, parts, kept, _ in overlay.levels:
             yield from source.rows_kept(parts, kept, self.table_schema, read)
 
@@ -299,19 +303,25 @@ class KeyedReader:
         return base is not None and prefilter_of(base.table, wanted, self._stored(base, read))[1]
 
     def _scan_base(
-        self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
+        self,
+        base: Base,
+        overlay: Overlay,
+        read: list[str],
+        wanted: Filter | None,
+        limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
         stored = self._stored(base, read)
         prefilter, indexed = prefilter_of(base.table, wanted, stored) if wanted else (None, False)
-        is_shadowed = overlay.visible.true_count < base.rows
+        shadowed = base.rows - overlay.visible.true_count
         batches = base.table.scan(
             list(stored.values()),
             prefilter=prefilter,
-            positions=prefilter is not None and is_shadowed,
+            positions=prefilter is not None and bool(shadowed),
+            limit=None if limit is None else limit + shadowed,  # which may all come first
             indexed=indexed,
             with_hidden=True,
         )
-        if is_shadowed:
+        if shadowed:
             if prefilter is None:
                 batches = batches_kept(batches, overlay.visible)
             else:

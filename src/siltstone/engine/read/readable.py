@@ -100,9 +100,7 @@ class Readable:
         if limit is not None and (type(limit) is not int or limit < 0):
             raise RequestError(f"limit must be an integer from 0; got {limit!r}")
         fields = reader.table_schema.fields(shown)
-        batches = self._matching(
-            reader, filter, shown, in_any_order=limit is None and self._in_any_order
-        )
+        batches = self._matching(reader, filter, shown, limit)
         if limit is not None:
             batches = _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
@@ -135,8 +133,7 @@ class Readable:
         reader: Reader,
         wanted: str | pc.Expression | None,
         shown: list[str] | None,
-        *,
-        in_any_order: bool,
+        limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(reader, KeyedReader):
             key = key_named(wanted, reader.table_schema.codec)
@@ -147,8 +144,9 @@ class Readable:
         parsed = filter_of(wanted, reader.table_schema.arrow)
         self._note(reader, (), parsed)
         if isinstance(reader, KeyedReader):
-            return reader.scan(shown, parsed, in_any_order=in_any_order)
-        return reader.scan(shown, parsed)
+            in_any_order = limit is None and self._in_any_order
+            return reader.scan(shown, parsed, in_any_order=in_any_order, limit=limit)
+        return reader.scan(shown, parsed, limit=limit)
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
         """Return the number of rows, or of the rows that match `filter`."""
@@ -192,9 +190,7 @@ def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     left = limit
-    for batch in batches:
-        if left <= 0:
-            return
+    while left > 0 and (batch := next(batches, None)) is not None:
         yield batch.slice(0, left)
         left -= min(left, batch.num_rows)
 

@@ -71,12 +71,19 @@ class PlainReader:
         return 0 if self.table is None else self.table.rows
 
     def scan(
-        self, columns: Sequence[str] | None = None, wanted: Filter | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        wanted: Filter | None = None,
+        *,
+        limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that `wanted` keeps, with `columns` of the schema."""
+        """Yield the rows that `wanted` keeps, with `columns` of the schema.
+
+        `limit`: the caller takes no more rows than that; more may come.
+        """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
         fields = self.table_schema.fields(shown)
-        for kept in self._kept(shown, wanted, positions=False):
+        for kept in self._kept(shown, wanted, positions=False, limit=limit):
             if kept.schema.equals(fields):
                 yield kept
             else:
@@ -93,7 +100,12 @@ class PlainReader:
             yield places, batch_of(arrays, fields, kept.num_rows)
 
     def _kept(
-        self, shown: Sequence[str], wanted: Filter | None, *, positions: bool
+        self,
+        shown: Sequence[str],
+        wanted: Filter | None,
+        *,
+        positions: bool,
+        limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that `wanted` keeps, with `shown` and the columns of the filter."""
         if self.table is None:
@@ -103,7 +115,13 @@ class PlainReader:
         hidden = blobs.names_of(self.table_schema.arrow)  # Lance compares their places
         names = {name: name for name in read if name not in hidden}
         prefilter, indexed = prefilter_of(self.table, wanted, names) if wanted else (None, False)
-        batches = self.table.scan(read, prefilter=prefilter, positions=positions, indexed=indexed)
+        batches = self.table.scan(
+            read,
+            prefilter=prefilter,
+            positions=positions,
+            limit=None if wanted else limit,
+            indexed=indexed,
+        )
         for batch in batches:
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows:
