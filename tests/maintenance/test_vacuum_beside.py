@@ -206,6 +206,22 @@ def test_files_that_an_open_transaction_of_the_owner_staged_stay(db, clock, vacu
     assert db.verify(deep=True).is_sound
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_rows_staged_elsewhere_stay_from_when_they_are_attached(db, clock, is_first):
+    """Whatever the grace period: here it is shorter than the time between the two."""
+    task, staged = staged_elsewhere(db)
+    clock.move(days=DAYS)
+    tx = db.transaction()
+    if not is_first:  # the transaction holds what it stages itself since a later time
+        tx["p"].append([{"id": 101, "v": 1}])
+    tx.attach(task, staged)
+    clock.move(seconds=10)
+    beside(db, clock, grace_s=1)
+    tx.commit()
+    assert (100, 1) in rows(db["p"])
+    assert db.verify(deep=True).is_sound
+
+
 def test_a_transaction_that_stages_after_a_vacuum_commits(db, clock):
     with db.transaction() as tx:
         clock.move(days=DAYS)
