@@ -306,7 +306,6 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
     before = rows(db["p"])
     task, staged = staged_elsewhere(db)
     tx = db.transaction()
-    tx.attach(task, staged)
     hold = db._core.hold
 
     def sleep(staged_us: int):
@@ -315,8 +314,31 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
         return hold(staged_us)
 
     monkeypatch.setattr(db._core, "hold", sleep)
-    with pytest.raises(st.BusyError, match="staged"):
-        tx.commit()
+    with pytest.raises(st.RequestError, match="vacuumed"):
+        tx.attach(task, staged)
+    tx.rollback()
+    assert rows(db["p"]) == before
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_commit_of_what_a_vacuum_has_said_that_it_condemns_is_refused(db, clock, monkeypatch):
+    before = rows(db["p"])
+    task, staged = staged_elsewhere(db)
+    clock.move(days=DAYS)
+    condemn, refused = Vacuum._raise_gc_horizon, []
+
+    def commit_behind(self, gc_horizon_us):
+        said_us = condemn(self, gc_horizon_us)
+        tx = db.transaction()
+        tx.attach(task, staged)
+        with pytest.raises(st.BusyError, match="staged"):
+            tx.commit()
+        refused.append(tx)
+        return said_us
+
+    monkeypatch.setattr(Vacuum, "_raise_gc_horizon", commit_behind)
+    beside(db, clock)
+    assert refused
     assert rows(db["p"]) == before
     assert db.verify(deep=True).is_sound
 
