@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from siltstone.maintenance.backup.restore import Restorer
 from siltstone.open.environment import Env, Storage
 from siltstone.options import Options
@@ -98,7 +100,10 @@ def test_an_owner_that_begins_while_the_log_is_read_is_no_damage(tmp_path, monke
     assert not openings
 
 
-def test_records_that_a_vacuum_gives_up_between_two_looks_are_not_lost(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_one_lost", [False, True])
+def test_records_that_a_vacuum_gives_up_between_two_looks_are_not_lost(
+    tmp_path, monkeypatch, is_one_lost
+):
     root, files = tmp_path / "s", UnsyncedFiles()
     with open_store(root) as db:
         db.create_table("p", KEYED)
@@ -106,19 +111,21 @@ def test_records_that_a_vacuum_gives_up_between_two_looks_are_not_lost(tmp_path,
             db["p"].append([{"id": n, "v": "x"}])
             db.checkpoint()
         manifests = db._parts.site.manifests
-        first, *_, newest = manifests.numbers()
+        first, *between, newest = manifests.numbers()
         lease, runs = ManifestStore.lease, []
 
         def vacuumed_before_the_second(self, number, *, below_floor=False):
             if number > first and not runs:
                 runs.append(number)
-                manifests.replace_floor(Floor(), Floor(newest))
-                for between in range(first + 1, newest):
-                    (root / "manifest" / f"{between:020d}.json").unlink()
+                manifests.replace_floor(Floor(), Floor(between[-1] if is_one_lost else newest))
+                for each in between:
+                    (root / "manifest" / f"{each:020d}.json").unlink()
             return lease(self, number, below_floor=below_floor)
 
         monkeypatch.setattr(ManifestStore, "lease", vacuumed_before_the_second)
         report = Storage.of(root, Options(), fake_env_of(files)).verifier().run()
         assert runs
-        assert newest > first + 1
-        assert (report.findings, report.records) == ((), 2)
+        assert len(between) > 1
+        lost = [f"records {between[-1]} to {between[-1]}, before it, are lost"] * is_one_lost
+        assert [found.message.partition(";")[0] for found in report.findings] == lost
+        assert report.records == 2

@@ -201,3 +201,12 @@ def test_a_stream_of_changes_begins_with_a_version_or_a_time(
         ).load().writeStream.format("noop").option(
             "checkpointLocation", str(tmp_path / "c")
         ).start().awaitTermination()
+
+
+def test_a_missing_table_is_named_also_where_the_caller_gives_the_columns(
+    spark: SparkSession, db: st.Store
+) -> None:
+    given = {"uri": str(db.path), "table": "tt", "readChangeFeed": "true", "startingVersion": "1"}
+    frame = spark.read.schema("id bigint").format("siltstone").options(**given).load()
+    with pytest.raises(Exception, match="TableNotFoundError: there is no table 'tt'"):
+        frame.count()

@@ -190,6 +190,24 @@ def test_versions_and_times_are_read_as_delta_names_them(spark: SparkSession, pa
         spark.read.format("siltstone").option("timestampAsOf", "2026-11-20").load(f"{path}/t")
 
 
+def test_a_table_of_the_catalog_is_refused_and_what_works_is_named(
+    spark: SparkSession, path: Path
+) -> None:
+    said = "options of a catalog's table .*CREATE TEMPORARY VIEW"
+    for given in (f"OPTIONS (uri '{path}', table 't')", f"LOCATION '{path}/t'",
+                  f"TBLPROPERTIES ('uri' = '{path}', 'table' = 't')"):  # fmt: skip
+        with pytest.raises(Exception, match=said):
+            spark.sql(f"CREATE TABLE shop_t USING siltstone {given}")
+    spark.sql("CREATE TABLE shop_t (id bigint, v double) USING siltstone")
+    try:
+        with pytest.raises(Exception, match="option 'uri' is missing"):
+            spark.table("shop_t").count()
+        picked = f"SELECT count(v) n FROM shop_t WITH (uri = '{path}', table = 't')"
+        assert spark.sql(picked).collect()[0]["n"] == 40
+    finally:
+        spark.sql("DROP TABLE shop_t")
+
+
 def test_a_stream_creates_its_table_and_adds_columns(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

@@ -284,7 +284,16 @@ def _parsed(
 
 
 def _placed(found: dict[str, str]) -> dict[str, str]:
-    """Return options with a table: of `load("/data/shop/orders")` the last part of the path."""
+    """Return options with a table; of `load("/data/shop/orders")` it is the last part of the path.
+
+    Raises:
+        RequestError: They come from a table of Spark's catalog.
+    """
+    if {"owner", "provider"} <= found.keys():  # as `CREATE TABLE .. USING` asks for the columns
+        raise RequestError(
+            "Spark does not pass the options of a catalog's table on when the table is read or"
+            " written; use CREATE TEMPORARY VIEW .. USING siltstone OPTIONS (uri '..', table '..')"
+        )
     path = found.get("path", "").rstrip("/")
     store, slash, table = path.rpartition("/")
     if "table" in found or "uri" in found or not slash or not store or store.endswith("/"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError
-from siltstone.spark import catalog_tables, changes, feed, stores
+from siltstone.spark import changes, feed, stores
 from siltstone.spark.application import ASK, answer
 from siltstone.spark.options import (
     ChangeOptions,
@@ -55,10 +54,6 @@ class SiltstoneSource(DataSource):
 
     @one_sentence()
     def schema(self) -> StructType:
-        created = catalog_tables.options_of_create(self.options)
-        if created is not None:
-            columns, self._seq = describe(catalog_tables.read_options(created))
-            return catalog_tables.with_options(columns, created)
         if is_feed(self.options):
             return feed.describe(FeedOptions.parse(self.options))
         if ASK in self.options:
@@ -66,7 +61,7 @@ class SiltstoneSource(DataSource):
         if is_change_feed(self.options):
             schema, self._seq = changes.describe(ChangeOptions.parse(self.options))
             return schema
-        schema, seq = describe(self._read_options(self.options))
+        schema, seq = describe(self._read_options())
         if self._is_live:
             return live_schema(schema)
         self._seq = seq
@@ -75,10 +70,11 @@ class SiltstoneSource(DataSource):
     @one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
         if is_change_feed(self.options):
-            wanted = ChangeOptions.parse(self.options)
-            assert self._seq is not None  # it was pickled
-            return changes.RangeReader(wanted.pinned(self._seq), schema)
-        options = self._read_options(catalog_tables.options_of_read(self.options, schema))
+            span = ChangeOptions.parse(self.options)
+            if self._seq is None:  # the caller gave the columns, and something else that is wrong
+                _, self._seq = changes.describe(span)
+            return changes.RangeReader(span.pinned(self._seq), schema)
+        options = self._read_options()
         if self._is_live:
             return LiveReader(options, schema)
         if self._seq is not None:
@@ -89,26 +85,23 @@ class SiltstoneSource(DataSource):
     def _is_live(self) -> bool:
         return LIVE in self.options
 
-    def _read_options(self, given: Mapping[str, str]) -> ReadOptions:
-        return ReadOptions.parse({n: text for n, text in given.items() if n != LIVE})
+    def _read_options(self) -> ReadOptions:
+        return ReadOptions.parse({n: text for n, text in self.options.items() if n != LIVE})
 
     @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        catalog_tables.require_a_store(self.options, schema)
         options = WriteOptions.parse(self.options)
         return BatchWriter.plan(options, schema, is_overwrite=overwrite)
 
     # With its traceback: after an error here PySpark 4.3 raises another one, and of that alone the
     # sentence would be shown.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        catalog_tables.require_a_store(self.options, schema)
         return feed.FeedReader(FeedOptions.parse(self.options), schema)
 
     @one_sentence()
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        catalog_tables.require_a_store(self.options, schema)
         options = SinkOptions.parse(self.options)
         return Sink(options, schema, is_overwrite=overwrite, first_commit=self._seq or 0)
 

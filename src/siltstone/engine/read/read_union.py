@@ -317,7 +317,8 @@ class KeyedReader:
             list(stored.values()),
             prefilter=prefilter,
             positions=prefilter is not None and bool(shadowed),
-            limit=None if limit is None else limit + shadowed,  # which may all come first
+            # The shadowed rows may all come first.
+            limit=None if limit is None else min(limit + shadowed, base.rows),
             indexed=indexed,
             with_hidden=True,
         )

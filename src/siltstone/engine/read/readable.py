@@ -191,8 +191,9 @@ def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
 def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     left = limit
     while left > 0 and (batch := next(batches, None)) is not None:
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
+        rows = min(left, batch.num_rows)
+        yield batch.slice(0, rows)
+        left -= rows
 
 
 def key_named(text: object, codec: KeyCodec) -> Key | None:

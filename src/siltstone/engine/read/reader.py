@@ -119,7 +119,7 @@ class PlainReader:
             read,
             prefilter=prefilter,
             positions=positions,
-            limit=None if wanted else limit,
+            limit=None if wanted or limit is None else min(limit, self.table.rows),
             indexed=indexed,
         )
         for batch in batches:

@@ -254,8 +254,6 @@ class Verifier:
         if not between:
             return
         floor = self._floor_now(tally)  # a vacuum raises it before it removes a record
-        if older.number < floor.number:
-            return
         lost = [number for number in between if floor.keeps(number)]
         if lost:
             seqs = f"{older.flushed_seq} to {record.flushed_seq}"
