@@ -1,6 +1,6 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark quick quick-types quick-tests test check format lock bench defects exhaustion exits power soak
+.PHONY: help demo demo-spark quick quick-types quick-tests test check format lock bench defects exhaustion exits power races soak
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -70,6 +70,9 @@ exits:  ## end 200 busy processes that never close their store, about ten minute
 
 power:  ## cut the power of real processes wherever it matters, for hours
 	@bin/uv run --locked --all-extras --all-groups python -m proof.power --images 2000 --report docs/power-loss.md
+
+races:  ## every pair of operations at every stage, every one killed at each failpoint, 7 minutes
+	@SILTSTONE_RACES=all bin/uv run --locked --all-extras pytest --quiet tests/races tests/isolation
 
 soak:  ## everything at once over one store, and kills at random, for 30 minutes
 	@bin/uv run --locked --all-extras python -m proof.soak --minutes 30

@@ -171,6 +171,28 @@ def test_some_rows_and_columns_of_a_task_are_those_in_the_order_of_its_rows(
         assert pa.Table.from_batches(again.read(), again.schema) == found.slice((end - first) // 2)
 
 
+def test_a_range_that_begins_and_ends_around_hidden_rows_has_the_rows_between(
+    beside: st.Store,
+) -> None:
+    ranges = 0
+    with beside.snapshot() as now:
+        for task in now.scan_tasks("t", rows_max=20_000):
+            if isinstance(task.source, bytes) or task.source.dropped is None:
+                continue
+            whole = pa.Table.from_batches(task.read(), task.schema)
+            hidden = task.source.dropped.offsets()
+            before = sorted({*(hidden - np.arange(len(hidden))).tolist()})  # rows before each
+            for at in before[:4] + before[-4:]:
+                for low, high in ((at - 9, at + 1), (at - 1, at + 1), (at, at + 9), (1, at + 1)):
+                    first, end = max(0, low), min(high, task.rows)
+                    if first < end:
+                        ranges += 1
+                        part = task.between(first, end)
+                        found = pa.Table.from_batches(part.read(), part.schema)
+                        assert found == whole.slice(first, end - first), (first, end)
+    assert ranges > 20
+
+
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=some.data())
 def test_columns_and_filters_change_nothing_about_that(
