@@ -250,10 +250,11 @@ class Verifier:
         for name in _RISING:
             if getattr(record, name) < getattr(older, name):
                 tally.error(path, f"{name} is lower than in the record before")
-        between = range(older.number + 1, record.number)
-        if not between:
+        if record.number == older.number + 1:
             return
         floor = self._floor_now(tally)  # a vacuum raises it before it removes a record
+        # Only from FLOOR on: a restore begins at a number far above all that others know.
+        between = range(max(older.number + 1, floor.number), record.number)
         lost = [number for number in between if floor.keeps(number)]
         if lost:
             seqs = f"{older.flushed_seq} to {record.flushed_seq}"
