@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as hs
 
 from siltstone.errors import CorruptionError
+from siltstone.maintenance.backup.restore import NUMBERS_SKIPPED
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 
 PATH = Path("FLOOR")
@@ -76,3 +77,13 @@ def test_no_flipped_bit_of_a_floor_goes_unseen(floor):
             broken[place] ^= 1 << bit
             with pytest.raises(CorruptionError):
                 floor_in(bytes(broken), PATH)
+
+
+@given(FLOORS, hs.integers(0, 40), hs.integers(0, 40))
+def test_the_bounds_of_what_is_kept_are_those_of_the_numbers_one_by_one(floor, first, end):
+    among = [number for number in range(first, end) if floor.keeps(number)]
+    assert floor.kept_between(first, end) == ((among[0], among[-1]) if among else None)
+
+
+def test_numbers_that_a_restore_skipped_are_not_counted_one_by_one():
+    assert Floor().kept_between(5, NUMBERS_SKIPPED**2) == (5, NUMBERS_SKIPPED**2 - 1)

@@ -253,12 +253,10 @@ class Verifier:
         if record.number == older.number + 1:
             return
         floor = self._floor_now(tally)  # a vacuum raises it before it removes a record
-        # Only from FLOOR on: a restore begins at a number far above all that others know.
-        between = range(max(older.number + 1, floor.number), record.number)
-        lost = [number for number in between if floor.keeps(number)]
-        if lost:
+        lost = floor.kept_between(older.number + 1, record.number)
+        if lost is not None:
             seqs = f"{older.flushed_seq} to {record.flushed_seq}"
-            gone = f"{lost[0]} to {lost[-1]}"
+            gone = f"{lost[0]} to {lost[1]}"
             reason = f"records {gone}, before it, are lost; reads at seqs {seqs} may need them"
             tally.warn(path, reason)
 

@@ -52,6 +52,17 @@ class Floor:
             return number >= self.number
         return number == self.number or number in self.kept
 
+    def kept_between(self, first: int, end: int) -> tuple[int, int] | None:
+        """Return the lowest and the highest kept number of [first, end); None: it keeps none.
+
+        Not one by one: a restore skips `NUMBERS_SKIPPED` numbers.
+        """
+        found = [number for number in (self.number, *self.kept) if first <= number < end]
+        whole = max(first, self.number, self.upto)
+        if whole < end:
+            found += [whole, end - 1]
+        return (min(found), max(found)) if found else None
+
     def due(self, newest: int) -> Iterable[int]:
         """Yield the numbers, ascending, of which each has a record; `newest` is the newest one."""
         yield max(self.number, 1)
