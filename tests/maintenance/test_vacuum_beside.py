@@ -206,6 +206,22 @@ def test_files_that_an_open_transaction_of_the_owner_staged_stay(db, clock, vacu
     assert db.verify(deep=True).is_sound
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_rows_staged_elsewhere_stay_from_when_they_are_attached(db, clock, is_first):
+    """Whatever the grace period: here it is shorter than the time between the two."""
+    task, staged = staged_elsewhere(db)
+    clock.move(days=DAYS)
+    tx = db.transaction()
+    if not is_first:  # the transaction holds what it stages itself since a later time
+        tx["p"].append([{"id": 101, "v": 1}])
+    tx.attach(task, staged)
+    clock.move(seconds=10)
+    beside(db, clock, grace_s=1)
+    tx.commit()
+    assert (100, 1) in rows(db["p"])
+    assert db.verify(deep=True).is_sound
+
+
 def test_a_transaction_that_stages_after_a_vacuum_commits(db, clock):
     with db.transaction() as tx:
         clock.move(days=DAYS)
@@ -290,7 +306,6 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
     before = rows(db["p"])
     task, staged = staged_elsewhere(db)
     tx = db.transaction()
-    tx.attach(task, staged)
     hold = db._core.hold
 
     def sleep(staged_us: int):
@@ -299,8 +314,31 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
         return hold(staged_us)
 
     monkeypatch.setattr(db._core, "hold", sleep)
-    with pytest.raises(st.BusyError, match="staged"):
-        tx.commit()
+    with pytest.raises(st.RequestError, match="vacuumed"):
+        tx.attach(task, staged)
+    tx.rollback()
+    assert rows(db["p"]) == before
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_commit_of_what_a_vacuum_has_said_that_it_condemns_is_refused(db, clock, monkeypatch):
+    before = rows(db["p"])
+    task, staged = staged_elsewhere(db)
+    clock.move(days=DAYS)
+    condemn, refused = Vacuum._raise_gc_horizon, []
+
+    def commit_behind(self, gc_horizon_us):
+        said_us = condemn(self, gc_horizon_us)
+        tx = db.transaction()
+        tx.attach(task, staged)
+        with pytest.raises(st.BusyError, match="staged"):
+            tx.commit()
+        refused.append(tx)
+        return said_us
+
+    monkeypatch.setattr(Vacuum, "_raise_gc_horizon", commit_behind)
+    beside(db, clock)
+    assert refused
     assert rows(db["p"]) == before
     assert db.verify(deep=True).is_sound
 

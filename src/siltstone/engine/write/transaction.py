@@ -198,9 +198,9 @@ class EngineTransaction:
         if self.is_applied:
             return 0
         table = None if stage.creates else self.definition(stage.table_id)
-        self.hold.keep()
-        core = self.core
-        self.hold.names_since(stage.started_us(core.files, core.root, staged))
+        staged_us = stage.started_us(self.core.files, self.core.root, staged)
+        self.hold.keep(staged_us)
+        self.hold.names_since(staged_us)
         cross(Failpoint.ATTACH_BEFORE_PLAN)
         if table is None:
             table = self._created(stage)

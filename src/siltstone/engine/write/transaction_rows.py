@@ -29,6 +29,8 @@ from siltstone.formats.manifest import Catalog, Schema, TableDefinition
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.jobs import Begun
 
+FOREVER_US = 1 << 62
+
 
 class StagingHold:
     """Keeps from vacuum what a transaction stages, names or tags, until it ends.
@@ -36,25 +38,29 @@ class StagingHold:
     One thread at a time; a finalizer may close it. Most transactions never have anything to keep.
     """
 
-    __slots__ = ("_begun", "_core", "_held", "_past", "_since_us")
+    __slots__ = ("_begun", "_core", "_held", "_held_us", "_past", "_since_us")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._held: ExitStack | None = None
+        self._held_us = FOREVER_US
         self._past: ExitStack | None = None
         self._begun: Begun | None = None
         self._since_us: int | None = None
 
-    def keep(self) -> None:
-        """Keep what is staged from now on.
+    def keep(self, since_us: int = FOREVER_US) -> None:
+        """Keep what is staged from now on, or was elsewhere since `since_us`.
 
         First held, then compared with the gc horizon, as in `Core.submit`: what is staged later is
-        newer than the horizon.
+        newer than the horizon, and the commit compares what was staged before.
         """
-        if self._begun is None:
-            begun = self._core.begun()
-            self._held = ExitStack()
-            self._held.enter_context(self._core.hold(begun.first_us))
+        begun = self._core.begun() if self._begun is None else None
+        self._held = self._held or ExitStack()
+        from_us = since_us if begun is None else min(begun.first_us, since_us)
+        if from_us < self._held_us:
+            self._held.enter_context(self._core.hold(from_us))
+            self._held_us = from_us
+        if begun is not None:
             self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
 
     def names_since(self, since_us: int) -> None:
