@@ -343,6 +343,29 @@ def test_what_a_dead_optimize_finished_by_a_clock_that_was_ahead_is_left_when_co
     assert compacted
 
 
+def test_what_a_dead_optimize_finished_is_of_use_though_its_files_are_a_tick_older(made) -> None:
+    """A file has the time of the last tick: one written at once is older than its job.
+
+    So it was thrown away when a vacuum beside the job had condemned all that was older than it.
+    """
+    db, table, tables = made
+    expected = rows(table)
+    dies_after_its_tasks(db, tables)
+    (dead,) = jobs_of(db.path).list()
+    assert dead.job is not None
+    begun_us = dead.job.started_us
+    for name in finished_files(db):
+        os.utime(db.path / name, (begun_us / 1e6 - 0.004,) * 2)
+    manifests = ManifestStore(fake_env().files, db.path)
+    manifests.publish(
+        lambda record: msgspec.structs.replace(record, condemned_before_us=begun_us),
+        base=manifests.newest(),
+    )
+    tables.hooks["compact"] = refuse_to_compact
+    assert optimizer_of(db.path, tables).optimize().files_before == 6
+    assert rows(table) == expected
+
+
 def finished_files(db) -> list[str]:
     (dead,) = jobs_of(db.path).list()
     lines = [msgspec.json.decode(line) for line in dead.finished]

@@ -391,6 +391,24 @@ def test_a_running_job_keeps_what_is_as_young_as_it_is(db, clock):
     assert not orphan.exists()
 
 
+def test_a_dead_job_that_is_not_condemned_keeps_what_is_a_tick_older_than_it(db, clock):
+    """Somebody may be about to publish it, and a file has the time of the last tick."""
+    with jobs_of(db, clock).begin("optimize", ("t",)) as job:
+        job.append(b"1")
+    orphan = db.path / "tables" / "orphan.lance"
+    orphan.write_bytes(b"x")
+    begun_s = job.job.started_us / 1e6
+    os.utime(orphan, (begun_s - 0.004,) * 2)
+    clock.move(seconds=-0.002)
+    db.vacuum(dry_run=False, grace_s=0)
+    assert orphan.exists()
+    assert [seen.id for seen in jobs_of(db, clock).list()] == [job.job.id]
+    clock.move(days=1)
+    db.vacuum(dry_run=False, grace_s=0)
+    assert not orphan.exists()
+    assert jobs_of(db, clock).list() == []
+
+
 def test_the_record_of_a_dead_job_goes_after_the_grace_period_and_not_before(db, clock):
     with jobs_of(db, clock).begin("optimize", ("t",)) as job:
         job.append(b"1")
