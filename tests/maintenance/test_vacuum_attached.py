@@ -16,7 +16,8 @@ from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc import live_store
 from siltstone.maintenance.gc.sweep import distinct, needed
-from siltstone.maintenance.gc.vacuum import TICK_S, Vacuum
+from siltstone.maintenance.gc.vacuum import Vacuum
+from siltstone.storage.tables.jobs import FILE_TICK_S
 from tests.engine import seams
 from tests.engine.seams import GatedFiles, fake_env
 from tests.maintenance.stores import Clock, data_paths, open_store, rows
@@ -144,7 +145,7 @@ def test_what_a_commit_in_doubt_names_stays_until_it_is_known(
 
 def until_older_than_a_tick() -> None:
     """Wait until what was written just now may be taken by a vacuum without a grace period."""
-    threading.Event().wait(2 * TICK_S)
+    threading.Event().wait(2 * FILE_TICK_S)
 
 
 def load_into(db: Store, name: str) -> None:

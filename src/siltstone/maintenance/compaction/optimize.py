@@ -53,6 +53,7 @@ from siltstone.maintenance.merge.merge import Deferred, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import (
+    FILE_TICK_S,
     GcHorizonError,
     Job,
     OpenJob,
@@ -364,13 +365,15 @@ class Optimizer:
         """Return what a dead job noted and is whole, and the job, begun before all of that.
 
         Vacuum goes by the clock of the file system, which may have been set back since it began.
+        By a tick it is always behind, which vacuum knows.
         """
         whole: list[Finished] = []
         for one in noted:
             written_us = self._jobs.written_us(one.result.files)
             if written_us is not None:
                 whole.append(one)
-                job = msgspec.structs.replace(job, started_us=min(job.started_us, written_us))
+                started_us = min(job.started_us, written_us + int(FILE_TICK_S * 1e6))
+                job = msgspec.structs.replace(job, started_us=started_us)
         return job, whole
 
     def _left(self) -> list[Finished]:

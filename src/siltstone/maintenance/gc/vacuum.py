@@ -64,12 +64,11 @@ from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import existing, random_token
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import Inventories
-from siltstone.storage.tables.jobs import SeenJob
+from siltstone.storage.tables.jobs import FILE_TICK_S, SeenJob
 from siltstone.storage.tables.values import POSITION
 from siltstone.storage.wal.reserve import Reserve, is_full
 
 GRACE_S = 86_400.0
-TICK_S = 0.05
 CENSUSES_MAX = 16
 PROMOTIONS_MAX = 8
 CONDEMNED = "the record of a job that died before the grace period"
@@ -442,9 +441,11 @@ class Vacuum:
             for record in records
             if record is records[-1] or self._is_leased(record.number)
         )
-        # The clock of files may be a tick behind; without a grace nobody else is at work.
-        is_exact = not grace_s and not any(seen.is_running for seen in self._jobs.list())
-        unpublished = gc_horizon_us / 1e6 - (0 if is_exact else TICK_S)
+        # Without a grace nobody else is at work; nor is work of use that the horizon condemns.
+        is_exact = not grace_s and not any(
+            seen.is_running or _begun_us(seen) >= gc_horizon_us for seen in self._jobs.list()
+        )
+        unpublished = gc_horizon_us / 1e6 - (0 if is_exact else FILE_TICK_S)
         return Ages(unpublished, attached=min(unpublished, oldest_view / 1e6 - grace_s))
 
     def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:

@@ -38,6 +38,8 @@ _SUFFIX = ".json"
 _ATTEMPTS_MAX = 8
 _FINISHED = "FINISHED"
 FINISHED_MAX = 20
+FILE_TICK_S = 0.05
+"""How far the times of files are behind the clock: the kernel takes them from its last tick."""
 
 
 class GcHorizonError(Exception):
