@@ -119,6 +119,29 @@ def test_a_record_that_cannot_be_written_begins_nothing(files):
     assert jobs_in(files).list() == []
 
 
+@pytest.mark.parametrize("step", ["lock", "open"])
+def test_a_record_that_a_vacuum_takes_at_birth_is_written_under_another_name(
+    tmp_path, monkeypatch, step
+):
+    """A vacuum without a grace period takes it for what a crash had left."""
+    files, taken = RealFiles(), list[Path]()
+    done = getattr(files, step)
+
+    def vacuumed_after(path, **options):
+        found = done(path, **options)
+        if not taken:
+            taken.append(path)
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(files, step, vacuumed_after, raising=False)
+    jobs = jobs_in(files, tmp_path)
+    with jobs.begin("optimize", ()) as job:
+        assert taken
+        assert [seen.id for seen in jobs.list()] == [job.job.id]
+    assert [*jobs.folder.iterdir()] == []
+
+
 def test_what_is_no_record_stops_nobody(tmp_path):
     jobs = jobs_in(RealFiles(), tmp_path)
     job = jobs.begin("merge", ())
