@@ -273,10 +273,10 @@ class Jobs:
         with contextlib.ExitStack() as if_it_fails:
             if_it_fails.callback(lock.release)
             if_it_fails.callback(discard, self._files, temporary)
-            file = self._files.open(temporary)
-            opened = OpenJob(job, begun, self._files, path, file, lock, self._now_us)
-            if_it_fails.callback(opened.drop)
             try:
+                file = self._files.open(temporary)
+                opened = OpenJob(job, begun, self._files, path, file, lock, self._now_us)
+                if_it_fails.callback(opened.drop)
                 opened.write(msgspec.json.encode(job), is_durable=is_durable)
                 self._files.rename(temporary, path)
                 if is_durable:
