@@ -6,7 +6,6 @@ one: a read at the wrong seq would be a wrong answer.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -17,7 +16,7 @@ import msgspec
 from siltstone.choices import StagedOp
 from siltstone.engine.read.moment import time_us_of
 from siltstone.errors import RequestError, no_such, not_one_of
-from siltstone.spark.times import ZONE, in_zone, zone_name
+from siltstone.spark.times import ZONE, in_zone, is_local, zone_name
 
 _OF_QUERIES = ("checkpointLocation", "queryName")  # what Spark adds to the options of a sink
 START, STARTS = "startingSeq", ("earliest", "latest")
@@ -363,16 +362,9 @@ def _moment(name: str, text: str) -> str:
     try:
         time_us_of(text)  # no zone: the driver's would be another than that of the session, maybe
     except RequestError as error:
-        by = f", or give the zone of such times as option {ZONE!r}" if _is_local(text) else ""
+        by = f", or give the zone of such times as option {ZONE!r}" if is_local(text) else ""
         raise RequestError(f"option {name!r}: {error}{by}") from None
     return text
-
-
-def _is_local(text: str) -> bool:
-    try:
-        return dt.datetime.fromisoformat(text).utcoffset() is None
-    except ValueError:
-        return False
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pyspark.sql import SparkSession
 
 from siltstone.spark.java import java_home
-from siltstone.spark.source import SiltstoneSource
+from siltstone.spark.session_zone import serve
+from siltstone.spark.source import SiltstoneSource, source_of
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 DEFAULTS: dict[str, str] = {
@@ -53,9 +54,16 @@ def session(
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Register `format("siltstone")` in an existing session, and return the session."""
+    """Register `format("siltstone")` in an existing session, and return the session.
+
+    From then on reads take a time without an offset in the session's zone, except those of a
+    Spark Connect client. A session of `newSession()` is another one.
+    """
     spark.conf.set(PUSH_DOWN, "true")
-    if find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
+    asked = serve(spark)
+    if asked is not None:
+        spark.dataSource.register(source_of(asked))
+    elif find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
         spark.dataSource.register(SiltstoneSource)
     return spark
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -39,6 +40,8 @@ from siltstone.spark.reader import (
     describe,
     live_schema,
 )
+from siltstone.spark.session_zone import Asked
+from siltstone.spark.times import in_session_zone, needs_zone
 from siltstone.spark.workers import one_sentence
 from siltstone.spark.writer import BatchWriter, Sink
 
@@ -47,6 +50,8 @@ class SiltstoneSource(DataSource):
     """Tables of siltstone stores."""
 
     _seq: int | None = None  # as of when it was pickled; a sink is, at the first commit of a run
+    _asked: Asked | None = None
+    _zone: str | None = None  # of the session, at `load()`, where a time of the options needs it
 
     @classmethod
     def name(cls) -> str:
@@ -55,11 +60,11 @@ class SiltstoneSource(DataSource):
     @one_sentence()
     def schema(self) -> StructType:
         if is_feed(self.options):
-            return feed.describe(FeedOptions.parse(self.options))
+            return feed.describe(FeedOptions.parse(self._told))
         if ASK in self.options:
             return answer(os.environ)
         if is_change_feed(self.options):
-            schema, self._seq = changes.describe(ChangeOptions.parse(self.options))
+            schema, self._seq = changes.describe(ChangeOptions.parse(self._told))
             return schema
         schema, seq = describe(self._read_options())
         if self._is_live:
@@ -70,7 +75,7 @@ class SiltstoneSource(DataSource):
     @one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
         if is_change_feed(self.options):
-            span = ChangeOptions.parse(self.options)
+            span = ChangeOptions.parse(self._told)
             if self._seq is None:  # the caller gave the columns, and something else that is wrong
                 _, self._seq = changes.describe(span)
             return changes.RangeReader(span.pinned(self._seq), schema)
@@ -82,11 +87,20 @@ class SiltstoneSource(DataSource):
         return (PushingReader if options.is_single_use else BatchReader)(options, schema)
 
     @property
+    def _told(self) -> Mapping[str, str]:
+        """The options; times without an offset are taken in the session's zone, if it is known."""
+        if not needs_zone(self.options):
+            return self.options
+        if self._zone is None and self._asked is not None:
+            self._zone = self._asked.zone()
+        return self.options if self._zone is None else in_session_zone(self.options, self._zone)
+
+    @property
     def _is_live(self) -> bool:
         return LIVE in self.options
 
     def _read_options(self) -> ReadOptions:
-        return ReadOptions.parse({n: text for n, text in self.options.items() if n != LIVE})
+        return ReadOptions.parse({n: text for n, text in self._told.items() if n != LIVE})
 
     @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -96,7 +110,7 @@ class SiltstoneSource(DataSource):
     # With its traceback: after an error here PySpark 4.3 raises another one, and of that alone the
     # sentence would be shown.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return feed.FeedReader(FeedOptions.parse(self.options), schema)
+        return feed.FeedReader(FeedOptions.parse(self._told), schema)
 
     @one_sentence()
     def streamWriter(  # noqa: N802 - Spark's name
@@ -116,6 +130,11 @@ class SiltstoneSource(DataSource):
                 with contextlib.suppress(RequestError):
                     self._seq = durable_seq(SinkOptions.parse(self.options).uri)
         return vars(self)
+
+
+def source_of(asked: Asked) -> type[SiltstoneSource]:
+    """Return the source of a session whose zone can be asked for."""
+    return type("SourceOfSession", (SiltstoneSource,), {"_asked": asked})
 
 
 def durable_seq(uri: str) -> int:

@@ -1,7 +1,6 @@
-"""Times: the local times of options, in the zone that the option `timeZone` names.
+"""Times: the local times of options, in the zone of the option `timeZone`, else of the session.
 
-Spark tells a Python source no setting of the session, so the session's zone is an option; a
-snapshot, which has the session, asks it. A local time that a clock shows twice is the earlier one;
+A local time that a clock shows twice is the earlier one;
 one that it skips is as much later as the clock is put forward. So does Spark when it casts a text
 to a timestamp.
 """
@@ -46,6 +45,29 @@ def in_zone(found: Mapping[str, str]) -> dict[str, str]:
     zone = _zone_of(ZONE, text)
     times = {name: _utc(found[name], zone) for name in _OF_TIMES if name in found}
     return {**found, **times}
+
+
+def needs_zone(given: Mapping[str, str]) -> bool:
+    """Return whether options, of lower case, have a local time and no zone."""
+    return ZONE.lower() not in given and any(is_local(given.get(name, "")) for name in _OF_TIMES)
+
+
+def in_session_zone(given: Mapping[str, str], zone: str) -> dict[str, str]:
+    """Return options, of lower case, whose local times are UTC.
+
+    Raises:
+        RequestError: Python does not know the zone, or a time is outside the years that it knows.
+    """
+    found = _zone_of(SESSION_ZONE, zone)
+    return {name: _utc(text, found) if name in _OF_TIMES else text for name, text in given.items()}
+
+
+def is_local(text: str) -> bool:
+    """Return whether a text is a time without an offset."""
+    try:
+        return dt.datetime.fromisoformat(text).utcoffset() is None
+    except ValueError:
+        return False
 
 
 def of_session(spark: SparkSession, moment: object) -> object:
