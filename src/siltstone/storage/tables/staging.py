@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,24 +26,32 @@ class BatchFeed:
     """An iterator of batches for Lance that keeps an exception of the caller's side.
 
     Lance turns an exception of its source into an OSError with a text; `error` is the exception.
+
+    An iterator, not a generator: Lance's threads have no memory for frames when they first call it.
+    CPython 3.11 reports that in order for the frame of `__next__`, which is called from C, but it
+    frees a function in use if the first one that it calls from a generator gets no frame.
     """
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         self.schema = schema
         self.error: BaseException | None = None
-        self._batches = batches
+        self._batches = iter(batches)
 
     def reader(self) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+        return pa.RecordBatchReader.from_batches(self.schema, self)
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
         try:
             for batch in self._batches:
                 if batch.num_rows:
-                    yield arranged(batch, self.schema)
+                    return arranged(batch, self.schema)
         except BaseException as error:
             self.error = error
             raise
+        raise StopIteration
 
 
 def peeked(batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
