@@ -412,6 +412,34 @@ def test_a_dead_job_that_is_not_condemned_keeps_what_is_a_tick_older_than_it(
     assert jobs_of(db, clock).list() == []
 
 
+def test_what_is_committed_while_a_vacuum_without_a_grace_gathers_what_is_needed_stays(
+    db, clock, monkeypatch
+):
+    """Its files have the time of the tick before the commit began, and nobody is at work later."""
+    (db.path / "tables" / "orphan.lance").write_bytes(b"x")
+    os.utime(db.path / "tables" / "orphan.lance", (1, 1))
+    before = paths(db.path)
+    tx = db.transaction()
+    tx["p"].append([{"id": 100, "v": 1}])
+    (held,) = jobs_of(db, clock).list()
+    then = held.job.started_us / 1e6 - 0.003
+    for name in paths(db.path) - before:
+        os.utime(db.path / name, (then, then))
+    ages, asked = Vacuum._ages, []
+
+    def after_the_commit(self, *arguments, **options):
+        asked.append(self)
+        if len(asked) == 2:  # the first is before the horizon is said
+            tx.commit()
+        return ages(self, *arguments, **options)
+
+    monkeypatch.setattr(Vacuum, "_ages", after_the_commit)
+    beside(db, clock, grace_s=0)
+    assert len(asked) == 2
+    assert (100, 1) in rows(db["p"])
+    assert db.verify(deep=True).is_sound
+
+
 def test_the_record_of_a_dead_job_goes_after_the_grace_period_and_not_before(db, clock):
     with jobs_of(db, clock).begin("optimize", ("t",)) as job:
         job.append(b"1")
