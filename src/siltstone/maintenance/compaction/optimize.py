@@ -372,7 +372,7 @@ class Optimizer:
             written_us = self._jobs.written_us(one.result.files)
             if written_us is not None:
                 whole.append(one)
-                started_us = min(job.started_us, written_us + int(FILE_TICK_S * 1e6))
+                started_us = min(job.started_us, written_us + int(FILE_TICK_S * 1e6) - 1)
                 job = msgspec.structs.replace(job, started_us=started_us)
         return job, whole
 

@@ -370,14 +370,16 @@ class Vacuum:
     ) -> tuple[list[Removed], int]:
         """Return what may go, and until when what nobody published is condemned, in a record."""
         gc_horizon_us = self._gc_horizon_us(grace_s)
-        garbage = self._garbage(sweep, self._records(), dead, gc_horizon_us, grace_s)
+        limit_s = self._limit_s(gc_horizon_us, grace_s)
+        garbage = self._garbage(sweep, self._records(), dead, limit_s, grace_s)
         if any(file.why != DEAD for file in garbage):
             said_us = self._raise_gc_horizon(gc_horizon_us)
             cross(Failpoint.VACUUM_AFTER_GC_HORIZON)
             if self._held(said_us) < said_us:
                 gc_horizon_us = 0  # somebody is at work who may not have heard: nothing of it now
+            limit_s = self._limit_s(gc_horizon_us, grace_s)
             self._live.renew()
-            garbage = self._garbage(sweep, self._records(), dead, gc_horizon_us, grace_s)
+            garbage = self._garbage(sweep, self._records(), dead, limit_s, grace_s)
         return garbage, gc_horizon_us
 
     def _gc_horizon_us(self, grace_s: float) -> int:
@@ -418,7 +420,7 @@ class Vacuum:
         sweep: Sweep,
         records: Sequence[Record],
         dead: Sequence[Record],
-        gc_horizon_us: int,
+        limit_s: float,
         grace_s: float,
     ) -> list[Removed]:
         catalog = self._live.view().catalog
@@ -430,23 +432,31 @@ class Vacuum:
         reachable = needed(self._tables.reader, pins)
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
-        ages = self._ages(records, gc_horizon_us, grace_s)
+        ages = self._ages(records, limit_s, grace_s)
         folders = {pin.folder for pin in pins.values()} | homes(catalog)
         by_path = named_by_path(self._tables.external, sorted(folders))
         return sweep.garbage(reachable, doomed, ages, by_path)
 
-    def _ages(self, records: Sequence[Record], gc_horizon_us: int, grace_s: float) -> Ages:
+    def _limit_s(self, gc_horizon_us: int, grace_s: float) -> float:
+        """Return before when an unpublished file must have been written to go.
+
+        Looked at before what is needed is gathered: who ends after this may have published what
+        nobody gathers, and who begins after it has no file on the list.
+        """
+        # Without a grace nobody else is at work; nor is work of use that the horizon condemns.
+        is_exact = not grace_s and not any(
+            seen.is_running or _begun_us(seen) >= gc_horizon_us for seen in self._jobs.list()
+        )
+        # The clock of files may be a tick behind.
+        return gc_horizon_us / 1e6 - (0 if is_exact else FILE_TICK_S)
+
+    def _ages(self, records: Sequence[Record], limit_s: float, grace_s: float) -> Ages:
         oldest_view = min(
             record.last_time_us
             for record in records
             if record is records[-1] or self._is_leased(record.number)
         )
-        # Without a grace nobody else is at work; nor is work of use that the horizon condemns.
-        is_exact = not grace_s and not any(
-            seen.is_running or _begun_us(seen) >= gc_horizon_us for seen in self._jobs.list()
-        )
-        unpublished = gc_horizon_us / 1e6 - (0 if is_exact else FILE_TICK_S)
-        return Ages(unpublished, attached=min(unpublished, oldest_view / 1e6 - grace_s))
+        return Ages(limit_s, attached=min(limit_s, oldest_view / 1e6 - grace_s))
 
     def _promote(self, records: Sequence[Record], garbage: Sequence[Removed]) -> None:
         """Take the public names away from the manifests that are about to go."""
@@ -472,7 +482,8 @@ class Vacuum:
         census = self._census(floor, seq, self._tags(are_lapsed=False))
         sweep = Sweep(self._files, self._root)
         gc_horizon_us = self._gc_horizon_us(grace_s)
-        garbage = self._garbage(sweep, census.stay, census.dead, gc_horizon_us, grace_s)
+        limit_s = self._limit_s(gc_horizon_us, grace_s)
+        garbage = self._garbage(sweep, census.stay, census.dead, limit_s, grace_s)
         garbage += [file for _, file in self._dead_jobs(gc_horizon_us)]
         records = [
             Removed(
