@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import pickle
 import socket
 import stat
 import zoneinfo
@@ -10,11 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 import siltstone as st
 from siltstone.spark import register, session_zone
-from siltstone.spark.session_zone import Asked, serve
+from siltstone.spark.session_zone import Address, serve, zone_at
+from siltstone.spark.source import source_of
 
 ZONE = "spark.sql.session.timeZone"
 EAST, WEST = "Asia/Kathmandu", "America/St_Johns"
@@ -152,38 +157,45 @@ def test_a_zone_that_python_does_not_know_is_named_as_the_setting_of_the_session
 
 
 def test_only_this_user_may_ask_and_for_known_sessions_alone(abroad: SparkSession) -> None:
-    asked = serve(abroad)
-    assert asked is not None
-    assert serve(abroad) == asked
-    assert stat.S_IMODE(Path(asked.path).parent.stat().st_mode) == 0o700
-    assert asked.zone() == EAST
-    assert Asked(asked.path, "of nobody").zone() is None
-    assert Asked(asked.path, "x" * 10_000).zone() is None
-    assert asked.zone() == EAST
+    (path, session), is_new = served(abroad)
+    assert not is_new
+    assert stat.S_IMODE(Path(path).parent.stat().st_mode) == 0o700
+    assert zone_at((path, session)) == EAST
+    assert zone_at((path, "of nobody")) is None
+    assert zone_at((path, "x" * 10_000)) is None
+    assert zone_at((path, session)) == EAST
+
+
+def served(spark: SparkSession) -> tuple[Address, bool]:
+    found = serve(spark)
+    assert found is not None
+    return found
 
 
 def test_where_nobody_answers_the_zone_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_zone, "ANSWER_S_MAX", 0.2)
-    assert Asked(str(tmp_path / "none"), "s").zone() is None
+    assert zone_at((str(tmp_path / "none"), "s")) is None
     monkeypatch.chdir(tmp_path)  # the name of a socket must be short
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind("silent")
-        assert Asked("silent", "s").zone() is None  # it does not listen
-        silent.listen()
-        assert Asked("silent", "s").zone() is None  # it does not answer
+        assert zone_at(("silent", "s")) is None  # it does not listen
+        silent.listen(0)
+        assert zone_at(("silent", "s")) is None  # it does not answer
+        assert zone_at(("silent", "s")) is None  # too many wait
 
 
 def test_who_says_nothing_holds_up_the_others_for_a_moment_only(
     abroad: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = serve(abroad)
-    assert asked is not None
+    address, _ = served(abroad)
     monkeypatch.setattr(session_zone, "QUESTION_S_MAX", 0.1)
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(asked.path)
-        assert asked.zone() == EAST
+        silent.connect(address[0])
+        silent.sendall(b"no end of a line")
+        assert served(abroad) == (address, False)
+        assert zone_at(address) == EAST
 
 
 def test_of_too_many_sessions_the_first_are_not_answered_for(
@@ -191,5 +203,44 @@ def test_of_too_many_sessions_the_first_are_not_answered_for(
 ) -> None:
     monkeypatch.setattr(session_zone, "SESSIONS_MAX", 2)
     answers = session_zone._Answers()
-    places = [answers.serve(name, abroad) for name in ("a", "b", "c")]
-    assert [place.zone() for place in places] == [None, EAST, EAST]
+    places = [answers.serve(name, abroad)[0] for name in ("a", "b", "c")]
+    assert [zone_at(place) for place in places] == [None, EAST, EAST]
+
+
+def test_an_answer_that_fails_is_none_and_the_next_one_is_given(abroad: SparkSession) -> None:
+    class Broken:
+        sparkContext = abroad.sparkContext  # noqa: N815 - Spark's name
+
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError(name)
+
+    answers = session_zone._Answers()
+    broken, _ = answers.serve("broken", Broken())  # pyright: ignore[reportArgumentType]
+    whole, _ = answers.serve("whole", abroad)
+    assert [zone_at(broken), zone_at(whole)] == [None, EAST]
+
+
+def test_the_socket_goes_with_its_process_and_not_with_a_fork_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "siltstone-x"
+    folder.mkdir()
+    session_zone._remove(str(folder), os.getpid() + 1)
+    assert folder.exists()
+    session_zone._remove(str(folder), os.getpid())
+    assert not folder.exists()
+
+
+def test_a_frame_that_was_pickled_asks_no_more(abroad: SparkSession, db: st.Store) -> None:
+    """Without an answer at `load()` there is none later: one frame has one zone."""
+    options = {"uri": str(db.path), "table": "t", "timestampAsOf": NAIVE}
+    source = source_of(("nobody", "s"))(CaseInsensitiveDict(options))
+    again = pickle.loads(cloudpickle.dumps(source))
+    address, _ = served(abroad)
+    assert vars(again)["_asked"] is None
+    asked = source_of(address)(CaseInsensitiveDict(options))
+    assert vars(pickle.loads(cloudpickle.dumps(asked)))["_zone"] == EAST
+
+
+def test_a_class_that_travels_needs_nothing_that_an_older_siltstone_lacks() -> None:
+    """Else executors that have one could not say that both need the same."""
+    data = cloudpickle.dumps(source_of(("/tmp/zone", "s")))
+    assert b"session_zone" not in data

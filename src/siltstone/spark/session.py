@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.spark.java import java_home
@@ -60,12 +61,24 @@ def register(spark: SparkSession) -> SparkSession:
     Spark Connect client. A session of `newSession()` is another one.
     """
     spark.conf.set(PUSH_DOWN, "true")
-    asked = serve(spark)
-    if asked is not None:
-        spark.dataSource.register(source_of(asked))
-    elif find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
+    is_found = find_spec("pyspark_siltstone") is not None  # Spark finds it by that name
+    served = None if is_found and _plans_elsewhere(spark) else serve(spark)
+    if served is not None:
+        address, is_new = served
+        if is_new:
+            spark.dataSource.register(source_of(address))
+    elif not is_found:
         spark.dataSource.register(SiltstoneSource)
     return spark
+
+
+def _plans_elsewhere(spark: SparkSession) -> bool:
+    """Return whether a source that Spark finds itself has another Python than one it is given."""
+    try:
+        workers = spark.sparkContext.pythonExec
+    except (PySparkException, AttributeError):  # of a client
+        return False
+    return os.environ.get("PYSPARK_DRIVER_PYTHON", workers) != workers
 
 
 def _start(config: dict[str, str], master: str | None, app_name: str) -> SparkSession:

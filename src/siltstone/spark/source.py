@@ -40,7 +40,7 @@ from siltstone.spark.reader import (
     describe,
     live_schema,
 )
-from siltstone.spark.session_zone import Asked
+from siltstone.spark.session_zone import Address, zone_at
 from siltstone.spark.times import in_session_zone, needs_zone
 from siltstone.spark.workers import one_sentence
 from siltstone.spark.writer import BatchWriter, Sink
@@ -50,7 +50,7 @@ class SiltstoneSource(DataSource):
     """Tables of siltstone stores."""
 
     _seq: int | None = None  # as of when it was pickled; a sink is, at the first commit of a run
-    _asked: Asked | None = None
+    _asked: Address | None = None  # once pickled it keeps the answer that it got
     _zone: str | None = None  # of the session, at `load()`, where a time of the options needs it
 
     @classmethod
@@ -92,7 +92,7 @@ class SiltstoneSource(DataSource):
         if not needs_zone(self.options):
             return self.options
         if self._zone is None and self._asked is not None:
-            self._zone = self._asked.zone()
+            self._zone = zone_at(self._asked)
         return self.options if self._zone is None else in_session_zone(self.options, self._zone)
 
     @property
@@ -121,7 +121,7 @@ class SiltstoneSource(DataSource):
 
     @one_sentence()
     def __getstate__(self) -> dict[str, object]:
-        """Pickle with a seq: where the caller gave a schema, nobody asked for one."""
+        """Pickle with a seq and a zone: where the caller gave a schema, nobody asked for one."""
         is_frame = not {ASK, LIVE} & self.options.keys() and not is_feed(self.options)
         if self._seq is None and is_frame:
             try:
@@ -129,10 +129,12 @@ class SiltstoneSource(DataSource):
             except RequestError:  # those of a sink; or wrong ones, which is for others to say
                 with contextlib.suppress(RequestError):
                     self._seq = durable_seq(SinkOptions.parse(self.options).uri)
-        return vars(self)
+        with contextlib.suppress(RequestError):
+            _ = self._told
+        return {**vars(self), "_asked": None}
 
 
-def source_of(asked: Asked) -> type[SiltstoneSource]:
+def source_of(asked: Address) -> type[SiltstoneSource]:
     """Return the source of a session whose zone can be asked for."""
     return type("SourceOfSession", (SiltstoneSource,), {"_asked": asked})
 
