@@ -1,4 +1,7 @@
-"""Vacuum from any process: beside an owner that need not know, and without one."""
+"""Vacuum from any process: beside an owner that need not know, and without one.
+
+Over 400 lines: each moment of a vacuum at which others begin or end their work, over one store.
+"""
 
 from __future__ import annotations
 

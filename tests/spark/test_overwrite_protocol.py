@@ -1,6 +1,7 @@
 """What Spark's short-lived processes tell each other is enough to lose no update; no JVM runs here.
 
 A process that plans, reads or commits is a fresh value here, as it comes out of a pickle there.
+Over 400 lines: all orders of reads and overwrites, over the same few values.
 """
 
 from __future__ import annotations

@@ -207,6 +207,18 @@ def test_of_too_many_sessions_the_first_are_not_answered_for(
     assert [zone_at(place) for place in places] == [None, EAST, EAST]
 
 
+def test_where_the_driver_has_another_python_than_the_workers_nothing_is_registered(
+    spark: SparkSession, db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark plans a source that it finds with the driver's Python: that alone may have ours."""
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/another/python")
+    found = register(spark.newSession())
+    reader = found.read.format("siltstone")
+    assert reader.load(f"{db.path}/t").count() == 0
+    with pytest.raises(Exception, match="has no zone"):
+        reader.option("timestampAsOf", NAIVE).load(f"{db.path}/t")
+
+
 def test_an_answer_that_fails_is_none_and_the_next_one_is_given(abroad: SparkSession) -> None:
     class Broken:
         sparkContext = abroad.sparkContext  # noqa: N815 - Spark's name

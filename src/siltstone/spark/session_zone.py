@@ -131,8 +131,8 @@ def serve(spark: SparkSession) -> tuple[Address, bool] | None:
 def _zone_of(spark: SparkSession) -> str:
     """Return the zone of a session and of the copies that its streams have of it; "": none."""
     try:
-        running = [cast("Any", query)._jsq for query in spark.streams.active]  # noqa: SLF001 - only
-        # a query of the JVM has its session
+        # Only a query of the JVM has its session.
+        running = [cast("Any", query)._jsq for query in spark.streams.active]  # noqa: SLF001
         copies = [query.streamingQuery().sparkSessionForStream().conf() for query in running]
         zones = {spark.conf.get(SESSION_ZONE), *(conf.get(SESSION_ZONE) for conf in copies)}
     except Exception:  # noqa: BLE001 - stopped, or another Spark: whatever it is, none is known

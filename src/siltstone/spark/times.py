@@ -1,8 +1,7 @@
 """Times: the local times of options, in the zone of the option `timeZone`, else of the session.
 
-A local time that a clock shows twice is the earlier one;
-one that it skips is as much later as the clock is put forward. So does Spark when it casts a text
-to a timestamp.
+A local time that a clock shows twice is the earlier one; one that it skips is as much later as the
+clock is put forward. So does Spark when it casts a text to a timestamp.
 """
 
 from __future__ import annotations
