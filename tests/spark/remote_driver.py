@@ -47,6 +47,8 @@ def reads(spark: SparkSession, store: str) -> None:
     tell("wrong", says(load(spark, f"{store}/none").count, "there is no table 'none'"))
     past = {"timestampAsOf": "2026-11-20 10:00"}  # the zone of a client's session is not known
     tell("time", says(load(spark, f"{store}/t", **past).count, "give the zone of such times"))
+    created = f"CREATE TABLE t USING siltstone OPTIONS (uri '{store}', table 't')"
+    tell("catalog", says(lambda: spark.sql(created).collect(), "no driver answers"))
     with snapshot(spark, os.path.relpath(store)) as now:
         tell("snapshot", rows_of(now["t"]), rows_of(now.read("t", ["v"], "id >= 3")))
         tell("views", now.create_views())

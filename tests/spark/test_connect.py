@@ -41,6 +41,7 @@ def test_a_server_elsewhere_serves_a_client_with_other_directories(tmp_path: Pat
         "load [(2, 'old'), (3, 'old'), (4, 'old')]",
         "wrong True",
         "time True",
+        "catalog True",
         "snapshot [(2, 'old'), (3, 'old'), (4, 'old')] [('old',), ('old',)]",
         "views ['many', 'other', 't']",
         "sql [('old', -4), ('old', -3)]",

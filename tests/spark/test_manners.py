@@ -193,14 +193,9 @@ def test_versions_and_times_are_read_as_delta_names_them(spark: SparkSession, pa
         spark.read.format("siltstone").option("timestampAsOf", "2099-01-01").load(f"{path}/t")
 
 
-def test_a_table_of_the_catalog_is_refused_and_what_works_is_named(
+def test_a_query_gives_its_options_to_a_table_of_the_catalog_that_has_none(
     spark: SparkSession, path: Path
 ) -> None:
-    said = "options of a catalog's table .*CREATE TEMPORARY VIEW"
-    for given in (f"OPTIONS (uri '{path}', table 't')", f"LOCATION '{path}/t'",
-                  f"TBLPROPERTIES ('uri' = '{path}', 'table' = 't')"):  # fmt: skip
-        with pytest.raises(Exception, match=said):
-            spark.sql(f"CREATE TABLE shop_t USING siltstone {given}")
     spark.sql("CREATE TABLE shop_t (id bigint, v double) USING siltstone")
     try:
         with pytest.raises(Exception, match="option 'uri' is missing"):

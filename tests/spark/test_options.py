@@ -83,7 +83,6 @@ def test_a_view_may_carry_what_its_writes_need() -> None:
         ({**STORE, "token": "a:1"}, "a read has no option 'token'"),
         ({**STORE, "seq": "1", "versionAsOf": "1"}, "only one of the options 'seq' and 'versionA"),
         ({**STORE, "startingVersion": "1"}, "is for streams, and for batches with the option 'r"),
-        ({**STORE, "owner": "me", "provider": "siltstone"}, "CREATE TEMPORARY VIEW .. USING silt"),
         ({"path": "/shop"}, "option 'table' is missing"),
         ({"path": "http://host:2333"}, "option 'table' is missing"),
     ],

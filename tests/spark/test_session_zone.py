@@ -17,11 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 import siltstone as st
-from siltstone.spark import register, session_zone
-from siltstone.spark.session_zone import Address, serve, zone_at
+from siltstone.spark import register, session_answers
+from siltstone.spark.session_answers import Address, Answer, serve
+from siltstone.spark.session_zone import ZONE_QUESTION, zone_at, zone_of
 from siltstone.spark.source import source_of
 
 ZONE = "spark.sql.session.timeZone"
+ANSWERS: dict[str, Answer] = {ZONE_QUESTION: zone_of}
 EAST, WEST = "Asia/Kathmandu", "America/St_Johns"
 NAIVE = "2026-11-20 10:00"
 
@@ -167,7 +169,7 @@ def test_only_this_user_may_ask_and_for_known_sessions_alone(abroad: SparkSessio
 
 
 def served(spark: SparkSession) -> tuple[Address, bool]:
-    found = serve(spark)
+    found = serve(spark, ANSWERS)
     assert found is not None
     return found
 
@@ -175,7 +177,7 @@ def served(spark: SparkSession) -> tuple[Address, bool]:
 def test_where_nobody_answers_the_zone_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_zone, "ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr(session_answers, "ANSWER_S_MAX", 0.2)
     assert zone_at((str(tmp_path / "none"), "s")) is None
     monkeypatch.chdir(tmp_path)  # the name of a socket must be short
     with socket.socket(socket.AF_UNIX) as silent:
@@ -190,7 +192,7 @@ def test_who_says_nothing_holds_up_the_others_for_a_moment_only(
     abroad: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, _ = served(abroad)
-    monkeypatch.setattr(session_zone, "QUESTION_S_MAX", 0.1)
+    monkeypatch.setattr(session_answers, "QUESTION_S_MAX", 0.1)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(address[0])
         silent.sendall(b"no end of a line")
@@ -201,9 +203,9 @@ def test_who_says_nothing_holds_up_the_others_for_a_moment_only(
 def test_of_too_many_sessions_the_first_are_not_answered_for(
     abroad: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_zone, "SESSIONS_MAX", 2)
-    answers = session_zone._Answers()
-    places = [answers.serve(name, abroad)[0] for name in ("a", "b", "c")]
+    monkeypatch.setattr(session_answers, "SESSIONS_MAX", 2)
+    answers = session_answers._Answers()
+    places = [answers.serve(name, abroad, ANSWERS)[0] for name in ("a", "b", "c")]
     assert [zone_at(place) for place in places] == [None, EAST, EAST]
 
 
@@ -226,18 +228,18 @@ def test_an_answer_that_fails_is_none_and_the_next_one_is_given(abroad: SparkSes
         def __getattr__(self, name: str) -> object:
             raise RuntimeError(name)
 
-    answers = session_zone._Answers()
-    broken, _ = answers.serve("broken", Broken())  # pyright: ignore[reportArgumentType]
-    whole, _ = answers.serve("whole", abroad)
+    answers = session_answers._Answers()
+    broken, _ = answers.serve("broken", Broken(), ANSWERS)  # pyright: ignore[reportArgumentType]
+    whole, _ = answers.serve("whole", abroad, ANSWERS)
     assert [zone_at(broken), zone_at(whole)] == [None, EAST]
 
 
 def test_the_socket_goes_with_its_process_and_not_with_a_fork_of_it(tmp_path: Path) -> None:
     folder = tmp_path / "siltstone-x"
     folder.mkdir()
-    session_zone._remove(str(folder), os.getpid() + 1)
+    session_answers._remove(str(folder), os.getpid() + 1)
     assert folder.exists()
-    session_zone._remove(str(folder), os.getpid())
+    session_answers._remove(str(folder), os.getpid())
     assert not folder.exists()
 
 
@@ -256,3 +258,4 @@ def test_a_class_that_travels_needs_nothing_that_an_older_siltstone_lacks() -> N
     """Else executors that have one could not say that both need the same."""
     data = cloudpickle.dumps(source_of(("/tmp/zone", "s")))
     assert b"session_zone" not in data
+    assert b"session_answers" not in data

@@ -283,16 +283,7 @@ def _parsed(
 
 
 def _placed(found: dict[str, str]) -> dict[str, str]:
-    """Return options with a table; of `load("/data/shop/orders")` it is the last part of the path.
-
-    Raises:
-        RequestError: They come from a table of Spark's catalog.
-    """
-    if {"owner", "provider"} <= found.keys():  # as `CREATE TABLE .. USING` asks for the columns
-        raise RequestError(
-            "Spark does not pass the options of a catalog's table on when the table is read or"
-            " written; use CREATE TEMPORARY VIEW .. USING siltstone OPTIONS (uri '..', table '..')"
-        )
+    """Return options with a table; of `load("/data/shop/orders")` it is the path's last part."""
     path = found.get("path", "").rstrip("/")
     store, slash, table = path.rpartition("/")
     if "table" in found or "uri" in found or not slash or not store or store.endswith("/"):
@@ -305,7 +296,10 @@ def _uri(found: Mapping[str, str]) -> str:
     if uri and path and uri != path:
         raise RequestError(f"the store is given twice: uri {uri!r} and path {path!r}")
     if not uri and not path:
-        raise RequestError("option 'uri' is missing: the path of a store, as all executors see it")
+        raise RequestError(
+            "option 'uri' is missing: the path of a store, as all executors see it (a table of"
+            " Spark's catalog has its options if CREATE TABLE .. USING names no columns)"
+        )
     return uri or path or ""
 
 

@@ -70,6 +70,12 @@ def describe(options: ReadOptions) -> tuple[StructType, int]:
     return schemas.to_spark(schema), seq
 
 
+def seq_of(options: ReadOptions) -> int:
+    """Return the seq of a read, in a process that plans it next."""
+    with opened(options, is_kept=True) as (_, snapshot):
+        return snapshot.seq
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """A read, and the application that records it; None: Spark does not tell which.

@@ -10,8 +10,11 @@ from importlib.util import find_spec
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from siltstone.spark.catalog_search import FrameSeqs, options_of
+from siltstone.spark.catalog_tables import SEQ_QUESTION, TABLE_QUESTION
 from siltstone.spark.java import java_home
-from siltstone.spark.session_zone import serve
+from siltstone.spark.session_answers import Answer, serve
+from siltstone.spark.session_zone import ZONE_QUESTION, zone_of
 from siltstone.spark.source import SiltstoneSource, source_of
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
@@ -25,6 +28,11 @@ DEFAULTS: dict[str, str] = {
 LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+}
+_ANSWERS: dict[str, Answer] = {
+    ZONE_QUESTION: zone_of,
+    TABLE_QUESTION: options_of,
+    SEQ_QUESTION: FrameSeqs().seq_of,
 }
 # Set where somebody else has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
@@ -57,12 +65,13 @@ def session(
 def register(spark: SparkSession) -> SparkSession:
     """Register `format("siltstone")` in an existing session, and return the session.
 
-    From then on reads take a time without an offset in the session's zone, except those of a
-    Spark Connect client. A session of `newSession()` is another one.
+    From then on reads take a time without an offset in the session's zone, and `CREATE TABLE ..
+    USING siltstone OPTIONS (..)` makes a table that queries read; neither for a client of Spark
+    Connect. A session of `newSession()` is another one.
     """
     spark.conf.set(PUSH_DOWN, "true")
     is_found = find_spec("pyspark_siltstone") is not None  # Spark finds it by that name
-    served = None if is_found and _plans_elsewhere(spark) else serve(spark)
+    served = None if is_found and _plans_elsewhere(spark) else serve(spark, _ANSWERS)
     if served is not None:
         address, is_new = served
         if is_new:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
@@ -21,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError
-from siltstone.spark import changes, feed, stores
+from siltstone.spark import catalog_tables, changes, feed, stores
 from siltstone.spark.application import ASK, answer
 from siltstone.spark.options import (
     ChangeOptions,
@@ -39,8 +40,10 @@ from siltstone.spark.reader import (
     PushingReader,
     describe,
     live_schema,
+    seq_of,
 )
-from siltstone.spark.session_zone import Address, zone_at
+from siltstone.spark.session_answers import Address
+from siltstone.spark.session_zone import zone_at
 from siltstone.spark.times import in_session_zone, needs_zone
 from siltstone.spark.workers import one_sentence
 from siltstone.spark.writer import BatchWriter, Sink
@@ -52,6 +55,7 @@ class SiltstoneSource(DataSource):
     _seq: int | None = None  # as of when it was pickled; a sink is, at the first commit of a run
     _asked: Address | None = None  # once pickled it keeps the answer that it got
     _zone: str | None = None  # of the session, at `load()`, where a time of the options needs it
+    _frame: str | None = None  # the name of a frame whose table only its columns tell
 
     @classmethod
     def name(cls) -> str:
@@ -59,14 +63,17 @@ class SiltstoneSource(DataSource):
 
     @one_sentence()
     def schema(self) -> StructType:
+        created = catalog_tables.options_of_new(self.options)
+        if created is not None:
+            return self._of_new_table(created)
         if is_feed(self.options):
-            return feed.describe(FeedOptions.parse(self._told))
+            return feed.describe(FeedOptions.parse(self._told(self.options)))
         if ASK in self.options:
             return answer(os.environ)
         if is_change_feed(self.options):
-            schema, self._seq = changes.describe(ChangeOptions.parse(self._told))
+            schema, self._seq = changes.describe(ChangeOptions.parse(self._told(self.options)))
             return schema
-        schema, seq = describe(self._read_options())
+        schema, seq = describe(self._read_options(self.options))
         if self._is_live:
             return live_schema(schema)
         self._seq = seq
@@ -74,48 +81,70 @@ class SiltstoneSource(DataSource):
 
     @one_sentence()
     def reader(self, schema: StructType) -> DataSourceReader:
+        if catalog_tables.is_of_catalog(schema, self.options):
+            return BatchReader(self._options_of_catalog(schema), schema)
         if is_change_feed(self.options):
-            span = ChangeOptions.parse(self._told)
+            span = ChangeOptions.parse(self._told(self.options))
             if self._seq is None:  # the caller gave the columns, and something else that is wrong
                 _, self._seq = changes.describe(span)
             return changes.RangeReader(span.pinned(self._seq), schema)
-        options = self._read_options()
+        options = self._read_options(self.options)
         if self._is_live:
             return LiveReader(options, schema)
         if self._seq is not None:
             options = options.pinned(self._seq)
         return (PushingReader if options.is_single_use else BatchReader)(options, schema)
 
-    @property
-    def _told(self) -> Mapping[str, str]:
-        """The options; times without an offset are taken in the session's zone, if it is known."""
-        if not needs_zone(self.options):
-            return self.options
+    def _of_new_table(self, options: Mapping[str, str]) -> StructType:
+        """Return the marked columns of a new table of the catalog."""
+        catalog_tables.require_driver(self._asked)
+        schema, _ = describe(self._row_options(options))
+        return catalog_tables.marked(schema, options)
+
+    def _options_of_catalog(self, schema: StructType) -> ReadOptions:
+        """Return the options of a query of a table of the catalog, at the seq of its frame."""
+        found = catalog_tables.options_at(self._asked, schema) | dict(self.options)
+        options = self._row_options(found)
+        if self._frame is None:  # it was not pickled
+            return options
+        return options.pinned(catalog_tables.seq_at(self._asked, self._frame, seq_of(options)))
+
+    def _row_options(self, given: Mapping[str, str]) -> ReadOptions:
+        catalog_tables.require_rows(given)
+        return ReadOptions.parse(self._told(given))
+
+    def _told(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """Return options; times without an offset are taken in the session's zone, if known."""
+        if not needs_zone(given):
+            return given
         if self._zone is None and self._asked is not None:
             self._zone = zone_at(self._asked)
-        return self.options if self._zone is None else in_session_zone(self.options, self._zone)
+        return given if self._zone is None else in_session_zone(given, self._zone)
 
     @property
     def _is_live(self) -> bool:
         return LIVE in self.options
 
-    def _read_options(self) -> ReadOptions:
-        return ReadOptions.parse({n: text for n, text in self._told.items() if n != LIVE})
+    def _read_options(self, given: Mapping[str, str]) -> ReadOptions:
+        return ReadOptions.parse({n: text for n, text in self._told(given).items() if n != LIVE})
 
     @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        catalog_tables.refuse_write(schema, self.options)
         options = WriteOptions.parse(self.options)
         return BatchWriter.plan(options, schema, is_overwrite=overwrite)
 
     # With its traceback: after an error here PySpark 4.3 raises another one, and of that alone the
     # sentence would be shown.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return feed.FeedReader(FeedOptions.parse(self._told), schema)
+        catalog_tables.refuse_stream(schema, self.options)
+        return feed.FeedReader(FeedOptions.parse(self._told(self.options)), schema)
 
     @one_sentence()
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
+        catalog_tables.refuse_write(schema, self.options)
         options = SinkOptions.parse(self.options)
         return Sink(options, schema, is_overwrite=overwrite, first_commit=self._seq or 0)
 
@@ -130,8 +159,10 @@ class SiltstoneSource(DataSource):
                 with contextlib.suppress(RequestError):
                     self._seq = durable_seq(SinkOptions.parse(self.options).uri)
         with contextlib.suppress(RequestError):
-            _ = self._told
-        return {**vars(self), "_asked": None}
+            _ = self._told(self.options)
+        if catalog_tables.has_place(self.options):
+            return {**vars(self), "_asked": None}
+        return {**vars(self), "_asked": self._asked, "_frame": self._frame or uuid.uuid4().hex}
 
 
 def source_of(asked: Address) -> type[SiltstoneSource]:

@@ -1,0 +1,163 @@
+"""Catalog tables: what `CREATE TABLE t USING siltstone OPTIONS (..)` makes in Spark's catalog.
+
+    CREATE TABLE ──▶ schema()        gets the options, and marks the columns
+    SELECT       ──▶ reader(schema)  gets the columns alone, and asks the driver (`catalog_search`)
+                                      └─▶ the one table of the catalog with exactly these columns
+
+Spark (4.3) creates a source with a table's options when it asks for the columns of the new table,
+and never again. It keeps the options in its catalog, and of the columns also the metadata. So the
+first column carries a digest of the options, and the driver looks up the table that has exactly
+these columns, and its options.
+
+The mark goes with the columns, also into those of copies. Where tables with exactly these columns
+have different options nothing tells which of them is read, so each is refused. A writer cannot tell
+`INSERT INTO t` from a frame of `t` that is saved without a place, so such writes are refused, too.
+
+Spark creates the source of a frame when it is first queried, so a frame has one seq from then on:
+the driver keeps it, by a name that the source is pickled with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql.types import StructField, StructType
+
+from siltstone.errors import RequestError, UnavailableError
+from siltstone.spark.options import START, is_change_feed, is_feed
+from siltstone.spark.session_answers import Address, asked
+
+TABLE_QUESTION, SEQ_QUESTION = "table", "seq"
+MARK = "siltstone.table"
+REFUSAL = "!"  # an answer that begins with it is a sentence
+VIEW = "use CREATE TEMPORARY VIEW .. USING siltstone OPTIONS (uri '..', table '..')"
+_OF_CATALOG = frozenset({"owner", "provider"})  # what Spark adds to the options of a new table
+_OPTION = "option."  # its prefix of those that `OPTIONS (..)` gives; other keys are properties
+_PLACES = frozenset({"uri", "path", "table"})
+
+
+def options_of_new(given: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options of a new table of the catalog, of lower case; None: it is no such table.
+
+    Raises:
+        RequestError: Its location is not on a file system.
+    """
+    found = {name.lower(): text for name, text in given.items()}
+    if not found.keys() >= _OF_CATALOG:
+        return None
+    own = {n.removeprefix(_OPTION): text for n, text in found.items() if n.startswith(_OPTION)}
+    return with_path(own, found.get("location"))
+
+
+def with_path(options: dict[str, str], location: str | None) -> dict[str, str]:
+    """Return options with the path of a table that has a location of its own.
+
+    Raises:
+        RequestError: It is not on a file system.
+    """
+    if location is None:
+        return options
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file") or parts.netloc:
+        raise RequestError(f"a store is a directory on a file system; got the location {location}")
+    return {**options, "path": unquote(parts.path)}
+
+
+def marked(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Return the columns of a new table, with the mark of its options."""
+    mark = hashlib.sha256(json.dumps(sorted(options.items())).encode()).hexdigest()[:32]
+    first, *others = schema.fields
+    metadata = {**(first.metadata or {}), MARK: mark}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def digest_of(schema: StructType) -> str:
+    """Return the digest of columns, their metadata included."""
+    return hashlib.sha256(schema.json().encode()).hexdigest()
+
+
+def is_of_catalog(schema: StructType, given: Mapping[str, str]) -> bool:
+    """Return whether a query has the marked columns of a table of the catalog, and no own place."""
+    return not has_place(given) and any(MARK in (each.metadata or {}) for each in schema.fields)
+
+
+def has_place(given: Mapping[str, str]) -> bool:
+    """Return whether options say which table is meant."""
+    return bool(_PLACES & {name.lower() for name in given})
+
+
+def require_rows(given: Mapping[str, str]) -> None:
+    """Check that the options of a table, or of a query of it, ask for its rows.
+
+    Raises:
+        RequestError: They ask for its changes.
+    """
+    if is_feed(given) or is_change_feed(given):
+        raise RequestError(
+            "a table of Spark's catalog has the rows of a table; for its changes,"
+            " use spark.read or spark.readStream with the options uri and table"
+        )
+
+
+def refuse_stream(schema: StructType, given: Mapping[str, str]) -> None:
+    """Refuse a stream from a table of the catalog.
+
+    Raises:
+        RequestError: It is one.
+    """
+    if is_of_catalog(schema, given):
+        require_rows({START: ""})
+
+
+def refuse_write(schema: StructType, given: Mapping[str, str]) -> None:
+    """Refuse a write into a table of the catalog.
+
+    Raises:
+        RequestError: It is one.
+    """
+    if is_of_catalog(schema, given):
+        raise RequestError(f"a table of Spark's catalog is only read; to write it, {VIEW}")
+
+
+def require_driver(address: Address | None) -> None:
+    """Check that the driver will be asked when a new table is read.
+
+    Raises:
+        UnavailableError: Nobody answers for this session.
+    """
+    _answer(address, TABLE_QUESTION, "")
+
+
+def options_at(address: Address | None, schema: StructType) -> dict[str, str]:
+    """Return the options of the table of the catalog that has exactly these columns.
+
+    Raises:
+        UnavailableError: Nobody answers for this session.
+        RequestError: There is no such table, or several with different options.
+    """
+    return json.loads(_answer(address, TABLE_QUESTION, digest_of(schema)))
+
+
+def seq_at(address: Address | None, frame: str, seq: int) -> int:
+    """Return the seq of a frame: `seq`, if it has none yet.
+
+    Raises:
+        UnavailableError: Nobody answers for this session.
+    """
+    return int(_answer(address, SEQ_QUESTION, f"{frame} {seq}"))
+
+
+def _answer(address: Address | None, question: str, about: str) -> str:
+    answer = None if address is None else asked(address, question, about)
+    if answer is None:
+        raise UnavailableError(
+            "Spark does not pass the options of a catalog's table on when the table is read, and no"
+            " driver answers for this session: call siltstone.spark.register(spark) in it, or"
+            f" {VIEW}"
+        )
+    if answer.startswith(REFUSAL):
+        raise RequestError(answer.removeprefix(REFUSAL))
+    return answer
