@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,15 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 import siltstone as st
-from siltstone.errors import RequestError
-from siltstone.spark import catalog_search, catalog_tables, register
-from siltstone.spark.catalog_search import FrameSeqs, options_of
-from siltstone.spark.session_answers import serve
+from siltstone.errors import RequestError, UnavailableError
+from siltstone.spark import catalog_search, catalog_tables, register, session_answers
+from siltstone.spark.catalog_search import Frames
+from siltstone.spark.session import ANSWERS
+from siltstone.spark.session_answers import Address
+from siltstone.spark.session_zone import zone_at
 
 VIEW = "CREATE TEMPORARY VIEW .. USING siltstone OPTIONS"
 SEVERAL = "of Spark's catalog have exactly the columns of this query"
 GONE = "no table of Spark's catalog has the columns of this query"
 ONLY_READ = "a table of Spark's catalog is only read; to write it, use CREATE TEMPORARY VIEW"
+TOO_OLD = "!this frame is older than one of the 2 that were used last; make the frame anew"
 HAS_ROWS = "a table of Spark's catalog has the rows of a table; for its changes, use"
 
 
@@ -79,6 +83,7 @@ def test_a_query_adds_options_to_those_of_the_table(catalog: SparkSession, db: s
     db["orders"].delete(1)
     assert rows(catalog, f"SELECT id FROM orders WITH (seq = {seq})") == [(1,), (2,)]
     assert rows(catalog, f"SELECT id FROM orders WITH (seq = {seq + 1})") == [(2,)]
+    assert rows(catalog, "SELECT id FROM orders WITH (FILTER = 'v > 1.5')") == [(2,)]
     other = f"SELECT * FROM plain WITH (uri = '{db.path}', table = 'other')"
     assert rows(catalog, other) == [("other",)]
 
@@ -118,6 +123,26 @@ def test_another_session_that_is_registered_reads_it(catalog: SparkSession) -> N
     assert rows(register(catalog.newSession()), "SELECT id FROM orders") == [(1,), (2,)]
 
 
+def test_a_table_of_another_schema_of_the_catalog_is_another_one(
+    catalog: SparkSession, db: st.Store
+) -> None:
+    catalog.sql("CREATE SCHEMA elsewhere")
+    make(catalog, db, "other", "elsewhere.plain")
+    query = "SELECT * FROM plain UNION ALL SELECT * FROM elsewhere.plain"
+    assert rows(catalog, query) == [("other",), ("plain",)]
+    catalog.sql("DROP SCHEMA elsewhere CASCADE")
+    assert db["other"].count() == 1
+
+
+def test_a_place_may_have_any_letters(catalog: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "a#1 b%20c?d e\u00e9"
+    with st.connect(path, background=False) as db:
+        db.create_table("t", {"id": "int64"}, "id").insert({"id": 7})
+    catalog.sql(f"CREATE TABLE placed USING siltstone LOCATION '{path}/t'")
+    catalog.sql(f"CREATE TABLE named USING siltstone OPTIONS (uri '{path}', table 't')")
+    assert rows(catalog, "SELECT * FROM placed UNION ALL SELECT * FROM named") == [(7,), (7,)]
+
+
 @pytest.mark.parametrize("place", ["LOCATION '{}'", "OPTIONS (path '{}')", "LOCATION 'file:{}'"])
 def test_a_location_names_the_store_and_the_table(
     catalog: SparkSession, db: st.Store, place: str
@@ -136,6 +161,28 @@ def test_a_table_that_is_renamed_or_placed_elsewhere_is_read_as_it_is_now(
     catalog.sql(f"CREATE TABLE placed USING siltstone LOCATION '{db.path}/plain'")
     catalog.sql(f"ALTER TABLE placed SET LOCATION '{db.path}/other'")
     assert rows(catalog, "SELECT * FROM placed") == [("other",)]
+
+
+def test_a_frame_whose_table_is_placed_elsewhere_is_refused(
+    catalog: SparkSession, db: st.Store
+) -> None:
+    catalog.sql(f"CREATE TABLE placed USING siltstone LOCATION '{db.path}/plain'")
+    frame = catalog.table("placed")
+    assert frame.count() == 1
+    catalog.sql(f"ALTER TABLE placed SET LOCATION '{db.path}/other'")
+    with pytest.raises(Exception, match=r"not the one that it was .*; make the frame anew"):
+        frame.filter("s > ''").count()
+    assert rows(catalog, "SELECT * FROM placed") == [("other",)]
+
+
+def test_a_table_that_spark_would_delete_with_its_store_is_refused(
+    catalog: SparkSession, db: st.Store, tmp_path: Path
+) -> None:
+    """Spark manages a table without a LOCATION, also if it gets one later."""
+    catalog.sql(f"ALTER TABLE orders SET LOCATION '{db.path}/orders'")
+    with pytest.raises(Exception, match=r"orders was made without a LOCATION .* DROP TABLE would"):
+        catalog.table("orders").count()
+    catalog.sql(f"ALTER TABLE orders SET LOCATION '{tmp_path / 'nothing'}'")
 
 
 def test_dropping_it_leaves_the_rows_and_creating_it_again_reads_them(
@@ -168,7 +215,13 @@ def test_a_read_of_it_counts_for_overwrites(catalog: SparkSession, db: st.Store)
         ("OPTIONS (uri '{}', table 'orders', startingSeq 'earliest')", HAS_ROWS),
         ("TBLPROPERTIES ('uri' = '{}', 'table' = 'orders')", "option 'uri' is missing"),
         ("", "option 'uri' is missing"),
-        ("LOCATION 's3a://b{}/orders'", "a directory on a file system; got the location s3a://b"),
+        (
+            "OPTIONS (uri '{}', table 'orders', timestampAsOf '2026-11-20 10:00')",
+            "give the zone of such times as option 'timeZone'",
+        ),
+        ("LOCATION 's3a://b{}/orders'", "the full path of a directory; got the location s3a://b"),
+        ("LOCATION 'file://host{}/orders'", "got the location file://host"),
+        ("LOCATION 'shop/orders'", "got the location shop/orders"),
     ],
 )
 def test_wrong_options_are_refused_when_it_is_created(
@@ -185,7 +238,8 @@ def test_wrong_options_are_refused_when_it_is_created(
         ("SELECT * FROM orders WITH (tabel = 'x')", "no option 'tabel'; did you mean 'table'"),
         ("SELECT * FROM orders WITH (table = 'other')", "option 'uri' is missing"),
         ("SELECT * FROM orders WITH (readChangeFeed = 'true', startingVersion = 0)", HAS_ROWS),
-        ("SELECT * FROM orders WITH (seq = 9999)", "9999"),
+        ("SELECT * FROM orders WITH (seq = 9999)", "cannot read at seq 9999"),
+        ("SELECT * FROM orders WITH (columns = 'id')", "select the columns by name"),
         ("INSERT INTO orders VALUES (9, 9.0)", ONLY_READ),
         ("INSERT OVERWRITE orders SELECT id + 1, v FROM orders", ONLY_READ),
         ("DELETE FROM orders WHERE id = 1", "does not support deletes"),
@@ -231,6 +285,30 @@ def test_a_copy_of_its_columns_with_other_options_is_never_read_for_it(
     assert rows(catalog, "SELECT id FROM orders") == [(1,), (2,)]
     catalog.sql("DROP TABLE copied")
     assert rows(catalog, "SELECT * FROM plain") == [("plain",)]
+
+
+def test_a_frame_that_was_refused_is_refused_also_after_the_copy_is_gone(
+    catalog: SparkSession, db: st.Store
+) -> None:
+    schema = catalog.table("plain").schema
+    options = {"uri": str(db.path), "table": "other"}
+    catalog.catalog.createTable("copied", source="siltstone", schema=schema, **options)
+    frame = catalog.table("copied")
+    with pytest.raises(Exception, match=SEVERAL):
+        frame.count()
+    catalog.sql("DROP TABLE copied")
+    with pytest.raises(Exception, match=r"not the one that it was .*; make the frame anew"):
+        frame.count()
+
+
+def test_an_option_of_the_table_is_not_changed_by_a_query(
+    catalog: SparkSession, db: st.Store
+) -> None:
+    given = f"uri '{db.path}', table 'orders', filter 'id = 1'"
+    catalog.sql(f"CREATE TABLE some USING siltstone OPTIONS ({given})")
+    assert rows(catalog, "SELECT id FROM some") == [(1,)]
+    with pytest.raises(Exception, match=r"option 'filter' is 'id = 1' in the table .*got 'id > 1'"):
+        catalog.sql("SELECT * FROM some WITH (filter = 'id > 1')").collect()
 
 
 def test_a_table_with_the_same_options_is_no_copy(catalog: SparkSession, db: st.Store) -> None:
@@ -297,26 +375,73 @@ def test_a_catalog_that_takes_too_long_or_fails_is_named(
     catalog: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(catalog_search, "SEARCH_S_MAX", -1.0)
-        with pytest.raises(Exception, match="more tables than are searched in"):
+        patch.setattr(catalog_search, "MARGIN_S", 60.0)
+        with pytest.raises(Exception, match="more tables than the driver looks through in time"):
             catalog.table("orders").count()
+
+    def failing(wrong: str) -> None:
+        of_wrong = getattr(of_java(catalog).lang, wrong)
+        (of_wrong.parseInt if wrong == "Integer" else of_wrong.forName)("no.such")
 
     for wrong, said in (("Integer", "For input string"), ("Class", "ClassNotFoundException")):
-
-        def broken(*_: object, wrong: str = wrong) -> object:
-            of_wrong = getattr(of_java(catalog).lang, wrong)
-            return (of_wrong.parseInt if wrong == "Integer" else of_wrong.forName)("no.such")
-
-        monkeypatch.setattr(catalog_search, "_found", broken)
-        with pytest.raises(Exception, match=f"Spark's catalog does not answer: .*{said}"):
+        monkeypatch.setattr(catalog_search, "_each", _Failing(failing, wrong))
+        with pytest.raises(Exception, match=f"the schema default .* cannot be read: .*{said}"):
             catalog.table("orders").count()
+
+
+class _Failing:
+    """Reads the schemas of a catalog, and of its tables only an error."""
+
+    def __init__(self, fail: Callable[[str], None], wrong: str) -> None:
+        self._fail, self._wrong = fail, wrong
+
+    def __call__(self, of_scala: Any) -> Iterator[Any]:
+        for number in range(of_scala.size()):
+            if not isinstance(of_scala.apply(number), str):
+                self._fail(self._wrong)
+            yield of_scala.apply(number)
+
+
+def test_a_long_look_through_the_catalog_holds_up_no_other_question(
+    catalog: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, goes_on = threading.Semaphore(0), threading.Event()
+
+    def slow(*_: object) -> dict[str, str]:
+        looks.release()
+        goes_on.wait(60)
+        return {}
+
+    monkeypatch.setattr(catalog_search, "_found", slow)
+    monkeypatch.setattr(session_answers, "ANSWER_S_MAX", 0.3)
+    address, schema = address_of(catalog), catalog.table("orders").schema
+    try:
+        for _ in range(5):  # one more than look at once
+            with pytest.raises(UnavailableError, match=r"the driver did not answer within .* s"):
+                catalog_tables.options_at(address, schema, {}, catalog_tables.new_frame())
+        assert all(looks.acquire(timeout=60) for _ in range(4))
+        assert zone_at(address) == catalog.conf.get("spark.sql.session.timeZone")
+    finally:
+        goes_on.set()
+    monkeypatch.undo()
+    assert rows(catalog, "SELECT id FROM orders") == [(1,), (2,)]
+    assert not looks.acquire(blocking=False)  # for who has left nobody looks
+
+
+def address_of(spark: SparkSession) -> Address:
+    found = ANSWERS.serve(spark)
+    assert found is not None
+    return found[0]
 
 
 def test_an_answer_that_is_too_long_for_its_line_is_refused(
     catalog: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog_search, "_found", lambda *_: {"filter": "x" * 70_000})
-    assert options_of(catalog, "0") == "!the options of the table have more than 65536 characters"
+    with pytest.raises(RequestError, match="options of a table have more than 65536 characters"):
+        catalog_tables.options_at(
+            address_of(catalog), catalog.table("orders").schema, {}, catalog_tables.new_frame()
+        )
 
 
 def test_options_of_any_text_reach_the_planner_as_they_are(
@@ -326,20 +451,33 @@ def test_options_of_any_text_reach_the_planner_as_they_are(
     quoted = text.replace("'", "\\'").replace("\n", "\\n")
     given = f"uri '{db.path}', table 'other', filter '{quoted}'"
     catalog.sql(f"CREATE TABLE told USING siltstone OPTIONS ({given})")
-    found = serve(catalog, {})
-    assert found is not None
-    options = catalog_tables.options_at(found[0], catalog.table("told").schema)
+    schema = catalog.table("told").schema
+    frame = catalog_tables.new_frame()
+    options = catalog_tables.options_at(address_of(catalog), schema, {}, frame)
     assert options == {"uri": str(db.path), "table": "other", "filter": text}
     assert rows(catalog, "SELECT * FROM told") == [("other",)]
 
 
-def test_of_too_many_frames_the_one_that_is_not_used_is_forgotten(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+def test_of_too_many_frames_the_one_that_is_not_used_is_refused(
+    catalog: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog_search, "FRAMES_MAX", 2)
-    seqs = FrameSeqs()
-    given = [seqs.seq_of(spark, about) for about in ("a 1", "b 2", "a 3", "c 4", "b 5", "a 6")]
-    assert given == ["1", "2", "1", "4", "5", "6"]
+    monkeypatch.setattr(catalog_search, "_found", lambda *_: {})
+    frames, names = Frames(), [catalog_tables.new_frame() for _ in range(4)]
+    assert names == sorted(names)
+
+    def told(number: int) -> str:
+        return frames.options_of(catalog, f"digest {names[number]}", 0.0)
+
+    def seq(number: int, newest: int) -> str:
+        return frames.seq_of(catalog, f"{names[number]} {newest}", 0.0)
+
+    assert [told(0), seq(0, 1), told(1), seq(1, 2), told(0), seq(0, 3)] == [
+        "{}", "1", "{}", "2", "{}", "1",
+    ]  # fmt: skip
+    assert told(2) == "{}"
+    assert (told(1), seq(1, 4)) == (TOO_OLD, TOO_OLD)
+    assert [seq(0, 4), seq(2, 4), told(3), seq(3, 4)] == ["1", "4", "{}", "4"]
 
 
 def test_the_mark_of_columns_goes_by_all_options_and_leaves_their_metadata() -> None:

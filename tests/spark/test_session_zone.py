@@ -18,12 +18,13 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import siltstone as st
 from siltstone.spark import register, session_answers
-from siltstone.spark.session_answers import Address, Answer, serve
+from siltstone.spark.session import ANSWERS
+from siltstone.spark.session_answers import Address, Answers, Desk
 from siltstone.spark.session_zone import ZONE_QUESTION, zone_at, zone_of
 from siltstone.spark.source import source_of
 
 ZONE = "spark.sql.session.timeZone"
-ANSWERS: dict[str, Answer] = {ZONE_QUESTION: zone_of}
+DESKS = {ZONE_QUESTION: Desk(zone_of)}
 EAST, WEST = "Asia/Kathmandu", "America/St_Johns"
 NAIVE = "2026-11-20 10:00"
 
@@ -159,17 +160,17 @@ def test_a_zone_that_python_does_not_know_is_named_as_the_setting_of_the_session
 
 
 def test_only_this_user_may_ask_and_for_known_sessions_alone(abroad: SparkSession) -> None:
-    (path, session), is_new = served(abroad)
+    (folder, session), is_new = served(abroad)
     assert not is_new
-    assert stat.S_IMODE(Path(path).parent.stat().st_mode) == 0o700
-    assert zone_at((path, session)) == EAST
-    assert zone_at((path, "of nobody")) is None
-    assert zone_at((path, "x" * 10_000)) is None
-    assert zone_at((path, session)) == EAST
+    assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
+    assert zone_at((folder, session)) == EAST
+    assert zone_at((folder, "of nobody")) is None
+    assert zone_at((folder, "x" * 10_000)) is None
+    assert zone_at((folder, session)) == EAST
 
 
 def served(spark: SparkSession) -> tuple[Address, bool]:
-    found = serve(spark, ANSWERS)
+    found = ANSWERS.serve(spark)
     assert found is not None
     return found
 
@@ -181,11 +182,11 @@ def test_where_nobody_answers_the_zone_is_not_known(
     assert zone_at((str(tmp_path / "none"), "s")) is None
     monkeypatch.chdir(tmp_path)  # the name of a socket must be short
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.bind("silent")
-        assert zone_at(("silent", "s")) is None  # it does not listen
+        silent.bind("zone")
+        assert zone_at((".", "s")) is None  # it does not listen
         silent.listen(0)
-        assert zone_at(("silent", "s")) is None  # it does not answer
-        assert zone_at(("silent", "s")) is None  # too many wait
+        assert zone_at((".", "s")) is None  # it does not answer
+        assert zone_at((".", "s")) is None  # too many wait
 
 
 def test_who_says_nothing_holds_up_the_others_for_a_moment_only(
@@ -194,7 +195,7 @@ def test_who_says_nothing_holds_up_the_others_for_a_moment_only(
     address, _ = served(abroad)
     monkeypatch.setattr(session_answers, "QUESTION_S_MAX", 0.1)
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(address[0])
+        silent.connect(str(Path(address[0], "zone")))
         silent.sendall(b"no end of a line")
         assert served(abroad) == (address, False)
         assert zone_at(address) == EAST
@@ -204,8 +205,8 @@ def test_of_too_many_sessions_the_first_are_not_answered_for(
     abroad: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_answers, "SESSIONS_MAX", 2)
-    answers = session_answers._Answers()
-    places = [answers.serve(name, abroad, ANSWERS)[0] for name in ("a", "b", "c")]
+    answers = Answers(DESKS)
+    places = [answers.serve_as(name, abroad)[0] for name in ("a", "b", "c")]
     assert [zone_at(place) for place in places] == [None, EAST, EAST]
 
 
@@ -228,9 +229,9 @@ def test_an_answer_that_fails_is_none_and_the_next_one_is_given(abroad: SparkSes
         def __getattr__(self, name: str) -> object:
             raise RuntimeError(name)
 
-    answers = session_answers._Answers()
-    broken, _ = answers.serve("broken", Broken(), ANSWERS)  # pyright: ignore[reportArgumentType]
-    whole, _ = answers.serve("whole", abroad, ANSWERS)
+    answers = Answers(DESKS)
+    broken, _ = answers.serve_as("broken", Broken())  # pyright: ignore[reportArgumentType]
+    whole, _ = answers.serve_as("whole", abroad)
     assert [zone_at(broken), zone_at(whole)] == [None, EAST]
 
 

@@ -7,8 +7,10 @@ table meanwhile, and then nothing tells the two apart (see `catalog_tables`).
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -17,66 +19,122 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError
-from siltstone.spark.catalog_tables import MARK, REFUSAL, VIEW, digest_of, with_path
+from siltstone.spark.catalog_tables import MARK, REFUSAL, VIEW, digest_of, placed
 from siltstone.spark.session_answers import ANSWER_MAX
 
-SEARCH_S_MAX = 8.0  # less than a planner waits for its answer
 FRAMES_MAX = 10_000
+MARGIN_S = 1.0  # an answer is on its way so long before who asked leaves
+_AT_ONCE = 100  # tables
 _NAMED_MAX = 8
 _PROVIDER = "siltstone"
+_ANEW = "make the frame anew"
 
 
-def options_of(spark: SparkSession, digest: str) -> str:
-    """Return the options of the table with these columns as JSON, or the sentence of a refusal."""
-    try:
-        answer = json.dumps(_found(spark, digest) if digest else {})
-        if len(answer) >= ANSWER_MAX:
-            raise RequestError(f"the options of the table have more than {ANSWER_MAX} characters")
-    except RequestError as error:
-        return f"{REFUSAL}{' '.join(str(error).split())}"  # one line
-    except (Py4JError, PySparkException) as error:  # the metastore's database is down
-        said = error.java_exception if isinstance(error, Py4JJavaError) else error
-        first, *_ = str(said).splitlines() or [type(error).__name__]
-        return f"{REFUSAL}Spark's catalog does not answer: {first}"
-    return answer
+class _NotOneError(RequestError):
+    """No table has the columns of a query, or several have them."""
 
 
-class FrameSeqs:
-    """The seqs of the frames of tables of the catalog; only the thread that answers uses it.
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What a frame was answered first; without options: a refusal."""
 
-    Of too many frames the one that was used least recently is forgotten: its next plan is at the
-    newest seq.
+    options: str | None
+    seq: int | None = None
+
+
+class Frames:
+    """The tables and seqs of the frames that read tables of the catalog; `_lock` guards them.
+
+    Of too many frames the one that was used least recently is forgotten. A frame that is unknown
+    and not made after one that was forgotten is refused, as it may be one of those.
     """
 
     def __init__(self) -> None:
-        self._seqs: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._known: dict[str, _Frame] = {}
+        self._forgotten = ""
 
-    def seq_of(self, _spark: SparkSession, about: str) -> str:
-        """Return the seq of a frame, which is the given one if it has none."""
+    def options_of(self, spark: SparkSession, about: str, until: float) -> str:
+        """Return the options of the table of a frame as JSON, or the sentence of a refusal.
+
+        `about`: the digest of its columns, and its name.
+        """
+        digest, _, frame = about.partition(" ")
+        if not digest:  # whether somebody answers
+            return "{}"
+        try:
+            options = self._options_of(spark, digest, frame, until)
+            if len(options) >= ANSWER_MAX:
+                raise RequestError(f"the options of a table have more than {ANSWER_MAX} characters")
+        except RequestError as error:
+            return f"{REFUSAL}{' '.join(str(error).split())}"  # one line
+        return options
+
+    def seq_of(self, _spark: SparkSession, about: str, _until: float) -> str:
+        """Return the seq of a frame, which is the given one if it has none.
+
+        `about`: its name, and the newest seq.
+        """
         frame, _, newest = about.partition(" ")
-        seq = self._seqs.pop(frame, int(newest))
-        self._seqs[frame] = seq
-        while len(self._seqs) > FRAMES_MAX:
-            del self._seqs[next(iter(self._seqs))]
+        with self._lock:
+            known = self._known.get(frame)
+            if known is None:  # forgotten since its options were told, a moment ago
+                return f"{REFUSAL}{_too_old()}"
+            seq = int(newest) if known.seq is None else known.seq
+            self._known[frame] = replace(known, seq=seq)
         return str(seq)
 
+    def _options_of(self, spark: SparkSession, digest: str, frame: str, until: float) -> str:
+        try:
+            options = json.dumps(_found(spark, digest, until), sort_keys=True)
+        except _NotOneError:
+            self._remember(frame, None)
+            raise
+        self._remember(frame, options)
+        return options
 
-def _found(spark: SparkSession, digest: str) -> dict[str, str]:
+    def _remember(self, frame: str, options: str | None) -> None:
+        """Remember the first answer of a frame.
+
+        Raises:
+            RequestError: It was another one, or the frame may have been forgotten.
+        """
+        with self._lock:
+            known = self._known.pop(frame, None)
+            if known is None and frame <= self._forgotten:
+                raise RequestError(_too_old())
+            self._known[frame] = known or _Frame(options)
+            while len(self._known) > FRAMES_MAX:
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                self._forgotten = max(self._forgotten, oldest)
+        if known is not None and known.options != options:
+            raise RequestError(
+                "the table of this frame in Spark's catalog is not the one that it was when the"
+                f" frame was first queried; {_ANEW}"
+            )
+
+
+def _too_old() -> str:
+    return f"this frame is older than one of the {FRAMES_MAX} that were used last; {_ANEW}"
+
+
+def _found(spark: SparkSession, digest: str, until: float) -> dict[str, str]:
     """Return the options of the one table with these columns, or those that all such tables have.
 
     Raises:
-        RequestError: There is no such table, or they have different options.
+        _NotOneError: There is no such table, or they have different options.
     """
-    found = dict(_matching(spark, digest))
+    found = dict(_matching(spark, digest, until))
     if not found:
-        raise RequestError(
+        raise _NotOneError(
             "no table of Spark's catalog has the columns of this query, which were made by"
             " CREATE TABLE .. USING siltstone: it was dropped or changed since"
         )
     options, *others = found.values()
     if any(each != options for each in others):
         names = " and ".join(sorted(found)[:_NAMED_MAX])
-        raise RequestError(
+        raise _NotOneError(
             f"{names} of Spark's catalog have exactly the columns of this query, and Spark does not"
             " tell which is meant: some were made from the columns of another. Drop those, and make"
             " them by CREATE TABLE .. USING siltstone OPTIONS (..) without columns"
@@ -84,10 +142,12 @@ def _found(spark: SparkSession, digest: str) -> dict[str, str]:
     return options
 
 
-def _matching(spark: SparkSession, digest: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _matching(
+    spark: SparkSession, digest: str, until: float
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the name and the options of each table with these columns."""
     as_java = cast("Any", spark)._jvm.scala.jdk.javaapi.CollectionConverters.asJava  # noqa: SLF001
-    for table in _tables(spark):
+    for table in _tables(spark, until):
         provider = table.provider()
         if not provider.isDefined() or provider.get().lower() != _PROVIDER:
             continue
@@ -95,28 +155,59 @@ def _matching(spark: SparkSession, digest: str) -> Iterator[tuple[str, dict[str,
         if MARK in columns and digest_of(StructType.fromJson(json.loads(columns))) == digest:
             given = as_java(table.storage().properties())
             options = {str(name).lower(): str(given[name]) for name in given}
-            is_placed = table.tableType().name() == "EXTERNAL"
-            location = table.location().toString() if is_placed else None
-            yield str(table.identifier().unquotedString()), with_path(options, location)
+            name = str(table.identifier().unquotedString())
+            yield name, options | _place_of(table, name)
 
 
-def _tables(spark: SparkSession) -> Iterator[Any]:
+def _place_of(table: Any, name: str) -> dict[str, str]:
+    """Return the option of a table that has a location of its own.
+
+    Raises:
+        RequestError: It is no directory, or one that Spark would delete with the table.
+    """
+    if table.tableType().name() == "EXTERNAL":
+        place = table.location()
+        is_file = place.getScheme() in (None, "file") and not place.getAuthority()
+        return {"path": placed(str(place.getPath()) if is_file else "", str(place.toString()))}
+    if table.properties().contains("location"):  # by ALTER TABLE .. SET LOCATION alone
+        raise RequestError(
+            f"{name} was made without a LOCATION and has got one: DROP TABLE would delete that"
+            " directory. Set the location back to one that is empty, drop the table, and make it"
+            " by CREATE TABLE .. USING siltstone LOCATION '..'"
+        )
+    return {}
+
+
+def _tables(spark: SparkSession, until: float) -> Iterator[Any]:
     """Yield all tables of the catalog.
 
     Raises:
-        RequestError: It takes too long.
+        RequestError: It takes too long, or a schema cannot be read.
     """
-    until = time.monotonic() + SEARCH_S_MAX
     of_jvm = cast("Any", spark)._jsparkSession  # noqa: SLF001 - nothing public has all at once
     catalog = of_jvm.sharedState().externalCatalog()
     for database in _each(catalog.listDatabases()):
-        for table in _each(catalog.getTablesByName(database, catalog.listTables(database))):
-            if time.monotonic() > until:
-                raise RequestError(
-                    f"Spark's catalog has more tables than are searched in {SEARCH_S_MAX:.0f} s;"
-                    f" {VIEW}"
-                )
-            yield table
+        try:
+            names = catalog.listTables(database)
+            for first in range(0, names.size(), _AT_ONCE):
+                if time.monotonic() > until - MARGIN_S:
+                    raise RequestError(
+                        "Spark's catalog has more tables than the driver looks through in time;"
+                        f" {VIEW}"
+                    )
+                some = names.slice(first, first + _AT_ONCE)
+                yield from _each(catalog.getTablesByName(database, some))
+        except (Py4JError, PySparkException) as error:
+            if not catalog.databaseExists(database):  # dropped a moment ago
+                continue
+            raise RequestError(
+                f"the schema {database} of Spark's catalog cannot be read: {_first_line(error)}"
+            ) from None
+
+
+def _first_line(error: Exception) -> str:
+    said = error.java_exception if isinstance(error, Py4JJavaError) else error
+    return (str(said).splitlines() or [type(error).__name__])[0]
 
 
 def _each(of_scala: Any) -> Iterator[Any]:

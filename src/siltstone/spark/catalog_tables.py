@@ -13,22 +13,24 @@ The mark goes with the columns, also into those of copies. Where tables with exa
 have different options nothing tells which of them is read, so each is refused. A writer cannot tell
 `INSERT INTO t` from a frame of `t` that is saved without a place, so such writes are refused, too.
 
-Spark creates the source of a frame when it is first queried, so a frame has one seq from then on:
-the driver keeps it, by a name that the source is pickled with.
+Spark creates the source of a frame when it is first queried, pickled with a name. By that name the
+driver keeps what it has answered: a frame has one table and one seq, or none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import secrets
+import time
 from collections.abc import Mapping
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql.types import StructField, StructType
 
 from siltstone.errors import RequestError, UnavailableError
-from siltstone.spark.options import START, is_change_feed, is_feed
-from siltstone.spark.session_answers import Address, asked
+from siltstone.spark.options import is_change_feed, is_feed
+from siltstone.spark.session_answers import ANSWER_S_MAX, Address, asked
 
 TABLE_QUESTION, SEQ_QUESTION = "table", "seq"
 MARK = "siltstone.table"
@@ -36,6 +38,11 @@ REFUSAL = "!"  # an answer that begins with it is a sentence
 VIEW = "use CREATE TEMPORARY VIEW .. USING siltstone OPTIONS (uri '..', table '..')"
 _OF_CATALOG = frozenset({"owner", "provider"})  # what Spark adds to the options of a new table
 _OPTION = "option."  # its prefix of those that `OPTIONS (..)` gives; other keys are properties
+_ON_DISK = re.compile("(?:file:(?://)?)?(/[^/].*)", re.DOTALL)
+_ONLY_ROWS = (
+    "a table of Spark's catalog has the rows of a table; for its changes,"
+    " use spark.read or spark.readStream with the options uri and table"
+)
 _PLACES = frozenset({"uri", "path", "table"})
 
 
@@ -49,21 +56,24 @@ def options_of_new(given: Mapping[str, str]) -> dict[str, str] | None:
     if not found.keys() >= _OF_CATALOG:
         return None
     own = {n.removeprefix(_OPTION): text for n, text in found.items() if n.startswith(_OPTION)}
-    return with_path(own, found.get("location"))
+    if "location" not in found:
+        return own
+    location = found.get("path", found["location"])  # not quoted like the path of a URI
+    found_path = _ON_DISK.fullmatch(location)
+    return {**own, "path": placed("" if found_path is None else found_path[1], location)}
 
 
-def with_path(options: dict[str, str], location: str | None) -> dict[str, str]:
-    """Return options with the path of a table that has a location of its own.
+def placed(path: str, location: str) -> str:
+    """Return the path of a location.
 
     Raises:
-        RequestError: It is not on a file system.
+        RequestError: It is not on a file system, or relative.
     """
-    if location is None:
-        return options
-    parts = urlsplit(location)
-    if parts.scheme not in ("", "file") or parts.netloc:
-        raise RequestError(f"a store is a directory on a file system; got the location {location}")
-    return {**options, "path": unquote(parts.path)}
+    if not path.startswith("/"):
+        raise RequestError(
+            f"the location of a store is the full path of a directory; got the location {location}"
+        )
+    return path
 
 
 def marked(schema: StructType, options: Mapping[str, str]) -> StructType:
@@ -96,10 +106,7 @@ def require_rows(given: Mapping[str, str]) -> None:
         RequestError: They ask for its changes.
     """
     if is_feed(given) or is_change_feed(given):
-        raise RequestError(
-            "a table of Spark's catalog has the rows of a table; for its changes,"
-            " use spark.read or spark.readStream with the options uri and table"
-        )
+        raise RequestError(_ONLY_ROWS)
 
 
 def refuse_stream(schema: StructType, given: Mapping[str, str]) -> None:
@@ -109,7 +116,7 @@ def refuse_stream(schema: StructType, given: Mapping[str, str]) -> None:
         RequestError: It is one.
     """
     if is_of_catalog(schema, given):
-        require_rows({START: ""})
+        raise RequestError(_ONLY_ROWS)
 
 
 def refuse_write(schema: StructType, given: Mapping[str, str]) -> None:
@@ -128,17 +135,31 @@ def require_driver(address: Address | None) -> None:
     Raises:
         UnavailableError: Nobody answers for this session.
     """
-    _answer(address, TABLE_QUESTION, "")
+    _answer(address, TABLE_QUESTION, " ")
 
 
-def options_at(address: Address | None, schema: StructType) -> dict[str, str]:
-    """Return the options of the table of the catalog that has exactly these columns.
+def options_at(
+    address: Address | None, schema: StructType, given: Mapping[str, str], frame: str
+) -> dict[str, str]:
+    """Return the options of a query: those of its table of the catalog, and the given ones.
+
+    The table is the one with exactly these columns.
 
     Raises:
         UnavailableError: Nobody answers for this session.
-        RequestError: There is no such table, or several with different options.
+        RequestError: There is no such table, or several with different options; it was another one
+            when the frame was first queried; or the query gives an option that the table has.
     """
-    return json.loads(_answer(address, TABLE_QUESTION, digest_of(schema)))
+    found = json.loads(_answer(address, TABLE_QUESTION, f"{digest_of(schema)} {frame}"))
+    own = {name.lower(): text for name, text in given.items()}
+    if "columns" in own:
+        raise RequestError("option 'columns' is not one of a query: select the columns by name")
+    for name in sorted(own.keys() & found.keys()):
+        raise RequestError(
+            f"option {name!r} is {found[name]!r} in the table of Spark's catalog, and a query does"
+            f" not change it; got {own[name]!r}"
+        )
+    return found | own
 
 
 def seq_at(address: Address | None, frame: str, seq: int) -> int:
@@ -150,8 +171,19 @@ def seq_at(address: Address | None, frame: str, seq: int) -> int:
     return int(_answer(address, SEQ_QUESTION, f"{frame} {seq}"))
 
 
+def new_frame() -> str:
+    """Return the name of a frame; names of this machine that are made later are greater."""
+    return f"{time.monotonic_ns():020}-{secrets.token_hex(8)}"
+
+
 def _answer(address: Address | None, question: str, about: str) -> str:
-    answer = None if address is None else asked(address, question, about)
+    try:
+        answer = None if address is None else asked(address, question, about)
+    except TimeoutError:
+        raise UnavailableError(
+            f"the driver did not answer within {ANSWER_S_MAX:.0f} s which table of Spark's catalog"
+            " is read; run the query again when the catalog is less busy"
+        ) from None
     if answer is None:
         raise UnavailableError(
             "Spark does not pass the options of a catalog's table on when the table is read, and no"

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from siltstone.spark.catalog_search import FrameSeqs, options_of
+from siltstone.spark.catalog_search import Frames
 from siltstone.spark.catalog_tables import SEQ_QUESTION, TABLE_QUESTION
 from siltstone.spark.java import java_home
-from siltstone.spark.session_answers import Answer, serve
+from siltstone.spark.session_answers import Answers, Desk
 from siltstone.spark.session_zone import ZONE_QUESTION, zone_of
 from siltstone.spark.source import SiltstoneSource, source_of
 
@@ -29,11 +29,14 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_ANSWERS: dict[str, Answer] = {
-    ZONE_QUESTION: zone_of,
-    TABLE_QUESTION: options_of,
-    SEQ_QUESTION: FrameSeqs().seq_of,
-}
+_FRAMES = Frames()
+ANSWERS = Answers(
+    {
+        ZONE_QUESTION: Desk(zone_of),
+        TABLE_QUESTION: Desk(_FRAMES.options_of, threads=4),  # a large catalog takes seconds
+        SEQ_QUESTION: Desk(_FRAMES.seq_of),
+    }
+)
 # Set where somebody else has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 
@@ -71,7 +74,7 @@ def register(spark: SparkSession) -> SparkSession:
     """
     spark.conf.set(PUSH_DOWN, "true")
     is_found = find_spec("pyspark_siltstone") is not None  # Spark finds it by that name
-    served = None if is_found and _plans_elsewhere(spark) else serve(spark, _ANSWERS)
+    served = None if is_found and _plans_elsewhere(spark) else ANSWERS.serve(spark)
     if served is not None:
         address, is_new = served
         if is_new:

@@ -1,12 +1,12 @@
 """Session answers: how a process that plans asks the driver for what Spark does not tell it.
 
-    a query ──▶ a planner, started by the JVM ──▶ a socket of the driver
+    a query ──▶ a planner, started by the JVM ──▶ a socket of the driver, one for each question
                                                    └─▶ its session: the zone, the catalog
 
 Spark tells a Python source no setting of its session (see `session_zone`), and not which table of
 the catalog it reads (see `catalog_tables`). So the class that `register` hands to Spark carries the
-address of a Unix socket in a folder of this user (mode 0700), and the driver's Python answers there
-with what holds at that moment.
+address of a folder of this user (mode 0700) with Unix sockets, where the driver's Python answers
+with what holds at that moment. A question that takes long does not hold up those at other sockets.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -27,43 +28,69 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-Answer: TypeAlias = Callable[[SparkSession, str], str]
-"""The answer of a session to what is asked about, in one line."""
+Answer: TypeAlias = Callable[[SparkSession, str, float], str]
+"""What a session answers in one line, to what it is asked about, up to a time of the clock
+`time.monotonic()`, which all processes of a machine share."""
 Address: TypeAlias = tuple[str, str]
-"""A path and the name of a session: plain, so that each version can read the class that has it."""
+"""A folder and the name of a session: plain, so that each version can read the class that has it.
+"""
 ANSWER_S_MAX = 10.0
 QUESTION_S_MAX = 1.0  # one is heard at a time
 SESSIONS_MAX = 64
-QUESTION_MAX, ANSWER_MAX = 256, 65_536  # bytes
+QUESTION_MAX, ANSWER_MAX = 512, 65_536  # bytes
 _WAITING_MAX = 128
 _PAUSE_S = 0.05
 _NONE = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The answer to a question, and how many of them are looked for at once."""
+
+    answer: Answer
+    threads: int = 1
+
+
 def asked(address: Address, question: str, about: str = "") -> str | None:
-    """Return the answer of a session; None: nobody answers, or it cannot."""
-    path, session = address
+    """Return the answer of a session; None: nobody answers, or it cannot.
+
+    Raises:
+        TimeoutError: It takes too long.
+    """
+    folder, session = address
     until = time.monotonic() + ANSWER_S_MAX
     try:
         with socket.socket(socket.AF_UNIX) as asking:
-            _connect(asking, path, until)
-            asking.sendall(f"{question} {session} {about}\n".encode())
+            _connect(asking, str(Path(folder, question)), until)
+            asking.sendall(f"{session} {until:.3f} {about}\n".encode())
             return _line(asking, until, ANSWER_MAX) or None
+    except TimeoutError:
+        raise
     except (OSError, AttributeError):  # another machine, an ended driver, a system without them
         return None
 
 
-class _Answers:
-    """The socket of this process, and the sessions that it answers for; `_lock` guards both."""
+class Answers:
+    """The sockets of this process, and the sessions that it answers for; `_lock` guards both."""
 
-    def __init__(self) -> None:
+    def __init__(self, desks: Mapping[str, Desk]) -> None:
+        self._desks = dict(desks)
         self._lock = threading.Lock()
-        self._sessions: dict[str, tuple[SparkSession, Mapping[str, Answer]]] = {}
-        self._path: str | None = None
+        self._sessions: dict[str, SparkSession] = {}
+        self._folder: str | None = None
 
-    def serve(
-        self, session: str, spark: SparkSession, answers: Mapping[str, Answer]
-    ) -> tuple[Address, bool]:
+    def serve(self, spark: SparkSession) -> tuple[Address, bool] | None:
+        """Let planners of a session ask it; return where, and whether that is new.
+
+        None: it is a client's, or there is no socket.
+        """
+        try:
+            of_jvm = cast("Any", spark)._jsparkSession  # noqa: SLF001 - nothing public names a session
+            return self.serve_as(str(of_jvm.sessionUUID()), spark)
+        except (AttributeError, PySparkException, Py4JError, OSError):
+            return None
+
+    def serve_as(self, session: str, spark: SparkSession) -> tuple[Address, bool]:
         """Answer for a session from now on; return where, and whether it is a new one.
 
         Of too many the first is answered for no more, and none that was stopped.
@@ -72,69 +99,59 @@ class _Answers:
             OSError: There can be no socket.
         """
         with self._lock:
-            self._path = self._path or self._listen()
+            self._folder = self._folder or self._listen()
             if session in self._sessions:
-                return (self._path, session), False
-            running = {n: each for n, each in self._sessions.items() if not _is_stopped(each[0])}
-            self._sessions = {**running, session: (spark, answers)}
+                return (self._folder, session), False
+            running = {n: each for n, each in self._sessions.items() if not _is_stopped(each)}
+            self._sessions = {**running, session: spark}
             while len(self._sessions) > SESSIONS_MAX:
                 del self._sessions[next(iter(self._sessions))]
-            return (self._path, session), True
+            return (self._folder, session), True
 
     def _listen(self) -> str:
         folder = tempfile.mkdtemp(prefix="siltstone-")  # mode 0700
-        path = str(Path(folder, "asked"))
-        asked = socket.socket(socket.AF_UNIX)
+        opened: list[socket.socket] = []
         try:
-            asked.bind(path)
-            asked.listen(_WAITING_MAX)
+            for question in self._desks:
+                opened.append(socket.socket(socket.AF_UNIX))
+                opened[-1].bind(str(Path(folder, question)))
+                opened[-1].listen(_WAITING_MAX)
         except OSError:
-            asked.close()
+            for each in opened:
+                each.close()
             shutil.rmtree(folder, ignore_errors=True)
             raise
         atexit.register(_remove, folder, os.getpid())
-        threading.Thread(
-            target=self._run, args=(asked,), name="siltstone-answers", daemon=True
-        ).start()
-        return path
+        for each, (question, desk) in zip(opened, self._desks.items(), strict=True):
+            for _ in range(desk.threads):
+                threading.Thread(
+                    target=self._run, args=(each, desk), name=f"siltstone-{question}", daemon=True
+                ).start()
+        return folder
 
-    def _run(self, asked: socket.socket) -> None:
+    def _run(self, listening: socket.socket, desk: Desk) -> None:
         while True:
             try:
-                asking, _ = asked.accept()
+                asking, _ = listening.accept()
             except OSError:  # no descriptor is left
                 time.sleep(_PAUSE_S)
                 continue
-            with asking, contextlib.suppress(OSError):
+            with asking, contextlib.suppress(OSError, ValueError):
                 said = _line(asking, time.monotonic() + QUESTION_S_MAX, QUESTION_MAX)
-                asking.sendall(f"{self._answer(said)}\n".encode())
+                session, until, about = said.split(" ", 2)
+                answer = self._answer(desk, session, about, float(until))
+                asking.settimeout(QUESTION_S_MAX)
+                asking.sendall(f"{answer}\n".encode())
 
-    def _answer(self, said: str) -> str:
-        question, _, rest = said.partition(" ")
-        session, _, about = rest.partition(" ")
+    def _answer(self, desk: Desk, session: str, about: str, until: float) -> str:
         with self._lock:
-            found = self._sessions.get(session)
-        if found is None or question not in found[1]:
+            spark = self._sessions.get(session)
+        if spark is None or time.monotonic() > until:  # who asked has left
             return _NONE
         try:
-            return found[1][question](found[0], about)
+            return desk.answer(spark, about, until)
         except Exception:  # noqa: BLE001 - stopped, or another Spark: whatever it is, none is known
             return _NONE
-
-
-_ANSWERS = _Answers()
-
-
-def serve(spark: SparkSession, answers: Mapping[str, Answer]) -> tuple[Address, bool] | None:
-    """Let planners of a session ask it; return where, and whether that is new.
-
-    None: it is a client's, or there is no socket.
-    """
-    try:
-        of_jvm = cast("Any", spark)._jsparkSession  # noqa: SLF001 - nothing public names a session
-        return _ANSWERS.serve(str(of_jvm.sessionUUID()), spark, answers)
-    except (AttributeError, PySparkException, Py4JError, OSError):
-        return None
 
 
 def _is_stopped(spark: SparkSession) -> bool:

@@ -22,10 +22,13 @@ ZONE_QUESTION = "zone"
 
 def zone_at(address: Address) -> str | None:
     """Return the zone of a session now; None: nobody answers, or its streams have another."""
-    return asked(address, ZONE_QUESTION)
+    try:
+        return asked(address, ZONE_QUESTION)
+    except TimeoutError:
+        return None
 
 
-def zone_of(spark: SparkSession, _about: str) -> str:
+def zone_of(spark: SparkSession, _about: str, _until: float) -> str:
     """Return the zone of a session and of the copies that its streams have of it; "": none."""
     # Only a query of the JVM has its session.
     running = [cast("Any", query)._jsq for query in spark.streams.active]  # noqa: SLF001

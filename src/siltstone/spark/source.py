@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
@@ -53,7 +52,7 @@ class SiltstoneSource(DataSource):
     """Tables of siltstone stores."""
 
     _seq: int | None = None  # as of when it was pickled; a sink is, at the first commit of a run
-    _asked: Address | None = None  # once pickled it keeps the answer that it got
+    _asked: Address | None = None  # once pickled with a place it keeps the answer that it got
     _zone: str | None = None  # of the session, at `load()`, where a time of the options needs it
     _frame: str | None = None  # the name of a frame whose table only its columns tell
 
@@ -73,7 +72,7 @@ class SiltstoneSource(DataSource):
         if is_change_feed(self.options):
             schema, self._seq = changes.describe(ChangeOptions.parse(self._told(self.options)))
             return schema
-        schema, seq = describe(self._read_options(self.options))
+        schema, seq = describe(self._read_options)
         if self._is_live:
             return live_schema(schema)
         self._seq = seq
@@ -88,7 +87,7 @@ class SiltstoneSource(DataSource):
             if self._seq is None:  # the caller gave the columns, and something else that is wrong
                 _, self._seq = changes.describe(span)
             return changes.RangeReader(span.pinned(self._seq), schema)
-        options = self._read_options(self.options)
+        options = self._read_options
         if self._is_live:
             return LiveReader(options, schema)
         if self._seq is not None:
@@ -98,20 +97,17 @@ class SiltstoneSource(DataSource):
     def _of_new_table(self, options: Mapping[str, str]) -> StructType:
         """Return the marked columns of a new table of the catalog."""
         catalog_tables.require_driver(self._asked)
-        schema, _ = describe(self._row_options(options))
+        catalog_tables.require_rows(options)
+        schema, _ = describe(ReadOptions.parse(options))  # no time of this session alone
         return catalog_tables.marked(schema, options)
 
     def _options_of_catalog(self, schema: StructType) -> ReadOptions:
         """Return the options of a query of a table of the catalog, at the seq of its frame."""
-        found = catalog_tables.options_at(self._asked, schema) | dict(self.options)
-        options = self._row_options(found)
-        if self._frame is None:  # it was not pickled
-            return options
-        return options.pinned(catalog_tables.seq_at(self._asked, self._frame, seq_of(options)))
-
-    def _row_options(self, given: Mapping[str, str]) -> ReadOptions:
+        frame = self._frame or catalog_tables.new_frame()
+        given = catalog_tables.options_at(self._asked, schema, self.options, frame)
         catalog_tables.require_rows(given)
-        return ReadOptions.parse(self._told(given))
+        options = ReadOptions.parse(self._told(given))
+        return options.pinned(catalog_tables.seq_at(self._asked, frame, seq_of(options)))
 
     def _told(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """Return options; times without an offset are taken in the session's zone, if known."""
@@ -125,8 +121,10 @@ class SiltstoneSource(DataSource):
     def _is_live(self) -> bool:
         return LIVE in self.options
 
-    def _read_options(self, given: Mapping[str, str]) -> ReadOptions:
-        return ReadOptions.parse({n: text for n, text in self._told(given).items() if n != LIVE})
+    @property
+    def _read_options(self) -> ReadOptions:
+        given = self._told(self.options)
+        return ReadOptions.parse({n: text for n, text in given.items() if n != LIVE})
 
     @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -151,7 +149,10 @@ class SiltstoneSource(DataSource):
     @one_sentence()
     def __getstate__(self) -> dict[str, object]:
         """Pickle with a seq and a zone: where the caller gave a schema, nobody asked for one."""
-        is_frame = not {ASK, LIVE} & self.options.keys() and not is_feed(self.options)
+        is_new = catalog_tables.options_of_new(self.options) is not None
+        is_frame = (
+            not {ASK, LIVE} & self.options.keys() and not is_feed(self.options) and not is_new
+        )
         if self._seq is None and is_frame:
             try:
                 self.schema()
@@ -162,7 +163,8 @@ class SiltstoneSource(DataSource):
             _ = self._told(self.options)
         if catalog_tables.has_place(self.options):
             return {**vars(self), "_asked": None}
-        return {**vars(self), "_asked": self._asked, "_frame": self._frame or uuid.uuid4().hex}
+        frame = self._frame or catalog_tables.new_frame()
+        return {**vars(self), "_asked": self._asked, "_frame": frame}
 
 
 def source_of(asked: Address) -> type[SiltstoneSource]:
