@@ -2,6 +2,7 @@
 
 # ruff: noqa: A001, A002 (`filter` is pyarrow's word)
 
+import threading
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ class Recording:
         self.error = error
         self.calls: list[tuple[Sequence[str] | None, str, int | None]] = []
         self.open_scans = 0
+        self._changed = threading.Condition()  # Arrow's threads close scans
 
     @property
     def schema(self) -> pa.Schema:
@@ -29,7 +31,8 @@ class Recording:
         if isinstance(filter, str):
             filter = parse(filter, self.schema).expression
         found = ds.dataset(self.table).to_table(columns=columns, filter=filter)[:limit]
-        self.open_scans += 1
+        with self._changed:
+            self.open_scans += 1
         return pa.RecordBatchReader.from_batches(found.schema, self._pull(found))
 
     def _pull(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -38,4 +41,11 @@ class Recording:
             if self.error is not None:
                 raise self.error
         finally:
-            self.open_scans -= 1
+            with self._changed:
+                self.open_scans -= 1
+                self._changed.notify_all()
+
+    def has_closed_all(self) -> bool:
+        """Return whether all scans are closed, or become so within a minute."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.open_scans == 0, 60)

@@ -113,12 +113,12 @@ def test_a_scanner_scans_when_it_is_pulled_and_a_dataset_as_often_as_asked(sourc
 
 def test_a_scan_is_closed_at_its_end_and_when_nobody_wants_the_rest(source, dataset):
     dataset.to_table()
-    assert source.open_scans == 0
+    assert source.has_closed_all()
     batches = dataset.to_batches()
     next(batches)
     del batches
     gc.collect()
-    assert source.open_scans == 0
+    assert source.has_closed_all()  # one of Arrow's threads may still read ahead
 
 
 def test_an_error_of_the_scan_arrives_as_it_is():
