@@ -487,6 +487,28 @@ def test_an_error_of_lance_becomes_what_the_caller_can_act_on() -> None:
         assert type(classify(error, where, is_reading=is_reading)) is expected, error
 
 
+def test_a_lack_of_memory_or_threads_is_no_damage() -> None:
+    class PanicException(BaseException):
+        pass
+
+    where = Path("/store/tables/t-1/base")
+    errors: list[BaseException] = [
+        MemoryError(),
+        pa.ArrowMemoryError("malloc of size 64 failed"),
+        OSError("LanceError(IO): Cannot allocate memory (os error 12), lance-io/src/local.rs:1"),
+        OSError(12, "Cannot allocate memory"),
+        PanicException('called `Result::unwrap()`: Os { code: 12, kind: OutOfMemory, message: ""}'),
+        PanicException("OS can't spawn worker thread: Resource temporarily unavailable"),
+        PanicException("failed to spawn thread: Os { code: 11, kind: WouldBlock, message: "),
+        OSError("LanceError(Execution): Resources exhausted: Additional allocation failed"),
+    ]
+    for error in errors:
+        for is_reading in (True, False):
+            found = classify(error, where, is_reading=is_reading)
+            assert type(found) is UnavailableError
+            assert str(found).startswith(f"{where}: not enough memory or threads"), error
+
+
 def test_files_of_a_write_that_a_vacuum_took_are_named_without_the_words_of_lance() -> None:
     where, text = Path("/store"), "Not found: /store/t/_siltstone/a/1.manifest"
     for said in (f"Generic N/A error: {text}, /lance/reader.rs:335:56", f"x was not found: {text}"):
