@@ -18,6 +18,11 @@ _REFUSED_TEXTS = (
     "Permission denied", "os error 13", "Read-only file system", "os error 30",
     "Too many open files", "os error 24", "Input/output error", "os error 5)",
 )  # fmt: skip
+# As errors and as Rust prints them in a panic: of allocations, and of threads that do not start.
+_SHORT_TEXTS = (
+    "Cannot allocate memory", "os error 12)", "code: 12,", "OutOfMemory", "Resources exhausted",
+    "Resource temporarily unavailable", "os error 11)", "code: 11,",
+)  # fmt: skip
 _UNFIT_TEXTS = (
     "Schema error", "Append with different schema", "Not supported", "not implemented",
     "contains null", "non-nullable", "declared as non-null", "KMeans cannot train",
@@ -41,6 +46,14 @@ def classify(error: BaseException, folder: Path, *, is_reading: bool) -> errors.
         return error
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or _has(text, _NO_SPACE_TEXTS):
         return errors.UnavailableError(f"{folder}: no space left; free some, then try again")
+    if (
+        isinstance(error, MemoryError)
+        or getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN)
+        or _has(text, _SHORT_TEXTS)
+    ):
+        return errors.UnavailableError(
+            f"{folder}: not enough memory or threads; free some, then try again: {text}"
+        )
     if _has(text, _REFUSED_TEXTS):
         return errors.UnavailableError(f"{folder}: the file system refuses: {text}")
     return (
