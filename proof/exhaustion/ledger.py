@@ -171,6 +171,8 @@ class Ledger:
     def _try(self, step: Callable[[], object]) -> None:
         try:
             step()
+        except st.CorruptionError:  # nothing is damaged: people would restore a backup for nothing
+            raise
         except self.typed as error:
             name = type(error).__name__
             self.errors[name] = self.errors.get(name, 0) + 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import siltstone as st
 from proof.exhaustion import cycles, trial
 from proof.exhaustion.causes import CAUSES, SLOW_SYNC_S
 from proof.exhaustion.faulty_files import Faults, FaultyFiles
@@ -62,6 +63,17 @@ def test_an_error_that_is_not_ours_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Input/output error"):
         ledger._open()
     faults.clear()
+
+
+def test_damage_that_is_none_is_noticed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, Env(), random.Random(1))
+
+    def wrong() -> None:
+        raise st.CorruptionError(tmp_path, None, "there was no memory")
+
+    with pytest.raises(st.CorruptionError):
+        ledger._try(wrong)
+    ledger.close()
 
 
 def test_what_grows_is_told() -> None:
