@@ -21,6 +21,7 @@ from proof.exhaustion.footprint import Footprint
 
 ROOT = Path(__file__).parents[2]
 MEAN_S_MAX = 10.0  # of the cycles of one child
+TOLD_EACH_S = 60.0  # how far it is
 START_S_MAX = 60.0 + CYCLE_S_MAX
 GROWTH_BYTES_MAX = 24 << 20
 """What allocators (Python's, Arrow's, Lance's) keep varies by so much, however long it goes on."""
@@ -71,12 +72,15 @@ class Outcome:
 
 def run(cause: str, cycles: int, seed: int) -> Outcome:
     """Go through `cycles` of a cause; each child continues what the one before left."""
-    outcome = Outcome(cause)
+    outcome, told_s = Outcome(cause), 0.0
     with tempfile.TemporaryDirectory(prefix="siltstone-exhaustion-") as folder:
         while outcome.cycles < cycles and not outcome.problems:
             before, began = outcome.cycles, time.monotonic()
             _child(outcome, cycles - before, seed + outcome.deaths, Path(folder))
             outcome.seconds += time.monotonic() - began
+            if outcome.seconds - told_s >= TOLD_EACH_S and outcome.cycles < cycles:
+                told_s = outcome.seconds
+                print(f"{cause}: {outcome.cycles} of {cycles} cycles", file=sys.stderr, flush=True)
             if outcome.is_skipped:
                 return outcome
             if outcome.deaths > cycles + 5:
