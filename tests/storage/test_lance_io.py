@@ -500,6 +500,7 @@ def test_a_lack_of_memory_or_threads_is_no_damage() -> None:
         PanicException('called `Result::unwrap()`: Os { code: 12, kind: OutOfMemory, message: ""}'),
         PanicException("OS can't spawn worker thread: Resource temporarily unavailable"),
         PanicException("failed to spawn thread: Os { code: 11, kind: WouldBlock, message: "),
+        OSError("LanceError(IO): Python error in list_table_versions: MemoryError: , src/n.rs:1"),
         OSError("LanceError(Execution): Resources exhausted: Additional allocation failed"),
     ]
     for error in errors:

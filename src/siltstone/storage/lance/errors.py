@@ -18,10 +18,11 @@ _REFUSED_TEXTS = (
     "Permission denied", "os error 13", "Read-only file system", "os error 30",
     "Too many open files", "os error 24", "Input/output error", "os error 5)",
 )  # fmt: skip
-# As errors and as Rust prints them in a panic: of allocations, and of threads that do not start.
+# As errors, as Rust prints them in a panic, and of Python that Lance calls: of allocations, and of
+# threads that do not start.
 _SHORT_TEXTS = (
     "Cannot allocate memory", "os error 12)", "code: 12,", "OutOfMemory", "Resources exhausted",
-    "Resource temporarily unavailable", "os error 11)", "code: 11,",
+    "Resource temporarily unavailable", "os error 11)", "code: 11,", "MemoryError",
 )  # fmt: skip
 _UNFIT_TEXTS = (
     "Schema error", "Append with different schema", "Not supported", "not implemented",
