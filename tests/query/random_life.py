@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import siltstone as st
 
 IDS = 150
+SEEDS = range(8 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 2)
 Rows = dict[int, tuple[Any, int]]
 FILTERS: list[tuple[str | None, Callable[[int, int], bool]]] = [
     (None, lambda _, __: True),

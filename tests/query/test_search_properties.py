@@ -15,7 +15,7 @@ import pytest
 
 import siltstone as st
 from tests.query.nearest_rows import Rows, distance, found, nearest, rounded, vectors
-from tests.query.random_life import FILTERS, IDS, RandomLife
+from tests.query.random_life import FILTERS, IDS, SEEDS, RandomLife
 
 SIZE, STEPS, K = 6, 60, 7
 KINDS = {
@@ -109,7 +109,7 @@ def check(life: Life, table: Any, rows: dict[int, Any], metric: str) -> None:
         assert distance(metric, row["v"], query) == row["_distance"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_seq_is_searched_as_by_brute_force(tmp_path: Path, kind: str, seed: int) -> None:
     element, metrics = KINDS[kind]

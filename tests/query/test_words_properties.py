@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import siltstone as st
-from tests.query.random_life import FILTERS, IDS, RandomLife, Rows
+from tests.query.random_life import FILTERS, IDS, SEEDS, RandomLife, Rows
 from tests.query.words_found import found, scores
 
 STEPS = 40
@@ -94,7 +94,7 @@ def check(life: Life, table: Any, rows: Rows) -> None:
             assert row["_score"] == pytest.approx(best[row["id"]], rel=1e-5), (words, asked, text)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_each_seq_is_searched_as_by_brute_force(tmp_path: Path, kind: str, seed: int) -> None:
     with st.connect(tmp_path / "s", background=False, retention="1h") as db:
