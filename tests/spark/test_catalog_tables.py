@@ -185,6 +185,44 @@ def test_a_table_that_spark_would_delete_with_its_store_is_refused(
     catalog.sql(f"ALTER TABLE orders SET LOCATION '{tmp_path / 'nothing'}'")
 
 
+def test_a_table_that_spark_would_delete_with_its_store_is_refused_whoever_placed_it(
+    catalog: SparkSession, db: st.Store
+) -> None:
+    """A Spark that does not know the format notes such a place nowhere else."""
+    of_jvm = cast("Any", catalog)._jsparkSession
+    external = of_jvm.sharedState().externalCatalog()
+    table = external.getTable("default", "orders")
+    parts = [table.productElement(number) for number in range(table.productArity())]
+    names = [table.productElementName(number) for number in range(table.productArity())]
+    storage = parts[names.index("storage")]
+    some = cast("Any", catalog)._jvm.scala.Option.apply
+    place = some(of_java(catalog).net.URI(f"file:{db.path}/orders".replace(" ", "%20")))
+    kept = [storage.productElement(number) for number in range(1, storage.productArity())]
+    parts[names.index("storage")] = storage.copy(place, *kept)
+    external.alterTable(table.copy(*parts))
+    with pytest.raises(Exception, match=r"orders was made without a LOCATION .* DROP TABLE would"):
+        catalog.table("orders").count()
+    parts[names.index("storage")] = storage
+    external.alterTable(table.copy(*parts))
+    assert rows(catalog, "SELECT id FROM orders") == [(1,), (2,)]
+
+
+def test_a_table_that_is_renamed_while_the_driver_looks_is_found_again(
+    catalog: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each, renamed = catalog_search._each, threading.Event()
+
+    def look(of_scala: Any) -> Iterator[Any]:
+        for found in each(of_scala):
+            if isinstance(found, str) or renamed.is_set():  # the name of a schema, or a later look
+                yield found
+        if of_scala.size() and not isinstance(of_scala.apply(0), str):
+            renamed.set()
+
+    monkeypatch.setattr(catalog_search, "_each", look)
+    assert rows(catalog, "SELECT id FROM orders") == [(1,), (2,)]
+
+
 def test_dropping_it_leaves_the_rows_and_creating_it_again_reads_them(
     catalog: SparkSession, db: st.Store
 ) -> None:
@@ -413,19 +451,24 @@ def test_a_long_look_through_the_catalog_holds_up_no_other_question(
         return {}
 
     monkeypatch.setattr(catalog_search, "_found", slow)
-    monkeypatch.setattr(session_answers, "ANSWER_S_MAX", 0.3)
     address, schema = address_of(catalog), catalog.table("orders").schema
+
+    def ask() -> None:
+        catalog_tables.options_at(address, schema, {}, catalog_tables.new_frame())
+
     try:
-        for _ in range(5):  # one more than look at once
-            with pytest.raises(UnavailableError, match=r"the driver did not answer within .* s"):
-                catalog_tables.options_at(address, schema, {}, catalog_tables.new_frame())
+        with monkeypatch.context() as patch:
+            patch.setattr(session_answers, "ANSWER_S_MAX", 2.0)
+            for _ in range(5):  # one more than look at once
+                with pytest.raises(UnavailableError, match=r"the driver did not answer within"):
+                    ask()
         assert all(looks.acquire(timeout=60) for _ in range(4))
         assert zone_at(address) == catalog.conf.get("spark.sql.session.timeZone")
     finally:
         goes_on.set()
-    monkeypatch.undo()
-    assert rows(catalog, "SELECT id FROM orders") == [(1,), (2,)]
-    assert not looks.acquire(blocking=False)  # for who has left nobody looks
+    ask()  # after the fifth, at the same socket
+    assert looks.acquire(timeout=60)
+    assert not looks.acquire(blocking=False)  # for the fifth, who had left, nobody looked
 
 
 def address_of(spark: SparkSession) -> Address:

@@ -502,12 +502,22 @@ def test_a_lack_of_memory_or_threads_is_no_damage() -> None:
         PanicException("failed to spawn thread: Os { code: 11, kind: WouldBlock, message: "),
         OSError("LanceError(IO): Python error in list_table_versions: MemoryError: , src/n.rs:1"),
         OSError("LanceError(Execution): Resources exhausted: Additional allocation failed"),
+        PanicException('called `Result::unwrap()` on an `Err` value: ResourcesExhausted("pool")'),
+        RuntimeError("can't start new thread"),
     ]
     for error in errors:
         for is_reading in (True, False):
             found = classify(error, where, is_reading=is_reading)
             assert type(found) is UnavailableError
             assert str(found).startswith(f"{where}: not enough memory or threads"), error
+
+
+def test_a_name_that_looks_like_a_lack_of_memory_is_none() -> None:
+    where = Path("/Cannot allocate memory/base")
+    damaged = classify(OSError(f"LanceError(IO): bad footer in {where}"), where, is_reading=True)
+    assert type(damaged) is CorruptionError
+    wrong = ValueError("Invalid user input: No field named Resources exhausted: x")
+    assert type(classify(wrong, where, is_reading=True)) is RequestError
 
 
 def test_files_of_a_write_that_a_vacuum_took_are_named_without_the_words_of_lance() -> None:

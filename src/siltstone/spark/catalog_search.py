@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -68,6 +69,8 @@ class Frames:
                 raise RequestError(f"the options of a table have more than {ANSWER_MAX} characters")
         except RequestError as error:
             return f"{REFUSAL}{' '.join(str(error).split())}"  # one line
+        except (Py4JError, PySparkException) as error:
+            return f"{REFUSAL}Spark's catalog cannot be read: {_first_line(error)}"
         return options
 
     def seq_of(self, _spark: SparkSession, about: str, _until: float) -> str:
@@ -125,7 +128,12 @@ def _found(spark: SparkSession, digest: str, until: float) -> dict[str, str]:
     Raises:
         _NotOneError: There is no such table, or they have different options.
     """
-    found = dict(_matching(spark, digest, until))
+    found: dict[str, dict[str, str]] = {}
+    for _ in range(2):  # once more if a table was renamed or dropped meanwhile
+        look = _Look(spark, until)
+        found = dict(_matching(look, digest))
+        if found and look.is_whole:
+            break
     if not found:
         raise _NotOneError(
             "no table of Spark's catalog has the columns of this query, which were made by"
@@ -142,18 +150,15 @@ def _found(spark: SparkSession, digest: str, until: float) -> dict[str, str]:
     return options
 
 
-def _matching(
-    spark: SparkSession, digest: str, until: float
-) -> Iterator[tuple[str, dict[str, str]]]:
+def _matching(look: _Look, digest: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the name and the options of each table with these columns."""
-    as_java = cast("Any", spark)._jvm.scala.jdk.javaapi.CollectionConverters.asJava  # noqa: SLF001
-    for table in _tables(spark, until):
+    for table in look.tables():
         provider = table.provider()
         if not provider.isDefined() or provider.get().lower() != _PROVIDER:
             continue
         columns = str(table.schema().json())
         if MARK in columns and digest_of(StructType.fromJson(json.loads(columns))) == digest:
-            given = as_java(table.storage().properties())
+            given = look.as_java(table.storage().properties())
             options = {str(name).lower(): str(given[name]) for name in given}
             name = str(table.identifier().unquotedString())
             yield name, options | _place_of(table, name)
@@ -165,11 +170,13 @@ def _place_of(table: Any, name: str) -> dict[str, str]:
     Raises:
         RequestError: It is no directory, or one that Spark would delete with the table.
     """
+    place = table.location()
+    is_file = place.getScheme() in (None, "file") and not place.getAuthority()
+    path = str(place.getPath()) if is_file else ""
     if table.tableType().name() == "EXTERNAL":
-        place = table.location()
-        is_file = place.getScheme() in (None, "file") and not place.getAuthority()
-        return {"path": placed(str(place.getPath()) if is_file else "", str(place.toString()))}
-    if table.properties().contains("location"):  # by ALTER TABLE .. SET LOCATION alone
+        return {"path": placed(path, str(place.toString()))}
+    # Both by ALTER TABLE .. SET LOCATION alone, the second where Java has no such provider.
+    if table.properties().contains("location") or _is_of_store(path):
         raise RequestError(
             f"{name} was made without a LOCATION and has got one: DROP TABLE would delete that"
             " directory. Set the location back to one that is empty, drop the table, and make it"
@@ -178,31 +185,52 @@ def _place_of(table: Any, name: str) -> dict[str, str]:
     return {}
 
 
-def _tables(spark: SparkSession, until: float) -> Iterator[Any]:
-    """Yield all tables of the catalog.
+def _is_of_store(path: str) -> bool:
+    return any((place / "manifest").is_dir() for place in (Path(path), Path(path).parent))
 
-    Raises:
-        RequestError: It takes too long, or a schema cannot be read.
-    """
-    of_jvm = cast("Any", spark)._jsparkSession  # noqa: SLF001 - nothing public has all at once
-    catalog = of_jvm.sharedState().externalCatalog()
-    for database in _each(catalog.listDatabases()):
-        try:
-            names = catalog.listTables(database)
-            for first in range(0, names.size(), _AT_ONCE):
-                if time.monotonic() > until - MARGIN_S:
-                    raise RequestError(
-                        "Spark's catalog has more tables than the driver looks through in time;"
-                        f" {VIEW}"
-                    )
-                some = names.slice(first, first + _AT_ONCE)
-                yield from _each(catalog.getTablesByName(database, some))
-        except (Py4JError, PySparkException) as error:
-            if not catalog.databaseExists(database):  # dropped a moment ago
-                continue
-            raise RequestError(
-                f"the schema {database} of Spark's catalog cannot be read: {_first_line(error)}"
-            ) from None
+
+@dataclass(slots=True)
+class _Look:
+    """A look through the catalog; `is_whole`: all tables that were listed were found."""
+
+    spark: SparkSession
+    until: float
+    is_whole: bool = True
+
+    def as_java(self, of_scala: Any) -> Any:
+        """Return a map that Python reads."""
+        jvm = cast("Any", self.spark)._jvm  # noqa: SLF001 - nothing public converts
+        return jvm.scala.jdk.javaapi.CollectionConverters.asJava(of_scala)
+
+    def tables(self) -> Iterator[Any]:
+        """Yield all tables.
+
+        Raises:
+            RequestError: It takes too long, or a schema cannot be read.
+        """
+        of_jvm = cast("Any", self.spark)._jsparkSession  # noqa: SLF001 - nothing public has all
+        catalog = of_jvm.sharedState().externalCatalog()
+        for database in _each(catalog.listDatabases()):
+            try:
+                yield from self._tables_of(catalog, database)
+            except (Py4JError, PySparkException) as error:
+                if not catalog.databaseExists(database):  # dropped a moment ago
+                    continue
+                raise RequestError(
+                    f"the schema {database} of Spark's catalog cannot be read: {_first_line(error)}"
+                ) from None
+
+    def _tables_of(self, catalog: Any, database: str) -> Iterator[Any]:
+        names = catalog.listTables(database)
+        for first in range(0, names.size(), _AT_ONCE):
+            if time.monotonic() > self.until - MARGIN_S:
+                raise RequestError(
+                    f"Spark's catalog has more tables than the driver looks through in time; {VIEW}"
+                )
+            some = names.slice(first, first + _AT_ONCE)
+            found = catalog.getTablesByName(database, some)
+            self.is_whole = self.is_whole and found.size() == some.size()
+            yield from _each(found)
 
 
 def _first_line(error: Exception) -> str:

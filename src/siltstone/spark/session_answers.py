@@ -87,7 +87,7 @@ class Answers:
         try:
             of_jvm = cast("Any", spark)._jsparkSession  # noqa: SLF001 - nothing public names a session
             return self.serve_as(str(of_jvm.sessionUUID()), spark)
-        except (AttributeError, PySparkException, Py4JError, OSError):
+        except (AttributeError, PySparkException, Py4JError, OSError, RuntimeError):
             return None
 
     def serve_as(self, session: str, spark: SparkSession) -> tuple[Address, bool]:
@@ -96,7 +96,7 @@ class Answers:
         Of too many the first is answered for no more, and none that was stopped.
 
         Raises:
-            OSError: There can be no socket.
+            OSError, RuntimeError: There can be no socket, or no thread.
         """
         with self._lock:
             self._folder = self._folder or self._listen()
@@ -112,31 +112,32 @@ class Answers:
         folder = tempfile.mkdtemp(prefix="siltstone-")  # mode 0700
         opened: list[socket.socket] = []
         try:
-            for question in self._desks:
+            for question, desk in self._desks.items():
                 opened.append(socket.socket(socket.AF_UNIX))
                 opened[-1].bind(str(Path(folder, question)))
                 opened[-1].listen(_WAITING_MAX)
-        except OSError:
+                for _ in range(desk.threads):
+                    self._start(question, opened[-1], desk)
+        except (OSError, RuntimeError):  # RuntimeError: there is no room for a thread
             for each in opened:
                 each.close()
             shutil.rmtree(folder, ignore_errors=True)
             raise
         atexit.register(_remove, folder, os.getpid())
-        for each, (question, desk) in zip(opened, self._desks.items(), strict=True):
-            for _ in range(desk.threads):
-                threading.Thread(
-                    target=self._run, args=(each, desk), name=f"siltstone-{question}", daemon=True
-                ).start()
         return folder
 
+    def _start(self, question: str, listening: socket.socket, desk: Desk) -> None:
+        name, args = f"siltstone-{question}", (listening, desk)
+        threading.Thread(target=self._run, args=args, name=name, daemon=True).start()
+
     def _run(self, listening: socket.socket, desk: Desk) -> None:
-        while True:
+        while listening.fileno() >= 0:  # closed if another thread could not start
             try:
                 asking, _ = listening.accept()
             except OSError:  # no descriptor is left
                 time.sleep(_PAUSE_S)
                 continue
-            with asking, contextlib.suppress(OSError, ValueError):
+            with asking, contextlib.suppress(Exception):  # whatever it is, the next one is heard
                 said = _line(asking, time.monotonic() + QUESTION_S_MAX, QUESTION_MAX)
                 session, until, about = said.split(" ", 2)
                 answer = self._answer(desk, session, about, float(until))

@@ -21,9 +21,11 @@ _REFUSED_TEXTS = (
 # As errors, as Rust prints them in a panic, and of Python that Lance calls: of allocations, and of
 # threads that do not start.
 _SHORT_TEXTS = (
-    "Cannot allocate memory", "os error 12)", "code: 12,", "OutOfMemory", "Resources exhausted",
-    "Resource temporarily unavailable", "os error 11)", "code: 11,", "MemoryError",
+    "Cannot allocate memory", "(os error 12)", "Os { code: 12,", "kind: OutOfMemory",
+    "Resource temporarily unavailable", "(os error 11)", "Os { code: 11,",
+    "Resources exhausted: ", "ResourcesExhausted(", ": MemoryError:", "can't start new thread",
 )  # fmt: skip
+_OF_REQUESTS = "Invalid user input"  # a filter, or a column that is not there, out of a scan
 _UNFIT_TEXTS = (
     "Schema error", "Append with different schema", "Not supported", "not implemented",
     "contains null", "non-nullable", "declared as non-null", "KMeans cannot train",
@@ -50,7 +52,7 @@ def classify(error: BaseException, folder: Path, *, is_reading: bool) -> errors.
     if (
         isinstance(error, MemoryError)
         or getattr(error, "errno", None) in (errno.ENOMEM, errno.EAGAIN)
-        or _has(text, _SHORT_TEXTS)
+        or (_has(text.replace(str(folder), ""), _SHORT_TEXTS) and _OF_REQUESTS not in text)
     ):
         return errors.UnavailableError(
             f"{folder}: not enough memory or threads; free some, then try again: {text}"
@@ -93,8 +95,7 @@ def translated(folder: Path, *, is_reading: bool) -> Generator[None]:
 
 
 def _classify_read(error: BaseException, folder: Path, text: str) -> errors.SiltstoneError:
-    # "Invalid user input" is how a filter or a column that is not there comes out of a scan.
-    if isinstance(error, (TypeError, KeyError)) or "Invalid user input" in text:
+    if isinstance(error, (TypeError, KeyError)) or _OF_REQUESTS in text:
         return errors.RequestError(f"{folder}: {text}")
     return errors.CorruptionError(folder, None, f"Lance cannot read it: {text}")
 
