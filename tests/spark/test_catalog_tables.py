@@ -1,4 +1,7 @@
-"""A table of Spark's catalog has the options of its CREATE TABLE, or a query of it is refused."""
+"""A table of Spark's catalog has the options of its CREATE TABLE, or a query of it is refused.
+
+Over 400 lines: all that Spark's catalog can do to one table, over the same store.
+"""
 
 from __future__ import annotations
 
@@ -311,12 +314,17 @@ def test_a_frame_of_it_is_saved_like_any_other(catalog: SparkSession, db: st.Sto
     assert rows(catalog, "SELECT * FROM plain") == [("plain",)]
 
 
-def test_a_copy_of_its_columns_with_other_options_is_never_read_for_it(
-    catalog: SparkSession, db: st.Store
-) -> None:
+def copy_columns(catalog: SparkSession, db: st.Store) -> None:
+    """Make a table `copied` that has the columns of `plain` and shows `other`."""
     schema = catalog.table("plain").schema
     options = {"uri": str(db.path), "table": "other"}
     catalog.catalog.createTable("copied", source="siltstone", schema=schema, **options)
+
+
+def test_a_copy_of_its_columns_with_other_options_is_never_read_for_it(
+    catalog: SparkSession, db: st.Store
+) -> None:
+    copy_columns(catalog, db)
     for name in ("plain", "copied"):
         with pytest.raises(Exception, match=f"default.copied and .*default.plain {SEVERAL}"):
             catalog.table(name).count()
@@ -328,9 +336,7 @@ def test_a_copy_of_its_columns_with_other_options_is_never_read_for_it(
 def test_a_frame_that_was_refused_is_refused_also_after_the_copy_is_gone(
     catalog: SparkSession, db: st.Store
 ) -> None:
-    schema = catalog.table("plain").schema
-    options = {"uri": str(db.path), "table": "other"}
-    catalog.catalog.createTable("copied", source="siltstone", schema=schema, **options)
+    copy_columns(catalog, db)
     frame = catalog.table("copied")
     with pytest.raises(Exception, match=SEVERAL):
         frame.count()
@@ -425,6 +431,19 @@ def test_a_catalog_that_takes_too_long_or_fails_is_named(
         monkeypatch.setattr(catalog_search, "_each", _Failing(failing, wrong))
         with pytest.raises(Exception, match=f"the schema default .* cannot be read: .*{said}"):
             catalog.table("orders").count()
+
+
+def test_a_catalog_that_does_not_answer_is_named(
+    catalog: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*_: object) -> None:
+        of_java(catalog).lang.Class.forName("no.such")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog_search, "_each", down)
+        with pytest.raises(Exception, match=r"catalog cannot be read: .*ClassNotFound"):
+            catalog.table("orders").count()
+    assert rows(catalog, "SELECT id FROM orders") == [(1,), (2,)]
 
 
 class _Failing:

@@ -137,7 +137,9 @@ class Answers:
             except OSError:  # no descriptor is left
                 time.sleep(_PAUSE_S)
                 continue
-            with asking, contextlib.suppress(Exception):  # whatever it is, the next one is heard
+            # A session that was stopped, another Spark: whatever it is, there is no answer, and the
+            # next one is heard.
+            with asking, contextlib.suppress(Exception):
                 said = _line(asking, time.monotonic() + QUESTION_S_MAX, QUESTION_MAX)
                 session, until, about = said.split(" ", 2)
                 answer = self._answer(desk, session, about, float(until))
@@ -149,10 +151,7 @@ class Answers:
             spark = self._sessions.get(session)
         if spark is None or time.monotonic() > until:  # who asked has left
             return _NONE
-        try:
-            return desk.answer(spark, about, until)
-        except Exception:  # noqa: BLE001 - stopped, or another Spark: whatever it is, none is known
-            return _NONE
+        return desk.answer(spark, about, until)
 
 
 def _is_stopped(spark: SparkSession) -> bool:
