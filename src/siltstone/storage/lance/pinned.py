@@ -13,6 +13,8 @@ to a base, but a base with hidden rows is opened by a manifest without deletion 
 over these are slow: there a position counts all rows, and `live` says which are not hidden. A
 deletion file that the inventory does not know is refused.
 No lock: nothing changes after construction but memos, and those only from absent to present.
+
+Over 400 lines, because all reads of a pin share this arithmetic of positions, and its memos.
 """
 
 from __future__ import annotations
