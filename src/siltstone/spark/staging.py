@@ -261,8 +261,16 @@ def commit(
     if tx.receipt.seq > tx.read_seq:  # else the token's batch was applied before
         _tell(jobs, tx.receipt.seq)
     for job in jobs:
-        job.discard()  # of a token that was applied before; what was attached is kept
+        _discard(job)
     return tx.receipt
+
+
+def _discard(job: StageJob) -> None:
+    """Delete what a committed job needs no more: its keys, or all of a token applied before."""
+    try:
+        job.discard()
+    except SiltstoneError as error:
+        _log.warning("the rows are committed; their leftovers are a vacuum's: %s", error)
 
 
 class _LostRace(Exception):
