@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -15,8 +17,10 @@ from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
-from siltstone.engine.write.stage_task import Staged, StageTask
+from siltstone.engine.write import bulk as bulk_writes
+from siltstone.engine.write.stage_task import Staged, StageTask, sorter_of
 from siltstone.maintenance.flush.bulk_load import load
+from siltstone.storage.tables import staged_keys
 from tests.crash.store_life import Life, Scenario, Step, smaller
 from tests.support.fake_lance import FakeExternal
 
@@ -99,14 +103,22 @@ def bulk(*ids: int, name: str = "t") -> Step:
     return step(f"load {ids}", act)
 
 
-def _pieces(db: Store, stage: StageTask, ids: Sequence[int], v: str) -> list[Staged]:
+def _pieces(
+    db: Store, stage: StageTask, ids: Sequence[int], v: str, *, has_keys: bool = False
+) -> list[Staged]:
     """Write the rows in two pieces, as two processes would."""
     half = len(ids) // 2
     batches = [
         pa.record_batch({"id": list(part), "v": [v] * len(part)})
         for part in (ids[:half], ids[half:])
     ]
-    return [stage.run_through(db._core.tables.writer, [batch]) for batch in batches]
+    tables = db._core.tables
+    return [
+        stage.run_through(
+            tables.writer, [batch], 0, sorter_of(stage, tables.keys) if has_keys else None
+        )
+        for batch in batches
+    ]
 
 
 def staged(*ids: int, op: str = "upsert", v: str = "staged", order_by: str | None = None) -> Step:
@@ -119,6 +131,31 @@ def staged(*ids: int, op: str = "upsert", v: str = "staged", order_by: str | Non
             tx.attach(stage, pieces)
 
     return step(f"stage {op} {ids}", act)
+
+
+def staged_with_keys(*ids: int, order_by: str | None = None) -> Step:
+    """The same with the keys of few rows sorted where they are staged; `_cleared` takes them."""
+
+    def act(db: Store) -> None:
+        stage = db.stage("t", order_by=order_by)
+        with (
+            patch.object(staged_keys, "ROWS_MIN", 1),
+            patch.object(bulk_writes, "COVERED_ROWS_MIN", 1),
+        ):
+            pieces = _pieces(db, stage, ids, "keys", has_keys=True)
+            with db.transaction() as tx:
+                tx.attach(stage, pieces)
+        _attached[db.path] = stage, pieces
+
+    return step(f"stage with keys {ids}", act)
+
+
+_attached: dict[Path, tuple[StageTask, list[Staged]]] = {}
+
+
+def _cleared(life: Life) -> None:
+    stage, pieces = _attached[life.store.path]
+    stage.discard_through(life.store._core.files, life.store.path, pieces)
 
 
 def _two_jobs(db: Store) -> None:
@@ -257,6 +294,20 @@ SCENARIOS: dict[str, Scenario] = {
             CHECKPOINT,
             VACUUM,
             drop_namespace("a"),
+        ]
+    ),
+    "keys sorted where rows are staged": Scenario(
+        [
+            OPEN,
+            create(),
+            staged_with_keys(9, 3, 5, 1),  # a first base
+            staged_with_keys(4, 3, 7, 2),
+            Step("clear", _cleared, is_commit=False),
+            upsert(3),
+            staged_with_keys(8, 6, 8, 5, order_by="v"),  # of equal keys one goes
+            CHECKPOINT,
+            MERGE,
+            VACUUM,
         ]
     ),
     "a new store": Scenario([OPEN, create(), upsert(1)]),

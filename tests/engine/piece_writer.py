@@ -12,3 +12,8 @@ def write(pickled: bytes, low: int) -> bytes:
     stage = pickle.loads(pickled)
     rows = pa.record_batch({"id": list(range(low, low + 10)), "amount": [3] * 10})
     return pickle.dumps(stage.run(rows))
+
+
+def write_all(pickled: bytes, rows: pa.Table) -> bytes:
+    """Write the rows; return the piece."""
+    return pickle.dumps(pickle.loads(pickled).run(rows))

@@ -17,7 +17,10 @@ import pytest
 
 import siltstone as st
 from siltstone.api.store import Store
+from siltstone.engine.write import bulk
+from siltstone.engine.write.stage_task import sorter_of
 from siltstone.storage.files.files import Files
+from siltstone.storage.tables import staged_keys
 from tests.engine import piece_writer
 from tests.maintenance.stores import Clock, open_store
 
@@ -28,9 +31,12 @@ def batch(ids: list[int], amount: int = 1, **columns: list) -> pa.RecordBatch:
     return pa.record_batch({"id": ids, "amount": [amount] * len(ids), **columns})
 
 
-@pytest.fixture(params=[False, True], ids=["fake", "lance"])
-def real_lance(request: pytest.FixtureRequest) -> bool:
-    return request.param
+@pytest.fixture(params=["fake", "lance", "keys"])
+def real_lance(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if request.param == "keys":  # those of few rows, too, are staged, and merged at the attach
+        monkeypatch.setattr(staged_keys, "ROWS_MIN", 1)
+        monkeypatch.setattr(bulk, "COVERED_ROWS_MIN", 1)
+    return request.param == "lance"
 
 
 @pytest.fixture
@@ -44,7 +50,9 @@ def db(tmp_path: Path, real_lance: bool) -> Iterator[Store]:
 def piece(db: Store, stage: st.StageTask, *batches: pa.RecordBatch) -> st.Staged:
     """Write a piece as another process would: from pickled bytes, and to them."""
     task: st.StageTask = pickle.loads(pickle.dumps(stage))
-    return pickle.loads(pickle.dumps(task.run_through(db._core.tables.writer, list(batches))))
+    tables = db._core.tables
+    written = task.run_through(tables.writer, list(batches), 0, sorter_of(task, tables.keys))
+    return pickle.loads(pickle.dumps(written))
 
 
 def commit(db: Store, *jobs: tuple[st.StageTask, list[st.Staged]], **options: object) -> st.Receipt:

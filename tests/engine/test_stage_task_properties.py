@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.api.store import Store
+from siltstone.engine.write import bulk
+from siltstone.engine.write.stage_task import sorter_of
+from siltstone.storage.tables import staged_keys
 from tests.maintenance.stores import open_store
 
 SCHEMA = {"k": "string", "n": "int64", "rank": "int64"}
@@ -60,7 +64,9 @@ def staged(
             }
         )
         task = pickle.loads(pickle.dumps(stage))
-        found.append(pickle.loads(pickle.dumps(task.run_through(db._core.tables.writer, batch))))
+        tables = db._core.tables
+        written = task.run_through(tables.writer, batch, 0, sorter_of(task, tables.keys))
+        found.append(pickle.loads(pickle.dumps(written)))
     return stage, found
 
 
@@ -82,10 +88,20 @@ def content(source: object) -> Model:
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
-@given(steps=some.lists(some.one_of(JOBS, OTHER), max_size=8))
+@given(
+    steps=some.lists(some.one_of(JOBS, OTHER), max_size=8), keyed_from=some.sampled_from([1, 999])
+)
 def test_jobs_leave_what_one_writer_would_leave_at_every_seq(
-    tmp_path_factory: pytest.TempPathFactory, steps: list
+    tmp_path_factory: pytest.TempPathFactory, steps: list, keyed_from: int
 ) -> None:
+    with (
+        patch.object(staged_keys, "ROWS_MIN", keyed_from),
+        patch.object(bulk, "COVERED_ROWS_MIN", keyed_from),
+    ):
+        _run_steps(tmp_path_factory, steps)
+
+
+def _run_steps(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
     path = tmp_path_factory.mktemp("jobs") / "s"
     db = open_store(path)
     db.create_table("t", SCHEMA, primary_key="k")

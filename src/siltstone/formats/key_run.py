@@ -33,6 +33,8 @@ OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 TRAILER_BYTES = 24
 KEY_RUN_FORMAT = 1
+PIECE_ROWS, _BLOCK_ROWS = 1 << 18, 1 << 15
+"""Many entries are sorted in pieces, and merged in blocks: a sort takes 40 bytes an entry more."""
 _MAGIC, _MAGIC_NAME = b"SLTKEY01", b"SLTKEY"
 _TRAILER, _HEAD, _FOOT = struct.Struct("<8sQQ"), struct.Struct("<QQ"), struct.Struct("<QQQQQ")
 _WRAP = 1 << 64
@@ -213,6 +215,17 @@ def sorted_entries(codes: np.ndarray, places: np.ndarray) -> Entries:
         again = np.argsort(ordered, kind="stable")
         ordered, order = ordered[again], order[again]
     return ordered, places[order]
+
+
+def merged_pieces(pieces: Sequence[Entries]) -> Iterator[Entries]:
+    """Yield the entries of sorted pieces, sorted."""
+    return merged([*map(_in_blocks, pieces)]) if len(pieces) > 1 else iter(pieces)
+
+
+def _in_blocks(piece: Entries) -> Iterator[Entries]:
+    codes, places = piece
+    for at in range(0, len(codes), _BLOCK_ROWS):
+        yield codes[at : at + _BLOCK_ROWS], places[at : at + _BLOCK_ROWS]
 
 
 def _next(source: Iterator[Entries]) -> list[tuple[Entries, Iterator[Entries]]]:

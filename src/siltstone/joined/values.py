@@ -35,7 +35,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Pin, Record, Schema
+from siltstone.formats.manifest import KeyRun, Pin, Record, Schema
 from siltstone.joined.protocol import BODY_BYTES_MAX
 from siltstone.lance_namespace import errors as lance_errors
 from siltstone.maintenance.compaction.compaction import Optimized
@@ -47,7 +47,7 @@ from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
-from siltstone.storage.tables.values import StagedFiles
+from siltstone.storage.tables.values import StagedFiles, StagedKeys
 
 
 def _name(kind: type) -> str:
@@ -59,7 +59,7 @@ _CLASSES: dict[str, type] = {
     for found in (
         *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
         *(IndexStatus, JobStatus, Status, TableStatus, Backpressure, Vacuumed, Verified),
-        *(Pin, Schema, InventoryFile, StagedFiles, Staged, StageTask),
+        *(Pin, Schema, InventoryFile, KeyRun, StagedKeys, StagedFiles, Staged, StageTask),
         *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask),
     )
 }

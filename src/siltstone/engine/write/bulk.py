@@ -35,7 +35,7 @@ from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
-from siltstone.storage.tables.values import StagedFiles
+from siltstone.storage.tables.values import StagedFiles, StagedKeys
 
 INLINE_BYTES_MAX = 8 << 20
 """What one job may put into the log; more goes into files, however small its pieces are."""
@@ -47,12 +47,16 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class BulkRows:
-    """Rows of a keyed table in one dataset; `names` are its names of the key columns."""
+    """Rows of a keyed table in one dataset; `names` are its names of the key columns.
+
+    `staged` are keys that were sorted when the rows were staged.
+    """
 
     table: str
     table_schema: TableSchema
     pin: Pin
     names: tuple[str, ...]
+    staged: tuple[StagedKeys, ...] = ()
 
     def opened(self, tables: TableReader) -> PinnedTable:
         """Return the dataset."""
@@ -66,7 +70,8 @@ class BulkRows:
 
     def covered(self, tables: Tables) -> BulkRows:
         """Return the rows with key runs, which are written beside them."""
-        return replace(self, pin=tables.keys.cover(self.pin, self.codec))
+        pin = tables.keys.cover(self.pin, self.codec, self.staged)
+        return replace(self, pin=pin, staged=())
 
     def codes(self, tables: TableReader) -> Codes:
         """Return the codes of the keys in row order; reads the keys."""
@@ -125,7 +130,8 @@ def unique(
     if not may_repeat:
         key = keys_at(dropped[:1])[0]
         raise DuplicateKeyError(rows.table, codec.to_user(key))
-    rows = replace(rows, pin=tables.rewriter.rewrite(rows.pin, drop=dropped, batches=()))
+    pin = tables.rewriter.rewrite(rows.pin, drop=dropped, batches=())
+    rows = replace(rows, pin=pin, staged=())
     return rows.covered(tables) if is_large else rows
 
 
@@ -162,7 +168,7 @@ def _in_row_order(codes: Codes, positions: np.ndarray) -> tuple[Codes, np.ndarra
 
 def load_part(core: Core, table: TableDefinition, incarnation: int, rows: BulkRows) -> AdvancePart:
     """Return the part that makes `rows` the first base of an incarnation without a row version."""
-    pin = core.tables.keys.cover(rows.pin, rows.table_schema.codec)
+    pin = rows.covered(core.tables).pin
     entry = group.Advance(incarnation, 0, pin)
     base = core.readers.base_of(pin, rows.table_schema)
     return AdvancePart(table.id, incarnation, 0, entry, pin.rows, base)
@@ -359,7 +365,8 @@ def _each_key_once(core: Core, name: str, stage: StageTask, files: StagedFiles) 
     table_schema = table_schema_of(stage.schema)
     stored = _stored_names(stage, table_schema)
     pin = core.tables.writer.commit(stage.pin, files)
-    rows = BulkRows(name, table_schema, pin, tuple(stored[n] for n in table_schema.codec.names))
+    names = tuple(stored[n] for n in table_schema.codec.names)
+    rows = BulkRows(name, table_schema, pin, names, files.keys)
     order = None if stage.order_by is None else stored[stage.order_by]
     may_repeat = stage.op == "delete" or order is not None
     return unique(core.tables, rows, may_repeat=may_repeat, order=order)

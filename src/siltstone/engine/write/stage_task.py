@@ -44,6 +44,8 @@ from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.tables.key_cover import TableKeys
+from siltstone.storage.tables.staged_keys import KeySorter
 from siltstone.storage.tables.tables import TableWriter
 from siltstone.storage.tables.values import NO_FILES, StagedFiles
 from siltstone.storage.tables.values import join as join_files
@@ -78,6 +80,7 @@ class StageTask:
 
     Pieces are staged on `pin`; `home` is the table's own folder.
     `above_us` is the gc horizon of the record on which it began, `began_us` is never before it.
+    `secret` keys the codes of hashed keys that its tasks sort.
     """
 
     root: str
@@ -95,6 +98,7 @@ class StageTask:
     began_us: int
     above_us: int = 0
     store_id: str = ""
+    secret: int = 0
 
     @property
     def creates(self) -> bool:
@@ -128,12 +132,21 @@ class StageTask:
             SchemaMismatchError: A column does not fit, or a key is null; nothing was staged.
             UnavailableError: The disk refuses (full, not writable); nothing was staged.
         """
-        return self.run_through(
-            site_of(self.root, self.verify).tables.writer, rows, inline_bytes_max
-        )
+        tables = site_of(self.root, self.verify).tables
+        return self.run_through(tables.writer, rows, inline_bytes_max, sorter_of(self, tables.keys))
 
-    def run_through(self, tables: TableWriter, rows: object, inline_bytes_max: int = 0) -> Staged:
-        """Write one piece through the tables of an open store; see `run`."""
+    def run_through(
+        self,
+        tables: TableWriter,
+        rows: object,
+        inline_bytes_max: int = 0,
+        sorter: KeySorter | None = None,
+    ) -> Staged:
+        """Write one piece through the tables of an open store; see `run`.
+
+        `sorter` stages the keys of the rows, too, so that the commit merges them. The process that
+        commits needs none: it would sort them once more early than late, and write a file more.
+        """
         fitting = self._conformed(rows)
         few: list[pa.RecordBatch] = []
         if inline_bytes_max and self.may_inline:
@@ -141,7 +154,10 @@ class StageTask:
             if is_all:
                 files = replace(NO_FILES, rows=sum(batch.num_rows for batch in few))
                 return Staged(self.job, files, _packed(few, self.arrow))
-        return Staged(self.job, tables.stage(self.pin, self._stored(itertools.chain(few, fitting))))
+        written = tables.stage(self.pin, self._stored(itertools.chain(few, fitting), sorter))
+        if sorter is not None:
+            written = replace(written, keys=sorter.ended())
+        return Staged(self.job, written)
 
     @property
     def may_inline(self) -> bool:
@@ -156,9 +172,13 @@ class StageTask:
                 given = batch.select([n for n in fields.names if n in batch.schema.names])
             yield conform(given, self.schema, fields)
 
-    def _stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _stored(
+        self, batches: Iterable[pa.RecordBatch], sorter: KeySorter | None
+    ) -> Iterator[pa.RecordBatch]:
         stored = stored_fields(table_schema_of(self.schema), self.target, self.op)
         for batch in batches:
+            if sorter is not None:
+                sorter.add(batch)
             yield pa.RecordBatch.from_arrays(batch.columns, schema=stored)
 
     def in_hand(self, staged: Sequence[Staged]) -> pa.RecordBatch | None:
@@ -199,7 +219,9 @@ class StageTask:
     def discard(self, staged: Sequence[Staged] = ()) -> bool:
         """Delete staged pieces. Returns False if a transaction has tried to attach them.
 
-        Vacuum deletes pieces that are not given, and those that a late task still writes.
+        Vacuum deletes pieces that are not given, and those that a late task still writes. Of pieces
+        that are attached it deletes the staged keys, which only the attach reads: call it after the
+        commit, too.
         """
         site = site_of(self.root, self.verify)
         return self.discard_through(site.files, site.root, staged)
@@ -209,6 +231,9 @@ class StageTask:
         self._check(staged)
         folder = root / self.marks
         with refusals(f"cannot discard {self!r}"), suppress(FileNotFoundError):
+            for keys in (keys for piece in staged for keys in piece.files.keys):
+                with suppress(OSError):  # nothing reads them any more, and a vacuum takes them
+                    files.unlink(root / keys.run.path)
             files.rename(folder / _OPEN, folder / _DISCARDED)
             files.sync_dir(folder)
             for file in (file for piece in staged for file in piece.files.files):
@@ -275,6 +300,13 @@ class StageTask:
         files.sync_dir(folder)
 
 
+def sorter_of(task: StageTask, keys: TableKeys) -> KeySorter | None:
+    """Return what stages the keys of one piece of a job; None: its table has none."""
+    if task.target == PLAIN:
+        return None
+    return keys.sorter(task.marks, table_schema_of(task.schema).codec, task.secret)
+
+
 def begin(
     core: Core,
     name: str,
@@ -316,6 +348,7 @@ def begin(
     return _opened(core, StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema,
         chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
+        core.tables.keys.new_secret(),
     ))  # fmt: skip
 
 
@@ -353,6 +386,7 @@ def _begin_new(
     return _opened(core, StageTask(
         str(core.root), core.verify, job, name, NEW_TABLE, NEW_TABLE, created.schema,
         chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
+        core.tables.keys.new_secret(),
     ))  # fmt: skip
 
 

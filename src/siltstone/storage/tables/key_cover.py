@@ -18,8 +18,9 @@ import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -29,21 +30,33 @@ import numpy as np
 from siltstone.errors import CorruptionError, UnsupportedFormatError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.key_run import OFFSET_BITS, Entries, merged, sorted_entries
+from siltstone.formats.key_run import (
+    OFFSET_BITS,
+    PIECE_ROWS,
+    Entries,
+    merged,
+    merged_pieces,
+    sorted_entries,
+)
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import KeyRun, Pin
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.key_places import PinnedKeys, Serving
 from siltstone.storage.tables.key_runs import OpenRun, PageCache, directory_of, write_run
+from siltstone.storage.tables.staged_keys import (
+    KeySorter,
+    StagedKeysError,
+    Unit,
+    entries_of,
+    units_of,
+)
 from siltstone.storage.tables.tables import PinnedTable, TableReader
-from siltstone.storage.tables.values import Span
+from siltstone.storage.tables.values import Span, StagedKeys
 
 RUNS_MAX = 8
 RUN_ROWS_MAX = 2 << 20
 """At most so many rows (a part at least) are in memory at once, 16 bytes each."""
-_PIECE_ROWS, _BLOCK_ROWS = 1 << 18, 1 << 15
-"""They are sorted in pieces, which are merged as they are written: a sort takes 40 bytes more."""
 _WIDTH = 4
 _CACHE_BYTES = 32 << 20
 _log = logging.getLogger(__name__)
@@ -93,8 +106,18 @@ class TableKeys:
         """Return what runs say of a base."""
         return PinnedKeys(table, [run for each in runs if (run := self._run(each)) is not None])
 
-    def cover(self, pin: Pin, codec: KeyCodec) -> Pin:
+    def new_secret(self) -> int:
+        """Return what keys the codes of hashed keys in new files."""
+        return secrets.randbits(64)
+
+    def sorter(self, folder: str, codec: KeyCodec, secret: int) -> KeySorter:
+        """Return what stages the keys of rows that are written, in the folder of their job."""
+        return KeySorter(codec, secret, partial(self._write_staged, folder, secret))
+
+    def cover(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys] = ()) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
+
+        `staged` are keys of its rows, which are then not read.
 
         A run that is found damaged is written again, with a warning. A base that cannot be read
         stays as it is: a vacuum may have deleted files that no record names yet, which the
@@ -106,7 +129,7 @@ class TableKeys:
         spared: Pin | None = pin
         while spared is not None:
             try:
-                return self._covered(spared, codec)
+                return self._covered(spared, codec, staged)
             except CorruptionError as error:
                 spared = self.spared(spared, error)
                 if spared is None:
@@ -124,10 +147,12 @@ class TableKeys:
         _log.warning("%s; it is written again from the keys of base", error)
         return msgspec.structs.replace(pin, key_runs=kept or msgspec.UNSET)
 
-    def _covered(self, pin: Pin, codec: KeyCodec) -> Pin:
+    def _covered(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys]) -> Pin:
         table, keys = self._reader.open(pin), self.open(pin)
-        secret = secrets.randbits(64) if keys.secret is None else keys.secret
-        cover = _Cover(self, table, codec, secret, self._write, {})
+        secret = keys.secret
+        if secret is None:
+            secret = staged[0].secret if staged else self.new_secret()
+        cover = _Cover(self, table, codec, secret, staged, self._write, {})
         cross(Failpoint.KEYS_BEFORE_WRITE)
         runs = [each.run.run for each in reversed(keys.newest_first)]
         runs = cover.few([*runs, *cover.fresh(keys)])
@@ -174,6 +199,23 @@ class TableKeys:
                 found = self._open.setdefault(run, found)
         return found
 
+    def opened_staged(self, run: KeyRun) -> OpenRun:
+        """Return a file of staged keys.
+
+        Raises:
+            CorruptionError, UnavailableError: It is missing or damaged, or cannot be read.
+        """
+        return OpenRun(self._files, self._root, run, self._cache)
+
+    def _write_staged(self, folder: str, secret: int, blocks: Iterable[Entries]) -> KeyRun:
+        directory = directory_of(folder)
+        path = f"{directory}/{self._token()}.run"
+        self._files.mkdir(self._root / directory)
+        run, _ = write_run(
+            self._files, self._root, path, blocks, parts=(), secret=secret, is_synced=False
+        )
+        return run
+
     def _write(
         self, folder: str, blocks: Iterator[Entries], parts: Sequence[int], secret: int
     ) -> tuple[KeyRun, InventoryFile]:
@@ -195,6 +237,7 @@ class _Cover:
     table: PinnedTable
     codec: KeyCodec
     secret: int
+    staged: Sequence[StagedKeys]
     write: Write
     written: dict[str, InventoryFile]
 
@@ -204,14 +247,15 @@ class _Cover:
 
     def fresh(self, keys: PinnedKeys) -> Iterator[KeyRun]:
         """Write runs for the parts that have none."""
-        group: list[int] = []
+        group: list[Unit] = []
         rows = 0
-        for part, span in keys.uncovered.items():
-            if group and rows + span[1] - span[0] > RUN_ROWS_MAX:
+        staged = () if self.table.pin.hidden else self.staged
+        for unit in units_of(keys.uncovered, staged, self.secret):
+            if group and rows + unit.rows > RUN_ROWS_MAX:
                 yield self._of(group)
                 group, rows = [], 0
-            group.append(part)
-            rows += span[1] - span[0]
+            group.append(unit)
+            rows += unit.rows
         if group:
             yield self._of(group)
 
@@ -242,11 +286,20 @@ class _Cover:
         numbers = (part.number for part in self.table.part_ids)
         return dict(zip(numbers, self.table.spans, strict=True))
 
-    def _of(self, parts: Sequence[int]) -> KeyRun:
-        """Write a run for parts, from their keys."""
-        pieces = [sorted_entries(*piece) for piece in _in_pieces(self._entries(parts))]
-        blocks = merged([*map(_in_blocks, pieces)]) if len(pieces) > 1 else iter(pieces)
-        return self._put(blocks, parts)
+    def _of(self, units: Sequence[Unit]) -> KeyRun:
+        """Write a run for parts, from their staged keys or from the keys of their rows."""
+        parts = [part for unit in units for part in unit.spans]
+        try:
+            return self._put(self._sorted(units), parts)
+        except StagedKeysError as error:
+            _log.warning("%s; the keys are read from the rows", error)
+            return self._put(self._sorted([replace(unit, keys=None) for unit in units]), parts)
+
+    def _sorted(self, units: Sequence[Unit]) -> Iterator[Entries]:
+        read = [part for unit in units if unit.keys is None for part in unit.spans]
+        pieces = [sorted_entries(*piece) for piece in _in_pieces(self._entries(read))]
+        staged = [entries_of(unit, self.keys.opened_staged) for unit in units if unit.keys]
+        return merged([merged_pieces(pieces), *staged]) if staged else merged_pieces(pieces)
 
     def _entries(self, parts: Sequence[int]) -> Iterator[Entries]:
         for part in parts:
@@ -273,7 +326,7 @@ def _in_pieces(batches: Iterator[Entries]) -> Iterator[Entries]:
     for batch in batches:
         held.append(batch)
         rows += len(batch[0])
-        if rows >= _PIECE_ROWS:
+        if rows >= PIECE_ROWS:
             yield _joined(held)
             held, rows = [], 0
     if held:
@@ -282,12 +335,6 @@ def _in_pieces(batches: Iterator[Entries]) -> Iterator[Entries]:
 
 def _joined(held: Sequence[Entries]) -> Entries:
     return np.concatenate([codes for codes, _ in held]), np.concatenate([at for _, at in held])
-
-
-def _in_blocks(piece: Entries) -> Iterator[Entries]:
-    codes, places = piece
-    for at in range(0, len(codes), _BLOCK_ROWS):
-        yield codes[at : at + _BLOCK_ROWS], places[at : at + _BLOCK_ROWS]
 
 
 def _due(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:

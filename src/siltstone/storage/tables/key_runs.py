@@ -235,8 +235,11 @@ def write_run(
     *,
     parts: Iterable[int],
     secret: int,
+    is_synced: bool = True,
 ) -> tuple[KeyRun, InventoryFile]:
     """Write a run and sync its bytes, not its name; `blocks` are ascending, from one to the next.
+
+    `is_synced`: not if it can be done without, as staged keys.
 
     Raises:
         OSError: The file system refuses.
@@ -256,7 +259,8 @@ def write_run(
         tail, checksum = key_run.encode_foot(foot)
         file.pwrite(tail, size)
         whole.update(tail)
-        file.sync()
+        if is_synced:
+            file.sync()
     size += len(tail)
     run = KeyRun(path, size, checksum, entries)
     return run, InventoryFile(path, size, whole.hexdigest())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from siltstone.choices import Encoding, IndexKind
 from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Pin
+from siltstone.formats.manifest import KeyRun, Pin
 
 T = TypeVar("T")
 WORN_RATIO = 0.1  # as in Lance: from so much on a compaction materializes deletions
@@ -61,17 +62,28 @@ class ExternalVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedKeys:
+    """The sorted codes of the keys of staged rows, see `staged_keys`: of `rows` [first, end)."""
+
+    rows: Span
+    secret: int
+    run: KeyRun
+
+
+@dataclass(frozen=True, slots=True)
 class StagedFiles:
     """Durable data files that no pin names yet. Pickles; `commit` puts it on any pin that fits.
 
     `fragments` is opaque. `columns` is (name, id, type) of each column written: the same id under
-    another name, or the same name with another id, is another column and does not fit.
+    another name, or the same name with another id, is another column and does not fit. `keys` are
+    of some of the rows, not durable, and need not be there.
     """
 
     rows: int
     fragments: tuple[str, ...]
     files: tuple[InventoryFile, ...]
     columns: tuple[tuple[str, int, str], ...]
+    keys: tuple[StagedKeys, ...] = ()
 
 
 NO_FILES = StagedFiles(0, (), (), ())
@@ -338,9 +350,19 @@ def put_fitting(
 
 def join(parts: Sequence[StagedFiles]) -> StagedFiles:
     """Return several stagings as one; their rows follow each other in the order of `parts`."""
+    firsts = accumulate((part.rows for part in parts), initial=0)
     return StagedFiles(
         rows=sum(part.rows for part in parts),
         fragments=tuple(text for part in parts for text in part.fragments),
         files=tuple(file for part in parts for file in part.files),
         columns=tuple(dict.fromkeys(column for part in parts for column in part.columns)),
+        keys=tuple(
+            _behind(k, n) for n, part in zip(firsts, parts, strict=False) for k in part.keys
+        ),
     )
+
+
+def _behind(keys: StagedKeys, rows: int) -> StagedKeys:
+    """Return staged keys as they are behind so many rows."""
+    first, end = keys.rows
+    return replace(keys, rows=(first + rows, end + rows))
