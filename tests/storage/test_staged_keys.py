@@ -31,6 +31,11 @@ KINDS = {
     "int64": pa.schema([pa.field("id", pa.int64(), nullable=False)]),
     "string": pa.schema([pa.field("id", pa.string(), nullable=False)]),
     "two": pa.schema([pa.field(n, pa.int64(), nullable=False) for n in ("id", "day")]),
+    "uint64": pa.schema([pa.field("id", pa.uint64(), nullable=False)]),
+    "timestamp": pa.schema([pa.field("id", pa.timestamp("us", "UTC"), nullable=False)]),
+    "date": pa.schema([pa.field("id", pa.date32(), nullable=False)]),
+    "decimal": pa.schema([pa.field("id", pa.decimal128(38, 2), nullable=False)]),
+    "binary": pa.schema([pa.field("id", pa.binary(), nullable=False)]),
 }
 
 
@@ -50,8 +55,16 @@ def codec_of(kind: str) -> KeyCodec:
 
 
 def rows(kind: str, numbers: list[int]) -> pa.RecordBatch:
-    keys = [f"key {n}" for n in numbers] if kind == "string" else numbers
-    return pa.record_batch([pa.array(keys)] * len(KINDS[kind].names), schema=KINDS[kind])
+    keys: pa.Array = pa.array(numbers, pa.int64())
+    if kind in {"string", "binary"}:
+        keys = pa.array([f"key {n}" for n in numbers]).cast(KINDS[kind].field("id").type)
+    elif kind == "uint64":
+        keys = pa.array([n % (1 << 64) for n in numbers], pa.uint64())
+    elif kind == "date":
+        keys = pa.array([n % (1 << 20) for n in numbers], pa.int32()).cast(pa.date32())
+    else:
+        keys = keys.cast(KINDS[kind].field("id").type)
+    return pa.record_batch([keys] * len(KINDS[kind].names), schema=KINDS[kind])
 
 
 def mixed(count: int, seed: int) -> list[int]:
@@ -136,6 +149,35 @@ def test_a_commit_reads_no_key_that_is_staged(
     assert read == [0]
 
 
+def test_hundreds_of_tasks_are_merged_at_once(tmp_path: Path) -> None:
+    tables = lance_tables(tmp_path, RealFiles())
+    pin = tables.writer.create(FOLDER, KINDS["string"])
+    staged = stage(tables, pin, "string", [mixed(9, seed) for seed in range(150)])
+    assert len(staged.keys) == 150  # of which 64 may be open
+    made = tables.writer.commit(pin, staged)
+    assert len(covered(tables, made, "string", staged.keys)) == 150 * 9
+
+
+def test_keys_do_not_keep_the_batches_that_they_came_in(tmp_path: Path) -> None:
+    """In a stream, as Spark sends it, all columns of a batch are one buffer."""
+    fields = pa.schema([*KINDS["int64"], pa.field("text", pa.binary(10_000))])
+    tables = lance_tables(tmp_path, RealFiles())
+    sorter = tables.keys.sorter(FOLDER, codec_of("int64"), SECRET)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, fields) as writer:
+        for at in range(20):
+            keys = pa.array(np.arange(100)[::-1] - 100 * at)
+            writer.write_batch(
+                pa.record_batch([keys, pa.array([bytes(10_000)] * 100, fields[1].type)], fields)
+            )
+    before = pa.total_allocated_bytes()
+    for batch in pa.ipc.open_stream(pa.BufferReader(sink.getvalue().to_pybytes())):
+        copied = pa.ipc.read_record_batch(batch.serialize(), fields)
+        sorter.add(copied)
+    del batch, copied
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
 def test_keys_in_order_are_left_to_the_commit(tmp_path: Path) -> None:
     tables = lance_tables(tmp_path, RealFiles())
     pin = tables.writer.create(FOLDER, KINDS["int64"])
@@ -166,12 +208,12 @@ def test_keys_that_cannot_be_read_are_read_from_the_rows(
     made = tables.writer.commit(pin, staged)
     wanted = covered(tables, made, kind, staged.keys)
     spoil(tmp_path / staged.keys[0].run.path)  # type: ignore[operator]
-    before = {*(tmp_path / FOLDER).glob("_siltstone/_keys/*")}
+    before = {*(tmp_path / FOLDER).rglob("*.run")}
     with caplog.at_level(logging.WARNING):
         assert covered(tables, made, kind, staged.keys) == wanted
     assert "the keys are read from the rows" in caplog.text
     assert staged.keys[0].run.path in caplog.text
-    assert len({*(tmp_path / FOLDER).glob("_siltstone/_keys/*")} - before) == 1  # no half of one
+    assert len({*(tmp_path / FOLDER).rglob("*.run")} - before) == 1  # no half of one
 
 
 @pytest.mark.parametrize(
@@ -222,7 +264,7 @@ def test_rows_are_staged_where_their_keys_cannot_be(
     staged = stage(tables, pin, kind, [mixed(50, 1)])
     assert (staged.rows, staged.keys) == (50, ())
     assert "No space left" in caplog.text
-    assert [*(tmp_path / FOLDER).glob("_siltstone/_keys/*")] == []
+    assert [*(tmp_path / FOLDER).rglob("*.run")] == []
     whole = lance_tables(tmp_path, RealFiles())
     assert whole.keys.open(
         whole.keys.cover(whole.writer.commit(pin, staged), codec_of(kind))

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from siltstone.formats import extensions
 from siltstone.formats import rows as row_values
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import column_named, decode_type, key_names
@@ -97,8 +98,8 @@ class KeyCodec:
             return self.codes(batch)
         if len(self.names) != 1:
             return self.stable_codes_of(self.keys(batch), secret)
-        values = row_values.storage_values(_column(batch, self.names[0]))
-        return _hashed(map(_part_bytes, values), secret, len(values))
+        column = _column(batch, self.names[0])
+        return _hashed(_column_bytes(column), secret, len(column))
 
     def _bytes_of(self, key: Key) -> bytes:
         """Return a key as bytes that no other key has."""
@@ -161,6 +162,16 @@ def _part_bytes(value: object) -> bytes:
         return value
     number = int(cast("int", value))
     return number.to_bytes((number.bit_length() + 8) // 8, "little", signed=True)
+
+
+def _column_bytes(column: pa.Array) -> Iterable[bytes]:
+    """Return what `_part_bytes` makes of each value; texts are UTF-8 in Arrow already."""
+    stored = extensions.unwrapped(column)
+    if pa.types.is_string(stored.type):
+        return cast("list[bytes]", stored.cast(pa.binary()).to_pylist())
+    if pa.types.is_binary(stored.type) or pa.types.is_fixed_size_binary(stored.type):
+        return cast("list[bytes]", stored.to_pylist())
+    return map(_part_bytes, row_values.storage_values(column))
 
 
 def _hashed(values: Iterable[bytes], secret: int, count: int) -> Codes:

@@ -117,7 +117,7 @@ class TableKeys:
     def cover(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys] = ()) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
 
-        `staged` are keys of its rows, which are then not read.
+        `staged` are keys of its rows, by their positions, which are then not read.
 
         A run that is found damaged is written again, with a warning. A base that cannot be read
         stays as it is: a vacuum may have deleted files that no record names yet, which the
@@ -208,9 +208,7 @@ class TableKeys:
         return OpenRun(self._files, self._root, run, self._cache)
 
     def _write_staged(self, folder: str, secret: int, blocks: Iterable[Entries]) -> KeyRun:
-        directory = directory_of(folder)
-        path = f"{directory}/{self._token()}.run"
-        self._files.mkdir(self._root / directory)
+        path = f"{folder}/{self._token()}.run"
         run, _ = write_run(
             self._files, self._root, path, blocks, parts=(), secret=secret, is_synced=False
         )

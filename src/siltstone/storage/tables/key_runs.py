@@ -272,7 +272,7 @@ def _new(files: Files, path: Path) -> Generator[File]:
     file = files.open(path, new=True)
     try:
         yield file
-    except (OSError, SiltstoneError):
+    except (OSError, SiltstoneError, MemoryError):
         discard(files, path)
         raise
     finally:

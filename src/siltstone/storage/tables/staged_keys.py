@@ -1,12 +1,14 @@
 """Staged keys: the sorted codes of rows that were staged, in files for the commit to merge.
 
     task      rows ─▶ data files              Lance pulls them through `KeySorter`
-               └────▶ codes, sorted ─▶ <job>/_siltstone/_keys/<token>.run, one for 2 M rows
+               └────▶ codes, sorted ─▶ .attached/<job>/<token>.run, one for 2 M rows
     commit    merges them into the key runs of the rows; it reads, hashes and sorts no key of theirs
 
 A file is a key run (`formats.key_run`) that covers no part: its places are ordinals of its rows,
 from 0 on. It is not synced, and nothing that stays names it: if it is missing or torn, the commit
-reads the keys of its rows instead. Who committed the job deletes it, else a vacuum does.
+reads the keys of its rows instead. `StageTask.discard` deletes it after the commit, too; what is
+left of a task that failed is a vacuum's. It lies beside the marks of the job, in a directory that
+the owner made.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +38,8 @@ RUN_ROWS = 2 << 20
 """The rows of one file: whole parts, since Lance ends one after each 1,048,576 rows."""
 ROWS_MIN = 16_384
 """Of fewer rows the commit reads the keys: files of many small tasks would cost more."""
+_HASHED_ROWS = 1 << 16
+"""To hash keys takes an object of Python for each, so it is done in slices."""
 _log = logging.getLogger(__name__)
 
 Write = Callable[[Iterable[Entries]], KeyRun]
@@ -48,7 +53,7 @@ class StagedKeysError(SiltstoneError):
 class KeySorter:
     """Sorts the codes of one piece's rows while they pass; 16 bytes for each of `RUN_ROWS`.
 
-    It fails for nothing: without a disk or memory it stages fewer codes. For one thread at a time.
+    Without a disk or memory it stages fewer codes, and raises nothing. For one thread at a time.
     """
 
     def __init__(self, codec: KeyCodec, secret: int, write: Write) -> None:
@@ -62,7 +67,8 @@ class KeySorter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take the codes of the next rows."""
-        self._unless_failed(lambda: self._add(self._codec.stable_codes(batch, self._secret)))
+        for at in range(0, batch.num_rows, _HASHED_ROWS):
+            self._unless_failed(partial(self._add, batch.slice(at, _HASHED_ROWS)))
 
     def ended(self) -> tuple[StagedKeys, ...]:
         """Return the files, after the last row."""
@@ -79,11 +85,12 @@ class KeySorter:
             self._has_failed, self._held, self._pieces = True, [], []
             _log.warning("the keys of some rows are left to the commit to sort: %s", error)
 
-    def _add(self, codes: Codes) -> None:
+    def _add(self, batch: pa.RecordBatch) -> None:
+        codes = self._codec.stable_codes(batch, self._secret)
         while len(codes):
             upto = min(self._sorted + PIECE_ROWS, self._first + RUN_ROWS) - self._rows
             taken, codes = codes[:upto], codes[upto:]
-            self._held.append(taken)
+            self._held.append(taken.copy())  # a view would keep the batch, with all its columns
             self._rows += len(taken)
             if len(taken) == upto:
                 self._end_piece()
@@ -124,26 +131,26 @@ def units_of(
 ) -> Iterator[Unit]:
     """Yield parts, in row order, with what is staged of exactly their rows."""
     keys_at = {keys.rows[0]: keys for keys in staged if keys.secret == secret}
-    parts = [*spans]
-    while parts:
-        keys = keys_at.get(spans[parts[0]][0])
-        count = 1 if keys is None else _exactly(keys, [spans[part] for part in parts])
-        unit = {part: spans[part] for part in parts[: count or 1]}
-        yield Unit(unit, keys if count else None)
-        parts = parts[count or 1 :]
+    parts, at = [*spans.items()], 0
+    while at < len(parts):
+        keys = keys_at.get(parts[at][1][0])
+        count = 0 if keys is None else _exactly(keys, parts, at)
+        yield Unit(dict(parts[at : at + (count or 1)]), keys if count else None)
+        at += count or 1
 
 
-def _exactly(keys: StagedKeys, spans: Sequence[Span]) -> int:
-    """Return how many of the spans, from the first on, are the rows of a file; 0: it cuts one."""
-    at, last = keys.rows
-    if keys.run.entries != last - at:
+def _exactly(keys: StagedKeys, parts: Sequence[tuple[int, Span]], index: int) -> int:
+    """Return how many parts, from an index on, have the rows of a file; 0: it cuts one."""
+    position, last = keys.rows
+    if keys.run.entries != last - position:
         return 0
-    for count, (first, end) in enumerate(spans, 1):
-        if first != at or end > last:
+    for upto in range(index, len(parts)):
+        first, end = parts[upto][1]
+        if first != position or end > last:
             return 0
         if end == last:
-            return count
-        at = end
+            return upto + 1 - index
+        position = end
     return 0
 
 
