@@ -7,6 +7,9 @@ import os
 import pickle
 import socket
 import stat
+import subprocess
+import sys
+import textwrap
 import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,3 +263,14 @@ def test_a_class_that_travels_needs_nothing_that_an_older_siltstone_lacks() -> N
     data = cloudpickle.dumps(source_of(("/tmp/zone", "s")))
     assert b"session_zone" not in data
     assert b"session_answers" not in data
+
+
+def test_a_driver_that_answers_ends_when_its_program_does() -> None:
+    script = """
+    from siltstone.open import closing
+    from siltstone.spark.session_answers import Answers, Desk
+    closing.EXIT_TIMEOUT_S = 3600.0
+    Answers({"zone": Desk(lambda *_: "", threads=2)}).serve_as("a session", None)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    subprocess.run(command, check=True, timeout=60)
