@@ -30,7 +30,8 @@ from types import FrameType
 
 _log = logging.getLogger(__name__)
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_ELSEWHERE = _PACKAGE + "joined" + os.sep  # waits for another process; no Lance is below it
+_ELSEWHERE = tuple(_PACKAGE + name for name in (f"joined{os.sep}", f"spark{os.sep}session_answers"))
+"""They wait for another process, or for its questions; no Lance is directly below them."""
 _PAUSE_S = 0.005
 EXIT_TIMEOUT_S = 60.0
 """The longest wait of an exit; a running checkpoint takes some seconds."""
