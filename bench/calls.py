@@ -53,9 +53,9 @@ class CallCounter:
             with self._lock:
                 found[name.removeprefix(PACKAGE), code.co_qualname] += 1
         elif event == "c_call" and argument is not sys.setprofile:
-            if argument is os.pwritev:
-                self.before_sync = ours(found)
             with self._lock:
+                if argument is os.pwritev:
+                    self.before_sync = ours(found)
                 found[C, getattr(argument, "__qualname__", str(argument))] += 1
 
 
