@@ -1,4 +1,7 @@
-"""The lives of stores that are crashed and failed at every step: each names what it is about."""
+"""The lives of stores that are crashed and failed at every step: each names what it is about.
+
+Over 400 lines: one table of lives, behind the few steps that they are made of.
+"""
 
 # pyright: reportArgumentType=false
 # pyright: reportAttributeAccessIssue=false

@@ -52,7 +52,7 @@ def read_none(_: object, parts: list[int]) -> tuple[()]:
 
 
 @pytest.mark.parametrize("has_rows", [False, True])
-def test_tasks_in_processes_of_their_own_sort_the_keys_and_the_commit_reads_none(
+def test_tasks_in_processes_of_their_own_sort_the_keys_and_key_runs_need_no_more(
     db: st.Store, has_rows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if has_rows:

@@ -2,7 +2,7 @@
 
     task      rows ─▶ data files              Lance pulls them through `KeySorter`
                └────▶ codes, sorted ─▶ .attached/<job>/<token>.run, one for 2 M rows
-    commit    merges them into the key runs of the rows; it reads, hashes and sorts no key of theirs
+    commit    merges them into the key runs of the rows, and reads no key for these
 
 A file is a key run (`formats.key_run`) that covers no part: its places are ordinals of its rows,
 from 0 on. It is not synced, and nothing that stays names it: if it is missing or torn, the commit
@@ -58,7 +58,7 @@ class KeySorter:
 
     def __init__(self, codec: KeyCodec, secret: int, write: Write) -> None:
         self._codec, self._secret, self._write = codec, secret, write
-        self._held: list[Codes] = []  # in row order; then sorted, in pieces
+        self._held: list[Codes] = []  # of the rows since the last piece, in row order
         self._pieces: list[Entries] = []
         self._first = self._sorted = self._rows = 0
         self._is_mixed = False  # keys in order are read as fast as they are merged
