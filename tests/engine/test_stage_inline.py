@@ -158,3 +158,59 @@ def test_bytes_that_are_no_rows_are_refused(db: Store) -> None:
 def test_rows_of_a_table_without_a_key_are_in_files(db: Store) -> None:
     stage = db.stage("p")
     assert piece(stage, batch([1])).inline is None
+
+
+def left(db: Store) -> list[str]:
+    """The folders of jobs, with all that is in them."""
+    folders = [path for path in db.path.glob("tables/*/.attached") if any(path.iterdir())]
+    return sorted(str(each.relative_to(path)) for path in folders for each in path.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["t", "first"])
+def test_a_job_whose_rows_are_in_the_log_leaves_no_file(db: Store, name: str) -> None:
+    db.create_table("first", SCHEMA, primary_key="id")
+    db["t"].upsert(batch([7]))
+    stage = db.stage(name)
+    pieces = [piece(stage, batch([1, 2])), piece(stage, batch([]))]
+    assert attach(db, (stage, pieces)) == [2]
+    assert left(db)
+    assert not stage.discard(pieces)  # attached
+    assert left(db) == []
+    assert not stage.discard(pieces)
+    with pytest.raises(st.RequestError, match="discarded or vacuumed"):
+        attach(db, (stage, pieces))
+    assert rows(db, name).keys() >= {1, 2}
+
+
+def test_a_discarded_job_without_a_file_leaves_none(db: Store) -> None:
+    db["t"].upsert(batch([7]))
+    stage = db.stage("t")
+    pieces = [piece(stage, batch([1, 2]))]
+    assert stage.discard(pieces)
+    assert left(db) == []
+
+
+def test_a_job_whose_few_rows_the_commit_wrote_to_files_keeps_them(db: Store) -> None:
+    db["t"].upsert(batch([7]))
+    stages = [db.stage("t"), db.stage("t")]
+    jobs = [(stage, [piece(stage, batch([n]))]) for n, stage in enumerate(stages)]
+    assert attach(db, *jobs) == [1, 1]  # two jobs of a table become runs
+    for stage, pieces in jobs:
+        assert not stage.discard(pieces)
+    assert rows(db) == {0: 1, 1: 1, 7: 1}
+    db.checkpoint()
+    db.merge()
+    assert rows(db) == {0: 1, 1: 1, 7: 1}
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_store_has_no_more_files_after_many_small_jobs_than_after_one(db: Store) -> None:
+    db["t"].upsert(batch([7]))
+    seen = []
+    for n in range(3):
+        stage = db.stage("t")
+        pieces = [piece(stage, batch([n]))]
+        attach(db, (stage, pieces))
+        stage.discard(pieces)
+        seen.append(sum(1 for _ in db.path.rglob("*")))
+    assert seen == seen[:1] * 3
