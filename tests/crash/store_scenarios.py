@@ -153,6 +153,22 @@ def staged_with_keys(*ids: int, order_by: str | None = None) -> Step:
     return step(f"stage with keys {ids}", act)
 
 
+def staged_in_hand(*jobs: tuple[int, ...]) -> Step:
+    """Jobs whose few rows travel in their pieces: one goes into the log, two become files."""
+
+    def act(db: Store) -> None:
+        found = []
+        for ids in jobs:
+            stage, batch = db.stage("t"), pa.record_batch({"id": [*ids], "v": ["hand"] * len(ids)})
+            found.append((stage, [stage.run_through(db._core.tables.writer, [batch], 1 << 20)]))
+        with db.transaction() as tx:
+            for stage, pieces in found:
+                tx.attach(stage, pieces)
+        _attached[db.path] = found[0]
+
+    return step(f"stage in hand {jobs}", act)
+
+
 _attached: dict[Path, tuple[StageTask, list[Staged]]] = {}
 
 
@@ -308,6 +324,22 @@ SCENARIOS: dict[str, Scenario] = {
             Step("clear", _cleared, is_commit=False),
             upsert(3),
             staged_with_keys(8, 6, 8, 5, order_by="v"),  # of equal keys one goes
+            CHECKPOINT,
+            MERGE,
+            VACUUM,
+        ]
+    ),
+    "few staged rows in the log": Scenario(
+        [
+            OPEN,
+            create(),
+            staged_in_hand((1, 2)),  # of a first base
+            Step("clear", _cleared, is_commit=False),
+            upsert(3),
+            staged_in_hand((2, 3, 4)),
+            Step("clear", _cleared, is_commit=False),
+            staged_in_hand((5, 6), (6, 7)),
+            Step("clear", _cleared, is_commit=False),
             CHECKPOINT,
             MERGE,
             VACUUM,

@@ -75,6 +75,7 @@ def test_small_frames_are_written_deleted_and_replaced_without_files(
     assert names(path) == {n: f"row {n}" for n in [*range(5, 15), *range(20, 25)]}
     assert commits(path) == [90, 590, 10, 5]
     assert staged(path) == before
+    assert [*path.glob("tables/*/.attached/*")] == []  # nor are there folders for them
 
 
 def test_rows_that_two_attempts_report_are_counted_once(spark: SparkSession, path: Path) -> None:

@@ -3,9 +3,7 @@
     begin ─▶ run, in any number of processes ─▶ Transaction.attach ─▶ commit
     a folder   synced files, not visible          one pin over all      one frame: visible
 
-    <home>/.attached/<job>/OPEN        its files may be discarded; then one of
-                          /ATTACHED    a transaction tried to name them: only vacuum may delete
-                          /DISCARDED   they will be deleted, no transaction may name them
+The folder, `<home>/.attached/<job>`, has a mark that says who may delete the files (`JobFolder`).
 
 A job may be for a table that its commit creates, or for columns that its commit adds: `schema` is
 what the table has then. The folder of a new table's rows has the name of the job.
@@ -35,6 +33,7 @@ from siltstone.engine.catalog.row_input import one_batch, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.view import is_empty
+from siltstone.engine.write.job_folder import JobFolder
 from siltstone.engine.write.plain_writes import dataset_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
 from siltstone.formats.blobs import is_blob
@@ -54,7 +53,6 @@ KEYED_OPS, PLAIN_OPS = ("insert", "upsert", "delete"), ("append", "insert")
 BASE, ATTACHED, PLAIN = "base", "attached", "plain"
 NEW_TABLE = 0
 """The table's id in a job whose commit creates the table; no table has it."""
-_OPEN, _ATTACHED, _DISCARDED = "OPEN", "ATTACHED", "DISCARDED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +217,9 @@ class StageTask:
     def discard(self, staged: Sequence[Staged] = ()) -> bool:
         """Delete staged pieces. Returns False if a transaction has tried to attach them.
 
-        Vacuum deletes pieces that are not given, and those that a late task still writes. Of pieces
-        that are attached it deletes the staged keys, which only the attach reads: call it after the
-        commit, too.
+        Vacuum deletes pieces that are not given, and those that a late task still writes. Call it
+        after the commit, too: of pieces that are attached it deletes what only the attach reads,
+        the staged keys, and the folder of a job whose rows are all in the log.
         """
         site = site_of(self.root, self.verify)
         return self.discard_through(site.files, site.root, staged)
@@ -229,19 +227,25 @@ class StageTask:
     def discard_through(self, files: Files, root: Path, staged: Sequence[Staged] = ()) -> bool:
         """Discard through these files; see `discard`."""
         self._check(staged)
-        folder = root / self.marks
-        with refusals(f"cannot discard {self!r}"), suppress(FileNotFoundError):
+        folder = JobFolder(files, root / self.marks)
+        with refusals(f"cannot discard {self!r}"):
             for keys in (keys for piece in staged for keys in piece.files.keys):
                 with suppress(OSError):  # nothing reads them any more, and a vacuum takes them
                     files.unlink(root / keys.run.path)
-            files.rename(folder / _OPEN, folder / _DISCARDED)
-            files.sync_dir(folder)
-            for file in (file for piece in staged for file in piece.files.files):
-                for name in (file.path, kept_of(file.path)):
-                    if name is not None and files.exists(root / name):
-                        files.unlink(root / name)
-            return True
-        return False
+            is_ours = folder.discard()
+            if is_ours:
+                for file in (file for piece in staged for file in piece.files.files):
+                    for name in filter(None, (file.path, kept_of(file.path))):
+                        with suppress(FileNotFoundError):
+                            files.unlink(root / name)
+            if staged and all(piece.inline is not None for piece in staged):
+                self._remove(folder, root)  # each micro-batch of a stream is such a job
+            return is_ours
+
+    def _remove(self, folder: JobFolder, root: Path) -> None:
+        if folder.remove_without_rows() and self.target == ATTACHED:
+            with suppress(OSError):
+                folder.files.unlink(root / self.pin.inventory)  # of the folder's first version
 
     @property
     def marks(self) -> str:
@@ -266,7 +270,7 @@ class StageTask:
             raise RequestError(f"a piece of {self!r} is given twice")
         with refusals(f"{self!r} cannot be attached"):
             try:
-                self._mark_attached(files, root / self.marks)
+                JobFolder(files, root / self.marks).attach()
                 sizes = [files.size(root / file.path) for file in whole.files]
             except FileNotFoundError as error:
                 raise RequestError(f"{self!r} was discarded or vacuumed; stage it again") from error
@@ -288,16 +292,6 @@ class StageTask:
                 with suppress(FileNotFoundError):  # vacuumed; `joined` says so
                     oldest_us = min(oldest_us, int(files.mtime(path) * 1e6))
         return max(oldest_us, self.above_us)
-
-    def _mark_attached(self, files: Files, folder: Path) -> None:
-        if files.exists(folder / _ATTACHED):
-            return
-        try:
-            files.rename(folder / _OPEN, folder / _ATTACHED)
-        except FileNotFoundError:
-            if not files.exists(folder / _ATTACHED):  # else another transaction was first
-                raise
-        files.sync_dir(folder)
 
 
 def sorter_of(task: StageTask, keys: TableKeys) -> KeySorter | None:
@@ -392,11 +386,9 @@ def _begin_new(
 
 def _opened(core: Core, task: StageTask) -> StageTask:
     """Return a new job, with the mark that its files may be discarded."""
-    marks = core.root / task.marks
-    with refusals(f"cannot stage in {marks}"):
-        core.files.mkdir(marks)
-        core.files.write(marks / _OPEN, b"")
-        core.files.sync_dir(marks)
+    folder = JobFolder(core.files, core.root / task.marks)
+    with refusals(f"cannot stage in {folder.path}"):
+        folder.open()
     return task
 
 
