@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import UnavailableError
 from siltstone.spark.nearest import NearestRows
-from siltstone.spark.reader import rows_of
 from siltstone.spark.staging import FramePiece
+from siltstone.spark.task_rows import rows_of
 
 MIB = 1 << 20
 NUMBER = StructType().add("mapped", "long")

@@ -16,7 +16,7 @@ from typing import Self
 import pyarrow as pa
 
 from siltstone.spark import feed
-from siltstone.spark.drivers import APPLICATION
+from siltstone.spark.application import APPLICATION
 from siltstone.spark.feed import ChangeTaskReader, FeedReader
 from siltstone.spark.options import FeedOptions, SinkOptions
 from siltstone.spark.schemas import arrow_schema, to_spark

@@ -20,9 +20,9 @@ import siltstone as st
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.spark import catalog_search, catalog_tables, register, session_answers
 from siltstone.spark.catalog_search import Frames
-from siltstone.spark.session import ANSWERS
 from siltstone.spark.session_answers import Address
 from siltstone.spark.session_zone import zone_at
+from siltstone.spark.sessions import ANSWERS
 
 VIEW = "CREATE TEMPORARY VIEW .. USING siltstone OPTIONS"
 SEVERAL = "of Spark's catalog have exactly the columns of this query"

@@ -22,9 +22,9 @@ from siltstone.errors import InvariantError
 from siltstone.spark import columns, schemas, snapshot
 from siltstone.spark.application import Read
 from siltstone.spark.columns import STEP_MAX, ColumnValues, NumberedRows, frame_by_columns, step_of
-from siltstone.spark.reader import Told
 from siltstone.spark.short_decimals import as_integers, is_short
 from siltstone.spark.snapshots import STORED_BYTES_MAX
+from siltstone.spark.task_rows import Told
 from tests.maintenance.stores import Clock, open_store
 from tests.spark.test_types import ROWS, SCHEMA
 

@@ -19,7 +19,7 @@ from siltstone.spark import schemas, snapshot
 from siltstone.spark.application import Application, Read
 from siltstone.spark.frames import WITH_FUNCTION_BYTES_MAX, PlannedRows, frame_of
 from siltstone.spark.partitions import Cut, row_bytes, size_of
-from siltstone.spark.reader import Told
+from siltstone.spark.task_rows import Told
 
 ROWS = 320_000
 SCHEMA = {"id": "int64", "v": "float64", "name": "string"}

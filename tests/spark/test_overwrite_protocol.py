@@ -23,8 +23,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import siltstone as st
 from siltstone.spark import application
-from siltstone.spark.application import Application, Read, of_process
-from siltstone.spark.drivers import APPLICATION
+from siltstone.spark.application import APPLICATION, Application, Read, of_process
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.kept_stores import close_idle
 from siltstone.spark.options import WriteOptions

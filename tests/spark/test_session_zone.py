@@ -21,9 +21,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import siltstone as st
 from siltstone.spark import register, session_answers
-from siltstone.spark.session import ANSWERS
 from siltstone.spark.session_answers import Address, Answers, Desk
 from siltstone.spark.session_zone import ZONE_QUESTION, zone_at, zone_of
+from siltstone.spark.sessions import ANSWERS
 from siltstone.spark.source import source_of
 
 ZONE = "spark.sql.session.timeZone"

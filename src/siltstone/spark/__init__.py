@@ -4,15 +4,41 @@
 it. See docs/spark.md.
 """
 
-try:
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
     from siltstone.spark.maintenance import index, merge, optimize
-    from siltstone.spark.session import register, session
+    from siltstone.spark.sessions import register, session
     from siltstone.spark.snapshots import snapshot
     from siltstone.spark.transactions import transaction
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] != "pyspark":
-        raise
-    text = "siltstone.spark needs the extra `spark`: pip install 'siltstone[spark]'"
-    raise ModuleNotFoundError(text, name=error.name) from error
+
+if find_spec("pyspark") is None:
+    _TEXT = "siltstone.spark needs the extra `spark`: pip install 'siltstone[spark]'"
+    raise ModuleNotFoundError(_TEXT, name="pyspark")
+
+# A process that Spark starts imports this package for the one module that its work names.
+_LATE = {
+    **dict.fromkeys(("index", "merge", "optimize"), "siltstone.spark.maintenance"),
+    **dict.fromkeys(("register", "session"), "siltstone.spark.sessions"),
+    "snapshot": "siltstone.spark.snapshots",
+    "transaction": "siltstone.spark.transactions",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for."""
+    home = _LATE.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return sorted({*globals(), *__all__})
+
 
 __all__ = ["index", "merge", "optimize", "register", "session", "snapshot", "transaction"]

@@ -36,8 +36,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from siltstone.errors import BusyError, UnavailableError
-from siltstone.spark.drivers import APPLICATION
 
+# Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
+# Python processes that its driver starts.
+APPLICATION = "SPARK_LOCAL_DIRS"
 _BLOCKS = "blockmgr-"  # how Spark names the folder; somebody's own setting is shared by many
 _FILE = "siltstone-reads.json"
 _LOCK = "siltstone-reads.lock"

@@ -28,7 +28,7 @@ from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.feed import seq_at, seq_before
 from siltstone.spark.options import ChangeOptions
-from siltstone.spark.reader import require_path
+from siltstone.spark.task_rows import require_path
 from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 _MICROSECOND = dt.timedelta(microseconds=1)

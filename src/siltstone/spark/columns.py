@@ -24,20 +24,22 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark import Broadcast
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.types import DecimalType, LongType, StructField, StructType
 
-from siltstone.api.tasks import ScanTask
 from siltstone.errors import InvariantError, SchemaMismatchError
 from siltstone.spark.defaults import never_null
 from siltstone.spark.frames import Packed, tell_and_check
-from siltstone.spark.reader import Told, rows_of
 from siltstone.spark.short_decimals import as_decimals, as_integers, is_short
+from siltstone.spark.task_rows import Told, rows_of
 from siltstone.spark.workers import Sealed, one_sentence, sealed
+
+if TYPE_CHECKING:
+    from siltstone.api.tasks import ScanTask
 
 BATCH_BYTES_MAX = 1 << 30
 """What a function returns at a time, at most; Arrow's texts have no more than 2 GiB."""

@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from siltstone.errors import FencedError, UnavailableError
 from siltstone.retry import Retry
 from siltstone.spark import stores
+from siltstone.spark.application import APPLICATION
 from siltstone.spark.options import SinkOptions
 from siltstone.store import Store
 
-# Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
-# Python processes that its driver starts.
-APPLICATION = "SPARK_LOCAL_DIRS"
 START_PREFIX = "spark-start-"
 _RETRY = Retry(10, (FencedError,))  # another driver of the stream was faster
 _DIGITS = 32

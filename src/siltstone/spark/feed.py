@@ -48,7 +48,7 @@ from siltstone.errors import (
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores
 from siltstone.spark.options import FeedOptions
-from siltstone.spark.reader import rows_of
+from siltstone.spark.task_rows import rows_of
 from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 TAG_PREFIX = "spark-"

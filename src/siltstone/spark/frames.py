@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark import Broadcast
@@ -24,11 +24,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from siltstone.api.tasks import ScanTask
 from siltstone.errors import ClosedError
-from siltstone.spark.partitions import Partition
-from siltstone.spark.reader import Told, rows_of
+from siltstone.spark.task_rows import Told, rows_of
 from siltstone.spark.workers import Sealed, one_sentence, sealed
+
+if TYPE_CHECKING:
+    from siltstone.api.tasks import ScanTask
+    from siltstone.spark.partitions import Partition
 
 WITH_FUNCTION_BYTES_MAX = 256 << 10
 """Spark itself broadcasts a function of 1 MiB, and deletes that when the application ends."""

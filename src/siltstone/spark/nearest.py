@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from siltstone import malloc
 from siltstone.local.snapshot import table_at
 from siltstone.spark import schemas
-from siltstone.spark.reader import require_path
+from siltstone.spark.task_rows import require_path
 
 _VECTORS_MAX = 256
 _RANKED_MAX = 100_000

@@ -39,7 +39,8 @@ from siltstone.spark.frames import Packed, PlannedRows, broadcast_of, frame_of
 from siltstone.spark.kept_stores import kept
 from siltstone.spark.nearest import NearestRows
 from siltstone.spark.partitions import Cut, parallelism_of, row_bytes, size_of
-from siltstone.spark.reader import LIVE, LIVE_COLUMN, Told
+from siltstone.spark.reader import LIVE
+from siltstone.spark.task_rows import LIVE_COLUMN, Told
 
 STORED_BYTES_MAX = 40 << 20
 """Of a frame by columns Spark asks for `_BATCH_ROWS` at a time, however wide they are. If so many

@@ -30,8 +30,8 @@ from siltstone.spark import schemas
 from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, WholeRows, require_whole
 from siltstone.spark.options import REFUSED, SinkOptions, WriteOptions
-from siltstone.spark.reader import require_path
 from siltstone.spark.replacing import Replaced
+from siltstone.spark.task_rows import require_path
 from siltstone.store import Store
 
 COMMIT_ATTEMPTS = 10

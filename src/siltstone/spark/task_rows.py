@@ -1,0 +1,121 @@
+"""Rows of tasks: all that executors need for a read, and what they import for it.
+
+A worker's first task waits for its imports, so this module and those below it bring nothing of what
+plans a read or opens a store.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from siltstone import malloc
+from siltstone.errors import UnavailableError
+from siltstone.spark import application, schemas
+from siltstone.spark.application import Application, Read
+from siltstone.spark.workers import Sealed, one_sentence, sealed
+
+if TYPE_CHECKING:
+    from siltstone.api.snapshot import Snapshot
+    from siltstone.api.tasks import ChangeTask, ScanTask
+
+LIVE_COLUMN = "_siltstone_live"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A read, and the application that records it; None: Spark does not tell which.
+
+    `is_local`: all tasks run in the driver's JVM, which names the application to their processes.
+    """
+
+    read: Read
+    application: Application | None
+    is_local: bool = False
+
+    @property
+    def is_near(self) -> bool:
+        """Whether this process is on the driver's machine."""
+        return self.is_local or (self.application is not None and self.application.is_here)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, table: str, store: str) -> Told:
+        """Return the record of a read of a table of a snapshot."""
+        read = Read(store, snapshot[table].id, table, snapshot.seq)
+        return cls(read, application.of_process(os.environ))
+
+    def tell(self) -> None:
+        """Record the read for later overwrites; without a record there is no overwrite."""
+        if self.application is not None:
+            self.application.tell_read(self.read)
+
+    def tell_again(self) -> None:
+        """Record it from a task, whose plan may be an old one of a frame that is used again."""
+        told = application.of_process(os.environ) if self.is_local else self.application
+        if told is not None and self.is_near:
+            told.tell_read(self.read)
+
+
+class ScanTaskReader(DataSourceReader):
+    """The rows of some scan tasks, as the batches that Spark demands; all that executors need.
+
+    `is_live`: the batches have `LIVE_COLUMN`, too.
+    """
+
+    def __init__(self, schema: StructType, told: Told, *, is_live: bool = False) -> None:
+        self._schema, self._told, self._is_live = schema, told, is_live
+
+    def __reduce__(self) -> Sealed:
+        """Pickle as what executors need, whatever planned the read."""
+        kind = partial(ScanTaskReader, is_live=self._is_live)
+        return sealed(kind, self._schema, self._told)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a partition; none if the table is empty.
+
+        Raises:
+            SnapshotExpiredError: The store no longer keeps the seq of the task.
+            UnavailableError: This machine does not see the store's path.
+            SchemaMismatchError: Spark cannot hold a value.
+        """
+        with one_sentence():
+            self._told.tell_again()
+            tasks: tuple[ScanTask, ...] = partition.value or ()  # None: the one of an empty table
+            for task in tasks:
+                for batch in rows_of(task, self._schema):
+                    yield _as_live(batch) if self._is_live else batch
+
+
+def _as_live(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(LIVE_COLUMN, pa.repeat(pa.scalar(value=True), batch.num_rows))
+
+
+def rows_of(task: ScanTask | ChangeTask, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task as Spark wants them, if this machine sees the store."""
+    require_path(task.root)
+    malloc.bound()  # a worker's process is Spark's, and stays for the next tasks
+    wanted = schemas.arrow_schema(schema)
+    for batch in task.read():
+        yield schemas.as_schema(batch, wanted)
+
+
+def require_path(root: str) -> None:
+    """Check that this machine sees the store.
+
+    Raises:
+        UnavailableError: There is no store at the path, on this machine.
+    """
+    if not (Path(root) / "manifest").is_dir():
+        raise UnavailableError(
+            f"the executor on {socket.gethostname()} sees no store at {root}; driver and executors"
+            " need the same path, on a disk that they share"
+        )
