@@ -260,17 +260,17 @@ def commit(
     assert tx.receipt is not None
     if tx.receipt.seq > tx.read_seq:  # else the token's batch was applied before
         _tell(jobs, tx.receipt.seq)
-    for job in jobs:
-        _discard(job)
+    tidy(jobs, "the rows are committed")  # their keys go, or all of a token applied before
     return tx.receipt
 
 
-def _discard(job: StageJob) -> None:
-    """Delete what a committed job needs no more: its keys, or all of a token applied before."""
-    try:
-        job.discard()
-    except SiltstoneError as error:
-        _log.warning("the rows are committed; their leftovers are a vacuum's: %s", error)
+def tidy(jobs: Iterable[StageJob], outcome: str) -> None:
+    """Delete what jobs need no more. Without that their outcome stands, so a failure is told."""
+    for job in jobs:
+        try:
+            job.discard()
+        except SiltstoneError as error:
+            _log.warning("%s; what is left of it is a vacuum's: %s", outcome, error)
 
 
 class _LostRace(Exception):

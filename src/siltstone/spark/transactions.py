@@ -31,7 +31,7 @@ from siltstone.spark.options import (
     Missing,
     WriteOptions,
 )
-from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan
+from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan, tidy
 from siltstone.spark.workers import one_sentence, sealed
 
 Mode: TypeAlias = Literal["append", "overwrite"]
@@ -189,8 +189,7 @@ class SparkTransaction:
     ) -> None:
         self._is_open = False
         if kind is not None:
-            for job in self._jobs:
-                job.discard()
+            tidy(self._jobs, "nothing was committed of the staged rows")
             return
         place = self._db
         is_path = isinstance(place, str | os.PathLike)

@@ -38,7 +38,7 @@ from siltstone.spark.application import of_process
 from siltstone.spark.drivers import Start
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import SinkOptions, WriteOptions
-from siltstone.spark.staging import FramePiece, StageJob, commit, plan
+from siltstone.spark.staging import FramePiece, StageJob, commit, plan, tidy
 from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 QUERY_PROPERTY = "sql.streaming.queryId"
@@ -106,7 +106,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the known files. Failed tasks report none; vacuum deletes theirs."""
-        self._job(messages).discard()
+        tidy([self._job(messages)], "nothing was committed of the staged rows")
 
     def _job(self, messages: Sequence[WriterCommitMessage | None]) -> StageJob:
         written = [message for message in messages if isinstance(message, BatchWritten)]
@@ -190,7 +190,7 @@ class Sink(DataSourceStreamArrowWriter):
         del batchId
         written = _written(messages)
         if written:
-            self._job(written).discard()
+            tidy([self._job(written)], "nothing was committed of the staged rows")
 
     def _job(self, written: Sequence[SinkWritten]) -> StageJob:
         # Output mode "complete" is the query's own state, not what it read: it overwrites blindly.
