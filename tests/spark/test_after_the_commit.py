@@ -68,8 +68,9 @@ def test_an_error_of_the_caller_stays_the_error_if_a_job_cannot_be_tidied_behind
 ) -> None:
     jobs = [job_of(db, 1), job_of(db, 2)]
     refuse_marks(monkeypatch, jobs[0].piece.stage.job)
-    with pytest.raises(KeyError, match="the caller's"), transaction(db) as tx:
-        tx._jobs += jobs
+    tx = transaction(db)
+    tx._jobs += jobs
+    with pytest.raises(KeyError, match="the caller's"), tx:
         raise KeyError("the caller's")
     assert "nothing was committed" in caplog.text
     assert db["t"].count() == 0
