@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from siltstone.api.store import Store
-from siltstone.errors import FencedError, UnavailableError
+from siltstone.errors import FencedError, InDoubtError, PoisonedError, UnavailableError
 from siltstone.storage.manifest.ownership import read_holder
+from siltstone.storage.wal.wal import Wal
 from tests.maintenance.stores import DAY_US, Clock, open_store
 
 SCHEMA = {"id": "int64", "v": "string"}
@@ -169,3 +170,95 @@ def test_a_restored_store_of_the_same_epoch_is_not_taken_for_ours(tmp_path):
             door(old)
     old.close()
     assert tree(tmp_path / "s") == before
+
+
+# --- what is acknowledged
+
+
+def gone(root: Path) -> None:
+    shutil.rmtree(root)
+
+
+def unlocked(root: Path) -> None:
+    (root / "LOCK").unlink()
+
+
+def upsert(db: Store, number: int) -> object:
+    return db["t"].upsert([{"id": number, "v": "late"}])
+
+
+def in_transaction(db: Store, number: int) -> object:
+    with db.transaction() as tx:
+        return tx["t"].upsert([{"id": number, "v": "late"}])
+
+
+def asynchronously(db: Store, number: int) -> object:
+    with db.transaction(durability="async") as tx:
+        return tx["t"].upsert([{"id": number, "v": "late"}])
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("write", [upsert, in_transaction, asynchronously])
+@pytest.mark.parametrize("lose", [gone, unlocked])
+def test_an_owner_whose_lock_was_deleted_acknowledges_nothing(tmp_path, lose, write, background):
+    with open_store(tmp_path / "s", background=background) as db:
+        db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
+        lose(tmp_path / "s")
+        for number in (2, 3):
+            with pytest.raises(UnavailableError, match="deleted or replaced"):
+                write(db, number)
+        assert db["t"].count() == 1
+
+
+def test_who_owns_a_store_after_its_lock_was_deleted_is_alone(tmp_path):
+    with open_store(tmp_path / "s") as old:
+        old.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
+        unlocked(tmp_path / "s")
+        with open_store(tmp_path / "s") as new:
+            upsert(new, 2)
+            with pytest.raises(UnavailableError, match="deleted or replaced"):
+                upsert(old, 3)
+            seq = new.seq
+    with open_store(tmp_path / "s") as again:
+        assert again.seq == seq
+        assert sorted(row["id"] for row in again["t"].to_arrow().to_pylist()) == [1, 2]
+
+
+def test_a_commit_whose_store_is_deleted_before_its_answer_is_in_doubt(tmp_path, monkeypatch):
+    with open_store(tmp_path / "s") as db:
+        db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
+        append = Wal.append
+
+        def and_gone(self: Wal, **given: object) -> None:
+            append(self, **given)
+            gone(tmp_path / "s")
+
+        monkeypatch.setattr(Wal, "append", and_gone)
+        with pytest.raises(InDoubtError):
+            upsert(db, 2)
+        with pytest.raises(PoisonedError):
+            upsert(db, 3)
+
+
+def test_commits_that_were_to_be_synced_later_are_not_said_to_be_in_a_deleted_store(tmp_path):
+    with open_store(tmp_path / "s") as db:
+        db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
+        asynchronously(db, 2)
+        gone(tmp_path / "s")
+        with pytest.raises(PoisonedError, match="deleted or replaced"):
+            db.sync()
+
+
+def test_an_owner_that_has_seen_another_directory_acknowledges_nothing(old):
+    with written(old.path, "n"):
+        upsert(old, 2)  # into the directory that was moved, which has it
+        with pytest.raises(UnavailableError, match="deleted or replaced"):
+            prepare(old)
+        with pytest.raises(UnavailableError, match="deleted or replaced"):
+            upsert(old, 3)
+    assert old["t"].count() == 2
+    old.close()
+    shutil.rmtree(old.path)
+    shutil.move(old.path.parent / "aside", old.path)
+    with open_store(old.path) as again:
+        assert again["t"].count() == 2
