@@ -95,6 +95,10 @@ class Disk:
             raise _os_error(FileNotFoundError, errno.ENOENT, path)
         return inode
 
+    def is_named(self, inode: int) -> bool:
+        """Return whether any directory has a name for the file."""
+        return any(inode in (node.names or {}).values() for node in self._nodes.values())
+
     def node(self, inode: int) -> Node:
         return self._nodes[inode]
 

@@ -428,6 +428,10 @@ class _SimLock:
         with self._machine.mutex:
             return self._is_held() and self._machine.disk.find(path) == self._inode
 
+    def is_named(self) -> bool:
+        with self._machine.mutex:
+            return self._is_held() and self._machine.disk.is_named(self._inode)
+
     def release(self) -> None:
         with self._machine.mutex:
             if self._is_held():

@@ -225,6 +225,7 @@ class _Opening:
             recent=recent,
             transactions=transactions,
             latency=latency,
+            require_owned=self._ownership.require_kept,
         )
         committer.active_bytes = replayer.nbytes
         core = replace(

@@ -93,6 +93,10 @@ class Lock(Protocol):
         """Return whether `path` still names the locked file (not unlinked, not replaced)."""
         ...
 
+    def is_named(self) -> bool:
+        """Return whether any path still names the locked file; one call of the system."""
+        ...
+
     def release(self) -> None:
         """Release the lock. Further calls do nothing."""
         ...
@@ -434,6 +438,12 @@ class RealLock:
                 raise
             return False  # another thread released it meanwhile
         return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
+
+    def is_named(self) -> bool:
+        try:
+            return os.fstat(self._fd).st_nlink > 0
+        except OSError:  # released; or a server of files knows it no more
+            return False
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1

@@ -47,6 +47,8 @@ class Ownership:
         self.root = root
         self._files, self._lock, self._will_serve = files, lock, will_serve
         self._identity = files.identity(root)
+        self._is_lost = False
+        """Whether the directory was seen to be deleted or another one; so for good. Any thread."""
 
     @property
     def is_held(self) -> bool:
@@ -54,7 +56,9 @@ class Ownership:
 
     def is_in_place(self) -> bool:
         """Whether the directory is still the owned one: not deleted, not replaced."""
-        return self._lock.names(self.root / "LOCK")
+        is_ours = self._lock.names(self.root / "LOCK")
+        self._is_lost |= not is_ours and self.is_held
+        return is_ours
 
     def require_held(self) -> None:
         """Check that this process still holds the lock.
@@ -76,10 +80,27 @@ class Ownership:
         """
         self.require_held()
         if not self.is_in_place():
-            raise UnavailableError(
-                f"{self.root} was deleted or replaced while this process had the store open;"
-                " the new directory was not changed: close this store, and open the new one"
-            )
+            raise self._lost()
+
+    def require_kept(self) -> None:
+        """Check that nobody deleted LOCK, so that no other process owns the store: by each commit.
+
+        A directory that was moved, or has another in its place, is only seen by `is_in_place`.
+
+        Raises:
+            ClosedError: As `require_held`.
+            UnavailableError: It was deleted; or `is_in_place` has seen another directory.
+        """
+        if self._is_lost or not self._lock.is_named():
+            self.require_held()
+            self._is_lost = True
+            raise self._lost()
+
+    def _lost(self) -> UnavailableError:
+        return UnavailableError(
+            f"{self.root} was deleted or replaced, or its LOCK was, while this process had the"
+            " store open; the new directory was not changed: close this store, and open the new one"
+        )
 
     def announce(self, *, epoch: int, endpoint: str | None = None, url: str | None = None) -> None:
         """Write the owner, and the endpoint and the URL to join, into LOCK.
