@@ -6,6 +6,7 @@ Over 400 lines: each kind of task, good and bad, against the same few stores.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -481,6 +482,38 @@ def test_what_a_transaction_has_tried_to_attach_is_not_discarded(db: Store, name
     commit(db, (stage, [written]))
     assert not discard(db, stage, written)
     assert amounts(db, name) == {1: 1}
+
+
+class UnsyncedFiles:
+    """Files whose first sync of a directory fails; they note the others."""
+
+    def __init__(self, real: Files) -> None:
+        self._real = real
+        self.synced: list[Path] | None = None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def sync_dir(self, path: Path) -> None:
+        if self.synced is None:
+            self.synced = []
+            raise OSError(5, os.strerror(5), str(path))
+        self._real.sync_dir(path)
+        self.synced.append(path)
+
+
+@pytest.mark.parametrize("name", ["t", "p"])
+def test_a_job_whose_mark_could_not_be_synced_is_attached_only_once_it_is(
+    db: Store, name: str
+) -> None:
+    """Else a power cut brings OPEN back, and a discard after it deletes committed rows."""
+    stage = db.stage(name)
+    written = piece(db, stage, batch([1]))
+    files = UnsyncedFiles(db._core.files)
+    with pytest.raises(st.UnavailableError):
+        stage.joined(files, db.path, [written])  # type: ignore[arg-type]
+    assert stage.joined(files, db.path, [written]).rows == 1  # type: ignore[arg-type]
+    assert files.synced == [db.path / stage.marks]
 
 
 class RacedFiles:
