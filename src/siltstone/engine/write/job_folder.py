@@ -38,19 +38,18 @@ class JobFolder:
         self.files.sync_dir(self.path)
 
     def attach(self) -> None:
-        """Mark that a transaction tries to name the files.
+        """Mark, durable, that a transaction tries to name the files.
 
         Raises:
             FileNotFoundError: They were discarded or vacuumed.
         """
-        if self.files.exists(self.path / _ATTACHED):
-            return
-        try:
-            self.files.rename(self.path / _OPEN, self.path / _ATTACHED)
-        except FileNotFoundError:
-            if not self.files.exists(self.path / _ATTACHED):  # else another transaction was first
-                raise
-        self.files.sync_dir(self.path)
+        if not self.files.exists(self.path / _ATTACHED):
+            try:
+                self.files.rename(self.path / _OPEN, self.path / _ATTACHED)
+            except FileNotFoundError:
+                if not self.files.exists(self.path / _ATTACHED):  # else another one was first
+                    raise
+        self.files.sync_dir(self.path)  # whoever marked it may have died before that, or failed
 
     def discard(self) -> bool:
         """Mark that no transaction may name the files; False if one has tried, or they are gone."""
