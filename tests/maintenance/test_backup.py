@@ -432,3 +432,50 @@ def test_a_backup_of_lance_tables_by_the_public_names(tmp_path):
         again.merge()
         assert again["t"].count() == 100
         assert again.verify(deep=True).findings == ()
+
+
+# --- two lines of one store
+
+
+@pytest.mark.parametrize("commits", [2, 4], ids=["fewer", "as many"])
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_a_store_that_was_rolled_back_to_a_copy_spoils_no_backup_of_what_it_lost(
+    tmp_path, commits, is_flushed
+):
+    """Its records have the same numbers as those that it lost, and the same id of the store."""
+    root, copy, target = tmp_path / "s", tmp_path / "copy", tmp_path / "b"
+    with open_store(root) as db:
+        db.create_table("t", KEYED, primary_key="id").upsert({"id": 0, "v": "both"})
+        db.checkpoint()
+    shutil.copytree(root, copy)
+    seqs = []
+    for line, count in (("lost", 4), ("kept", commits)):
+        with open_store(root) as db:
+            for number in range(count):
+                db["t"].upsert({"id": number, "v": line})
+            if is_flushed:
+                db.checkpoint()
+            if line == "lost":
+                seqs.append(db.backup(target).seq)
+                before = paths(target)
+            elif is_flushed or commits == 4:
+                with pytest.raises(RequestError, match="another line"):
+                    db.backup(target, incremental=True)
+                assert paths(target) == before
+                seqs.append(db.backup(tmp_path / "b2").seq)
+            else:  # nothing of it has a name that the other backup has
+                seqs.append(db.backup(target, incremental=True).seq)
+        if line == "lost":
+            shutil.rmtree(root)
+            shutil.copytree(copy, root)
+    siltstone.restore(target, tmp_path / "r", seq=seqs[0])
+    with open_store(tmp_path / "r") as db:
+        assert {row["v"] for row in db["t"].to_arrow().to_pylist()} == {"lost"}
+
+
+def test_a_damaged_record_of_an_older_backup_is_no_other_line(db, tmp_path):
+    db.backup(tmp_path / "b")
+    (record,) = (tmp_path / "b" / "files" / "manifest").iterdir()
+    record.write_bytes(record.read_bytes()[:-9] + b"damaged!\n")
+    assert db.backup(tmp_path / "b", incremental=True).copied == 1
+    assert siltstone.restore(tmp_path / "b", tmp_path / "r").seq == db.seq
