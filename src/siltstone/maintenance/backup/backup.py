@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from siltstone.engine.read.view import storage_folder
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
-from siltstone.formats import group
+from siltstone.formats import group, manifest
 from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.features import format_of_changes
 from siltstone.formats.frame import Frame
@@ -129,7 +129,8 @@ class Backuper:
             on_progress: See `Progress`.
 
         Raises:
-            RequestError: The directory contains other files, or backups without `incremental`.
+            RequestError: The directory contains other files, or backups without `incremental`, or
+                backups of commits that this store lost when it was rolled back to a copy.
             CorruptionError: A file of the store, which the message names, is damaged. There is no
                 new backup.
             BusyError: Another backup into the directory is running.
@@ -140,6 +141,7 @@ class Backuper:
             source = self._source(held)
             cross(Failpoint.BACKUP_AFTER_PLAN)
             self._enter(directory, source.record.store_id, incremental, held)
+            self._refuse_another_line(directory, source)
             return self._copy(directory, source, say, link=link)
 
     # what to copy
@@ -210,6 +212,24 @@ class Backuper:
         if not incremental and backups(files, directory):
             reason = "holds a backup; choose another directory, or use incremental"
             raise RequestError(f"{directory} {reason}")
+
+    def _refuse_another_line(self, directory: Path, source: _Source) -> None:
+        """Refuse a directory with a record of the same number that is whole, and another one.
+
+        A store that was rolled back to a copy of its files goes on with the numbers of what it
+        lost. The backups of that may be all that is left of it. Each owner publishes a record when
+        it begins, so a line has one of its own from its first commit on.
+        """
+        for record in (*source.islands, source.record):
+            name = self._manifests.path(record.number).relative_to(self._root)
+            path = directory / FILES / name
+            with suppress(FileNotFoundError, CorruptionError):  # damaged: it is copied again
+                if manifest.decode(self._files.read(path), str(path)) != record:
+                    raise RequestError(
+                        f"{directory} has backups of another line of this store: its record"
+                        f" {record.number} is another one, as after the store was rolled back to a"
+                        " copy; nothing was changed there: choose another directory"
+                    )
 
     def _copy(self, directory: Path, source: _Source, say: Progress, *, link: bool) -> BackedUp:
         wanted = self._wanted(source)
