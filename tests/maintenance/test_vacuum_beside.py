@@ -610,3 +610,31 @@ def test_the_directories_of_a_base_that_is_being_made_stay(
         db.merge()
         assert rows(db["t"]) == [(1, 1)]
         assert db.verify(deep=True).is_sound
+
+
+def test_who_holds_the_lock_and_has_not_recovered_is_not_taken_for_the_owner_that_died(tmp_path):
+    """It stands still between its lock of LOCK and its first write: LOCK names who died."""
+    root, clock = tmp_path / "s", Clock()
+    with open_store(root, clock) as db:
+        db.create_table("p", KEYED)
+        words = (root / "LOCK").read_bytes()
+        assert beside(db, clock, grace_s=0).files is not None  # its owner has recovered
+    (root / "LOCK").write_bytes(words)
+    lock = RealFiles().lock(root / "LOCK")
+    assert lock is not None
+    with pytest.raises(st.BusyError, match="no owner yet"):
+        follow_vacuum(root, OPTIONS, env_of(clock), dry_run=False, grace_s=0)
+    lock.release()
+
+
+def test_an_owner_is_not_kept_from_its_work_by_who_looks_whether_it_recovered(tmp_path):
+    root, clock = tmp_path / "s", Clock()
+    open_store(root, clock).close()
+    looking = RealFiles().lock(root / "wal" / "MARK", shared=True)
+    assert looking is not None  # and stands still
+    with open_store(root, clock) as db:
+        db.create_table("p", KEYED).append([{"id": 1, "v": 1}])
+        looking.release()
+        with pytest.raises(st.BusyError, match="no owner yet"):
+            beside(db, clock, grace_s=0)
+        assert db["p"].count() == 1
