@@ -208,6 +208,7 @@ class _Opening:
             committer.after_commit = scheduler.after_commit
         self._reserve.fit(wal.size)
         self._ownership.announce(epoch=state.view.record.epoch)
+        self._ownership.recovered()
         scheduler.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 

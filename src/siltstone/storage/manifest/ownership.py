@@ -2,7 +2,9 @@
 
     LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
            endpoint, whether it will serve, URL), padded with spaces, for other processes; valid
-           only while the flock is held
+           only while the flock is held, and even then of an owner that died until its next one
+           has written
+    MARK   flock'd, too, by an owner that has recovered the log
 
 The flock decides, together with a registry of this process by (device, inode) of the root, which
 refuses a second owner here even if flock does not work. The child of a fork owns nothing: its copy
@@ -22,9 +24,11 @@ import msgspec
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
 from siltstone.storage.files.files import REMOTE_TYPES, Files, Lock, refusals
+from siltstone.storage.wal.segments import MARK_NAME
 from siltstone.units import require
 
 LOCK_BYTES = 1024
+_LOOKING_MAX = 1_000
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -47,6 +51,7 @@ class Ownership:
         self.root = root
         self._files, self._lock, self._will_serve = files, lock, will_serve
         self._identity = files.identity(root)
+        self._recovered: Lock | None = None
         self._is_lost = False
         """Whether the directory was seen to be deleted or another one; so for good. Any thread."""
 
@@ -114,6 +119,18 @@ class Ownership:
             serves = self._will_serve or endpoint is not None or url is not None
             self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves, url))
 
+    def recovered(self) -> None:
+        """Let others see that the log is recovered, until `release`: see `recovered_epoch`.
+
+        Who looks holds the lock for a moment. Without it, also if one stands still with it, no
+        other process can vacuum beside this owner.
+        """
+        with contextlib.suppress(OSError):
+            for _ in range(_LOOKING_MAX):
+                self._recovered = self._files.lock(self.root / "wal" / MARK_NAME)
+                if self._recovered is not None:
+                    return
+
     def will_not_serve(self) -> None:
         """Withdraw the announcement that it will serve, with the next `announce`."""
         self._will_serve = False
@@ -126,6 +143,8 @@ class Ownership:
                     if self.is_in_place():
                         self._write(Holder())
             finally:
+                if self._recovered is not None:
+                    self._recovered.release()
                 self._lock.release()
                 _registry.remove(self._identity)
 
@@ -208,11 +227,12 @@ def _owned(files: Files, root: Path) -> OwnedError:
 def recovered_epoch(files: Files, root: Path) -> int | None:
     """Return the epoch of a live owner that has recovered the log; None if there is none.
 
-    Before recovery MARK, which is never synced, may be far behind the acknowledged commits.
+    Before recovery MARK, which is never synced, may be far behind the acknowledged commits. That
+    LOCK is locked proves less: its words may be of an owner that died.
     """
     epoch = read_holder(files, root).epoch
     try:
-        lock = files.lock(root / "LOCK", shared=True)
+        lock = files.lock(root / "wal" / MARK_NAME, shared=True)
     except FileNotFoundError:
         return None
     if lock is None:
