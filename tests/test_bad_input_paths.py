@@ -19,7 +19,8 @@ import siltstone as st
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.storage.files.files import File, Files, Lock, RealFiles
+from siltstone.storage.files.files import File, Files, RealFiles
+from siltstone.storage.files.locks import Lock
 from tests.unchanged import connect, contents
 
 ROOT = Path(__file__).parents[1]
@@ -183,7 +184,8 @@ import os, signal
 from pathlib import Path
 from typing import Any, cast
 from siltstone.options import Options
-from siltstone.storage.files.files import File, Files, Lock, RealFiles
+from siltstone.storage.files.files import File, Files, RealFiles
+from siltstone.storage.files.locks import Lock
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 

@@ -230,3 +230,18 @@ def test_a_seq_of_a_bulk_load_whose_record_is_lost_is_corrupt_and_not_answered_s
         with pytest.raises(CorruptionError, match=f"seq {loaded} cannot be read without it"):
             store.snapshot(seq=loaded)["t"].to_arrow()
         assert store["t"].get(1) == {"id": 1, "v": 2.0}
+
+
+@pytest.mark.parametrize("ahead_s", [3_600, 59])
+def test_a_store_whose_commits_are_ahead_of_the_clock_is_told_of(tmp_path, ahead_s):
+    with open_store(tmp_path / "s", clock := Clock()) as db:
+        db.create_table("t", KEYED, primary_key="id")
+        clock.ahead_us += ahead_s * 1_000_000
+        db["t"].upsert({"id": 1, "v": 1.0})
+        clock.ahead_us -= ahead_s * 1_000_000  # it was wrong
+        db["t"].upsert({"id": 2, "v": 1.0})
+        db.checkpoint()
+        found = db.verify()
+        told = [finding.message for finding in found.findings]
+        assert found.is_sound
+        assert told == [] if ahead_s < 60 else "ahead of this machine's clock" in told[0]

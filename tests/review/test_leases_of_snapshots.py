@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import pytest
 
 import siltstone as st
-from siltstone.storage.files.files import Lock
+from siltstone.storage.files.locks import Lock
 from siltstone.storage.manifest.manifest_store import Lease
 from tests.maintenance.stores import open_store
 

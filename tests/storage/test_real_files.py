@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.storage.files.files import Buffer, RealFiles, RealLock, mount_type
+from siltstone.storage.files.files import Buffer, RealFiles, mount_type
+from siltstone.storage.files.locks import RealLock
 from tests.support.traced import NthLine
 
 FULL_DISK = """

@@ -21,6 +21,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ from siltstone.units import SegmentNumber, Seq
 ERROR, WARNING, DRIFT = "error", "warning", "drift"
 LOG_ATTEMPTS = 8
 SAMPLED_ROWS = 64
+AHEAD_S_MAX = 60.0
+"""Clocks of machines differ by less."""
 _RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "gc_horizon_us")
 
 
@@ -188,6 +191,7 @@ class Verifier:
                     newest = record
                 leases.enter_context(lease)
             if newest is not None:
+                self._times(newest, tally)
                 self._known_numbers(tally)
                 self._log(newest, tally)
                 logged = self._logged_pins(tally)
@@ -356,6 +360,17 @@ class Verifier:
             found = list(named_by(frames))
             self._pins(found, tally)
             return {*(pin.folder for pin in found), *created_by(frames)}
+
+    def _times(self, record: Record, tally: _Tally) -> None:
+        """Tell of commits ahead of our clock: later ones have times above theirs."""
+        ahead_s = (record.last_time_us - self._site.now_us()) / 1e6
+        if ahead_s > AHEAD_S_MAX:
+            tally.warn(
+                self._manifests.path(record.number),
+                f"its newest commit is {timedelta(seconds=round(ahead_s))} ahead of this machine's"
+                " clock: until the clock is there, nothing gets older, so no retention ends, and"
+                " reads by time find what was before the clock was wrong",
+            )
 
     def _drift(self, record: Record, logged: Collection[str], tally: _Tally) -> None:
         tally.say("drift")

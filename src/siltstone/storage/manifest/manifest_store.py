@@ -40,7 +40,8 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, Lock, make_private, refusals
+from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, make_private, refusals
+from siltstone.storage.files.locks import Lock
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 from siltstone.units import require
 

@@ -23,7 +23,8 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
-from siltstone.storage.files.files import REMOTE_TYPES, Files, Lock, refusals
+from siltstone.storage.files.files import REMOTE_TYPES, Files, refusals
+from siltstone.storage.files.locks import Lock
 from siltstone.storage.wal.segments import MARK_NAME
 from siltstone.units import require
 
@@ -122,8 +123,8 @@ class Ownership:
     def recovered(self) -> None:
         """Let others see that the log is recovered, until `release`: see `recovered_epoch`.
 
-        Who looks holds the lock for a moment. Without it, also if one stands still with it, no
-        other process can vacuum beside this owner.
+        The process that looks holds the lock for a moment. Without the lock, also if such a process
+        stands still with it, no other process can vacuum beside this owner.
         """
         with contextlib.suppress(OSError):
             for _ in range(_LOOKING_MAX):

@@ -30,7 +30,8 @@ import xxhash
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import File, Files, Lock, discard, names_in, refusals
+from siltstone.storage.files.files import File, Files, discard, names_in, refusals
+from siltstone.storage.files.locks import Lock
 from siltstone.storage.tables.inventories import check
 
 DIRECTORY = "jobs"
