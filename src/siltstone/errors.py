@@ -154,9 +154,13 @@ class SchemaMismatchError(RequestError):
 class DuplicateKeyError(RequestError):
     """`insert` got a key that exists already, or the same key twice in one call."""
 
-    def __init__(self, table: str, key: object) -> None:
+    def __init__(self, table: str, key: object, *, is_repeated: bool = False) -> None:
+        """`is_repeated`: the rows of the call have the key twice."""
         self.table, self.key = table, key
-        super().__init__(f"{table}[{key!r}] exists already; use upsert to replace it")
+        text = "exists already; use upsert to replace it"
+        if is_repeated:
+            text = "is twice among the rows: give each key once, or order_by where it can be given"
+        super().__init__(f"{table}[{key!r}] {text}")
 
 
 class SnapshotExpiredError(RequestError):

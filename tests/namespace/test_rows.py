@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -58,6 +59,50 @@ def found(ns: Any, request: dict[str, Any], **members: Any) -> list[dict[str, An
 
 def keys(ns: Any, request: dict[str, Any], **members: Any) -> list[int]:
     return sorted(row["id"] for row in found(ns, request, **members))
+
+
+@pytest.mark.parametrize(
+    ("stored", "sent"),
+    [
+        (
+            pa.array([dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], pa.timestamp("us", "UTC")),
+            pa.array([1_577_836_800_000_000], pa.timestamp("us")),
+        ),
+        (
+            pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16))),
+            pa.array([b"0" * 16], pa.binary(16)),
+        ),
+        (pa.array(["one"]), pa.array(["one"], pa.string_view())),
+        (pa.array([7], pa.int64()), pa.array([7], pa.int8())),
+    ],
+    ids=["time without a zone", "uuid as bytes", "view", "narrow"],
+)
+def test_a_merge_matches_keys_as_the_table_has_them(
+    db: Store, stored: pa.Array, sent: pa.Array
+) -> None:
+    """The types of a client need not be those of the table: pandas has times without a zone."""
+    ns: Any = SiltstoneNamespace(db)
+    first = pa.table({"k": stored, "a": [1], "b": [2]})
+    source = stream_of(pa.table({"k": sent, "a": [100]}))
+    update, insert = {"when_matched_update_all": True}, {"when_not_matched_insert_all": True}
+    sync = {**update, **insert, "when_not_matched_by_source_delete": True}
+    for number, (actions, counts, after) in enumerate(
+        [
+            (update | insert, (1, 0, 0), [100, 2]),
+            (insert, (0, 0, 0), [1, 2]),
+            (update, (1, 0, 0), [100, 2]),
+            (sync, (1, 0, 0), [100, 2]),
+        ]
+    ):
+        name = f"merged{number}"
+        table = db.create_table(name, first.schema, primary_key="k")
+        table.upsert(first)
+        done = ns.merge_insert_into_table({"id": [name], "on": ["k"], **actions}, source)
+        assert (done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows) == counts
+        assert [[row["a"], row["b"]] for row in table.to_arrow().to_pylist()] == [after]
+    twice = pa.table({"k": pa.concat_arrays([sent, sent]), "a": [1, 2]})
+    with pytest.raises(errors.InvalidInputError, match="the same key"):
+        ns.merge_insert_into_table({"id": [name], "on": ["k"], **update}, stream_of(twice))
 
 
 def test_rows_are_written_and_read(tables: SiltstoneNamespace) -> None:

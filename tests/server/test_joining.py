@@ -178,3 +178,30 @@ def test_lock_says_whether_its_owner_will_serve(tmp_path: Path) -> None:
         assert read_holder(RealFiles(), tmp_path / "s").serves is True
     with st.connect(tmp_path / "s", join=True):
         assert read_holder(RealFiles(), tmp_path / "s").serves is True
+
+
+SERVES = """
+import sys
+import siltstone as st
+
+with st.connect(sys.argv[1]) as db:
+    db.create_table("t", {"id": "int64"}, "id")
+    db.serve(port=0)
+    print("serves", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_an_owner_that_serves_by_its_url_alone_is_joined_there(tmp_path: Path, time: Time) -> None:
+    command = [sys.executable, "-c", SERVES, str(tmp_path / "s")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "serves\n"
+        with st.connect(tmp_path / "s", join=True) as db:
+            db["t"].upsert({"id": 1})
+            assert db["t"].count() == 1
+        owner.stdin.close()
+    assert time.pauses == 0

@@ -153,7 +153,8 @@ def test_rows_whose_first_versions_are_gone_come_as_inserts(
         ({"startingVersion": 1, "endingVersion": 99}, "SnapshotExpiredError: .*until seq 99"),
         ({"startingVersion": 99}, "SnapshotExpiredError: .*since seq 98"),
         ({"startingVersion": "latest"}, "no start 'latest'; give a version or a time"),
-        ({"startingVersion": 3, "endingVersion": 1}, "0 <= since <= until is needed"),
+        ({"startingVersion": 3, "endingVersion": 2}, "ends at 2, before it begins, at 3"),
+        ({"startingSeq": 3, "endingVersion": 2}, "ends at 2, before it begins, at 3"),
         (
             {"startingVersion": 1, "startingTimestamp": "2026-11-20T10:00Z"},
             "give only one of the options 'startingVersion' and 'startingTimestamp'",

@@ -6,11 +6,13 @@ import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
+from siltstone.spark import snapshot, transaction
 
 
 @pytest.fixture
@@ -220,3 +222,82 @@ def test_a_stream_creates_its_table_and_adds_columns(
         )  # fmt: skip
         query.awaitTermination()
     assert [row["v"] for row in rows(path, "copy")] == [0.0] * 40
+
+
+# --- found by a stranger
+
+
+@pytest.mark.parametrize("count", [1, 40_000], ids=["in the message", "in files"])
+def test_a_replacement_may_bring_new_columns(spark: SparkSession, path: Path, count: int) -> None:
+    new = spark.range(1000, 1000 + count).selectExpr("id", "'d1' day", "2.5d v", "7 n")
+    for table in ("t", "p"):
+        save(new, path, table, "overwrite", replaceWhere="day = 'd1'", mergeSchema="true")
+        found = rows(path, table)
+        assert [row["id"] for row in found if row["id"] < 1000] == [*range(10), *range(20, 40)]
+        assert [row["n"] for row in found if row["n"] is not None] == [7] * count
+    save(new, path, "t", "overwrite", replaceWhere="day = 'd1' and n = 7")
+    assert len(rows(path, "t")) == 30 + count
+
+
+def test_a_replacement_that_creates_its_table_checks_its_rows(
+    spark: SparkSession, path: Path
+) -> None:
+    before = newest(path)
+    given = frame(spark, 0, 30)
+    for where, said in (("day = 'd9'", "replaces only rows that match"), ("no = 1", "no column")):
+        with pytest.raises(Exception, match=said):
+            save(given, path, "new", "overwrite", primaryKey="id", replaceWhere=where)
+    assert newest(path) == before
+    save(given, path, "new", "overwrite", primaryKey="id", replaceWhere="id < 30")
+    assert len(rows(path, "new")) == 30
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("interval '1' year n", "column 'n' .* has type interval year, which no column"),
+        ("array(interval '1' month) n", "column 'n' .* has type array<interval month>, which no"),
+        ("array(null) n", "column 'n' .* has no type, only nulls"),
+        ("named_struct('x', null) n", "column 'n' .* has no type, only nulls"),
+        ("1 V", "columns 'v' and 'V', which differ only in upper and lower case"),
+    ],
+)
+def test_columns_that_no_table_can_have_are_one_sentence(
+    spark: SparkSession, path: Path, column: str, said: str
+) -> None:
+    before = newest(path)
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        given = frame(spark, 0, 3, column)
+        with pytest.raises(Exception, match=f"SchemaMismatchError: .*{said}") as refused:
+            save(given, path, "new", primaryKey="id")
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert "Traceback" not in str(refused.value)
+    assert newest(path) == before
+
+
+def test_an_upsert_of_a_key_twice_says_that_the_rows_have_it_twice(
+    spark: SparkSession, path: Path
+) -> None:
+    given = spark.range(77, 79).selectExpr("77L id", "'x' day", "1.5d v")
+    with pytest.raises(Exception, match=r"t\[77\] is twice among the rows: .* order_by"):
+        save(given, path, "t")
+
+
+def test_a_read_of_no_column_is_refused(spark: SparkSession, path: Path) -> None:
+    none: list[str] = []
+    with snapshot(spark, path) as shop:
+        for columns in (none, "id"):
+            with pytest.raises(st.RequestError, match="columns must be a list of at least one"):
+                shop.read("t", columns)
+            with pytest.raises(st.RequestError, match="columns must be a list of at least one"):
+                shop.create_views(["t"], columns={"t": columns})
+        with pytest.raises(st.RequestError, match="rows_max"):
+            shop.read("t", rows_max=0)
+
+
+def test_a_transaction_writes_frames_of_spark_alone(path: Path) -> None:
+    rows: Any = [1]
+    with transaction(path) as tx, pytest.raises(st.RequestError, match="writes frames of Spark"):
+        tx.write(rows, "t")

@@ -5,6 +5,7 @@ What LOCK says of the owner decides, not how long it takes:
     says nothing, or names a dead process   it changes hands                     wait
     epoch 0                                 it recovers the log                  wait
     an endpoint, or that it will serve      it serves, or is about to            join, or wait
+    a URL alone                             its server answers                   join
     open, and will not serve                                                     OwnedError
     another machine, and a URL              its server answers there             join
 
@@ -76,9 +77,10 @@ class Joining:
         """
         holder = read_holder(RealFiles(), self._root)
         failure = self._far
-        if holder.endpoint is not None and holder.host in {None, platform.node()}:
+        target = _near(holder)
+        if target is not None:
             try:
-                return JoinedStore(self._root, holder.endpoint)
+                return JoinedStore(self._root, target)
             except UnavailableError as error:
                 failure = error
         if isinstance(owned, UnavailableError):
@@ -122,6 +124,15 @@ class Joining:
             f"{self._root}: {state}, {waited:.0f} s long"
             f" (join_timeout_s={self._timeout_s:.0f}); try again, or with a longer join_timeout_s"
         )
+
+
+def _near(holder: Holder) -> str | ServerTarget | None:
+    """Return where an owner on this machine answers: at its socket, else at its server's URL."""
+    if holder.host not in {None, platform.node()}:
+        return None
+    if holder.endpoint is not None or holder.url is None:
+        return holder.endpoint
+    return server_at(holder.url)
 
 
 def _server_of(holder: Holder) -> ServerTarget | None:

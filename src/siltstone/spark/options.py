@@ -185,6 +185,10 @@ class ChangeOptions:
         found = _parsed(cls, _without(CHANGES, given), what, needed)
         if found.start == "latest":
             raise RequestError(f"a {what} has no start 'latest'; give a version or a time")
+        if isinstance(found.start, int) and found.end is not None:
+            first = found.start + bool(_given(given, "startingVersion"))
+            if found.end < first:
+                raise RequestError(f"a {what} ends at {found.end}, before it begins, at {first}")
         return found
 
     def pinned(self, seq: int) -> ChangeOptions:

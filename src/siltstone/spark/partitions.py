@@ -68,7 +68,9 @@ class Cut:
         """
         source = snapshot[table]
         stored = pa.schema([source.schema.field(name) for name in columns])
-        rows = self.rows_max or self._rows(source.count(), row_bytes(stored))
+        rows = self.rows_max
+        if rows is None:
+            rows = self._rows(source.count(), row_bytes(stored))
         return list(snapshot.scan_tasks(table, columns, filter, rows_max=rows)), rows
 
     def _rows(self, rows: int, width: int) -> int:

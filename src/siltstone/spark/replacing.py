@@ -69,6 +69,6 @@ class Replaced:
         if not table.primary_key:
             table.delete_where(self.filter)
             return
-        gone = db.stage(table.name, "delete")
+        gone = db.stage(table.name, "delete", schema=table.schema)
         keys = table.scan(columns=list(table.primary_key), filter=self.filter)
         tx.attach(gone, [gone.run(keys)])

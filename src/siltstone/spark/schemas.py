@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -223,18 +224,43 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
     """Return the columns that a table gets for those of a frame; all of them may be null.
 
     Raises:
-        SchemaMismatchError: A column has no type of its own.
+        SchemaMismatchError: A column has no type of its own, or a name that differs from another
+            only in upper and lower case.
     """
+    seen: dict[str, str] = {}
     for field in given.fields:
-        if isinstance(field.dataType, spark.NullType):
+        other = seen.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            raise SchemaMismatchError(
+                f"the rows for {table!r} have columns {other!r} and {field.name!r}, which differ"
+                " only in upper and lower case: rename one"
+            )
+        if _has_no_type(field.dataType):
             raise SchemaMismatchError(
                 f"column {field.name!r} of the rows for {table!r} has no type, only nulls; cast it"
             )
+        try:
+            arrow_schema(spark.StructType([field]))
+        except PySparkException:
+            raise SchemaMismatchError(
+                f"column {field.name!r} of the rows for {table!r} has type"
+                f" {field.dataType.simpleString()}, which no column of a table has; cast it"
+            ) from None
     fields = list(arrow_schema(given.toNullable()))
     # Spark's batches have times in nanoseconds, its values do not.
     return pa.schema(
         [f.with_type(pa.time64("us")) if pa.types.is_time64(f.type) else f for f in fields]
     )
+
+
+def _has_no_type(kind: spark.DataType) -> bool:
+    if isinstance(kind, spark.ArrayType):
+        return _has_no_type(kind.elementType)
+    if isinstance(kind, spark.MapType):
+        return _has_no_type(kind.keyType) or _has_no_type(kind.valueType)
+    if isinstance(kind, spark.StructType):
+        return any(_has_no_type(field.dataType) for field in kind.fields)
+    return isinstance(kind, spark.NullType)
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:

@@ -170,6 +170,8 @@ class SparkSnapshot:
         """
         found = self._snapshot[table].schema
         if columns is not None:
+            if isinstance(columns, str) or not columns:
+                raise RequestError(f"columns must be a list of at least one name; got {columns!r}")
             found = pa.schema([schemas.stored(name, found, table) for name in columns])
         cut = Cut(parallelism_of(self._spark), rows_max)
         partitions = cut.partitions(self._snapshot, table, found.names, filter)

@@ -197,7 +197,7 @@ class _Target:
 def _replaced(
     options: WriteOptions | SinkOptions, target: _Target, columns: pa.Schema
 ) -> Replaced | None:
-    if isinstance(options, SinkOptions) or options.replaces is None or target.is_new:
+    if isinstance(options, SinkOptions) or options.replaces is None:
         return None
     return Replaced.plan(options.replaces, target.schema, columns, options.table)
 
@@ -294,12 +294,21 @@ def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | Non
         try:
             for job in jobs:
                 if job.piece.replaced is not None and not tx.is_applied:
-                    job.piece.replaced.delete(db, tx, job.piece.stage.table_id)
+                    _replace(db, tx, job.piece.stage, job.piece.replaced)
                 tx.attach(job.piece.stage, job.staged, job.piece.truncates)
             tx.commit()
         except ConflictError as error:
             raise _LostRace(error) from error
     return tx
+
+
+def _replace(db: Store, tx: Transaction, stage: StageTask, replaced: Replaced) -> None:
+    """Delete the rows that the staged ones replace; a table that the commit makes has none."""
+    if stage.creates:
+        return
+    if tx.table(stage.table_id).primary_key:
+        tx.attach(stage, ())  # new columns come first: a table with staged rows takes none
+    replaced.delete(db, tx, stage.table_id)
 
 
 def _check(tx: Transaction, jobs: Sequence[StageJob], token: Token) -> None:

@@ -119,6 +119,8 @@ class SparkTransaction:
         """
         if not self._is_open:
             raise ClosedError("the transaction has ended; begin a new one")
+        if not isinstance(frame, DataFrame):
+            raise RequestError(f"a transaction of Spark writes frames of Spark; got {frame!r:.80}")
         if mode not in MODES:
             raise RequestError(not_one_of("mode", mode, MODES))
         is_overwrite = mode == "overwrite"

@@ -142,7 +142,7 @@ def _few(rows: list[Row], table_schema: TableSchema, table: str, *, may_repeat: 
             if not may_repeat:
                 seen: set[Key] = set()
                 twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-                raise DuplicateKeyError(table, codec.to_user(twice))
+                raise DuplicateKeyError(table, codec.to_user(twice), is_repeated=True)
             keys, rows = list(newest), list(newest.values())
     return RowInput(rows, keys)
 
@@ -161,7 +161,7 @@ def many(
             kept = np.zeros(len(codes), bool)
             kept[chosen] = True
             key = codec.keys(batch.slice(int(np.flatnonzero(~kept)[0]), 1))[0]
-            raise DuplicateKeyError(table, codec.to_user(key))
+            raise DuplicateKeyError(table, codec.to_user(key), is_repeated=True)
         chosen.sort()
         batch, codes = batch.take(pa.array(chosen, pa.int64())), codes[chosen]
     return RowInput([], [], batch, codes)

@@ -129,7 +129,7 @@ def unique(
     dropped = np.sort(np.delete(ranked, newest))
     if not may_repeat:
         key = keys_at(dropped[:1])[0]
-        raise DuplicateKeyError(rows.table, codec.to_user(key))
+        raise DuplicateKeyError(rows.table, codec.to_user(key), is_repeated=True)
     pin = tables.rewriter.rewrite(rows.pin, drop=dropped, batches=())
     rows = replace(rows, pin=pin, staged=())
     return rows.covered(tables) if is_large else rows

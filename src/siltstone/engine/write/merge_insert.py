@@ -19,11 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.catalog.catalog import schema_of
 from siltstone.engine.catalog.row_input import batch_of_all
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, SchemaMismatchError
+from siltstone.formats.conform import conform
 from siltstone.storage.tables.values import POSITION
 
 
@@ -60,7 +63,11 @@ def merge(tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> Merge
     if missing:
         raise SchemaMismatchError(f"the rows lack the columns {missing} of the merge")
     _refuse_many(rows.num_rows, how)
-    table = EngineTransactionTable(tx, tx.named(name).id)
+    definition = tx.named(name)
+    table, schema = (
+        EngineTransactionTable(tx, definition.id),
+        table_schema_of(schema_of(definition)),
+    )
     if not table.primary_key:
         return _PlainMerge(tx, name, rows, how).run()
     if set(how.on) != set(table.primary_key):
@@ -68,7 +75,14 @@ def merge(tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> Merge
             f"{name!r} is merged on its primary key {list(table.primary_key)}, not on"
             f" {list(how.on)}"
         )
-    return _merge_keyed(table, rows, how)
+    return _merge_keyed(table, _conformed(rows, schema), how)
+
+
+def _conformed(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Return the columns of a source as the table has them: equal keys are equal values only so."""
+    fields = pa.schema([field for field in schema.arrow if field.name in rows.schema.names])
+    batches = [conform(batch, schema.schema, fields) for batch in rows.to_batches()]
+    return pa.Table.from_batches(batches, fields)
 
 
 def _refuse_many(count: int, how: Merge) -> None:

@@ -24,6 +24,7 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import (
     BLIND,
     AdvancePart,
+    AttachPart,
     BatchPart,
     Part,
     Receipt,
@@ -35,7 +36,7 @@ from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.engine.write.keyed_writes import widened
 from siltstone.engine.write.plain_writes import PlainWrites
-from siltstone.errors import ConflictError, RequestError
+from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
 from siltstone.formats.manifest import TableDefinition
 
 ROUNDS_MAX = 64
@@ -140,6 +141,11 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
             for part in made.parts
         ]
     except ConflictError:
+        if any(part.table == moved.table and isinstance(part, AttachPart) for part in made.parts):
+            raise SchemaMismatchError(  # not a conflict: to run the transaction again is no use
+                f"a column of {name!r} was renamed or dropped since the rows were staged; stage"
+                " them again"
+            ) from None
         raise ConflictError(name, "*", read_seq, moved.seq) from None
     return msgspec.structs.replace(made, parts=parts, few=None)
 

@@ -145,8 +145,10 @@ class Optimizer:
             UnavailableError, CorruptionError: A file cannot be read or written; nothing was
                 changed.
         """
-        if target_rows < 2:
-            raise RequestError(f"target_rows must be at least 2; got {target_rows}")
+        if type(target_rows) is not int or target_rows < 2:
+            raise RequestError(
+                f"target_rows must be a whole number of at least 2; got {target_rows!r}"
+            )
         require_budgets(attempts, publish_attempts)
         require_budgets(workers, workers)
         run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
