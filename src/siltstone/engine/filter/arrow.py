@@ -11,10 +11,10 @@ and it does not define `x IN (..)` for a null x: false in Arrow, null in DataFus
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,19 +46,36 @@ class FilterPiece:
     conjuncts: tuple[FilterPiece, ...] = ()
 
 
+Calls: TypeAlias = Mapping[tuple[str, int, int], Callable[..., FilterPiece]]
+"""What builds a call, by its name, and its numbers of arguments and of options."""
+
+
 def read(expression: pc.Expression, schema: pa.Schema) -> FilterPiece:
     """Return the parts of an expression over `schema`; only the whole, if a part is unknown.
 
     The caller has found that Arrow can evaluate it over the schema.
     """
-    try:
-        found = _whole(*pickled.pickled(expression), schema)
-    except (pa.ArrowException, UnreadError, LookupError, ValueError, StopIteration):
-        found = None  # the last three: of a form that Arrow changed
-    if found is not None and cast("Any", found.expression).equals(expression):
+    found = rebuilt(expression, schema)
+    if found is not None:
         return found
     text = str(expression)
     return FilterPiece(expression, frozenset(n for n in schema.names if mentions(text, n)))
+
+
+def rebuilt(
+    expression: pc.Expression, schema: pa.Schema, calls: Calls | None = None
+) -> FilterPiece | None:
+    """Return an expression rebuilt, some of its calls by `calls`; None: a part is unknown."""
+    try:
+        form = pickled.pickled(expression)
+        found = _whole(*form, schema, _CALLS)
+        # By its text as well, if nothing reaches Lance: one with NaN does not equal itself.
+        is_same = cast("Any", found.expression).equals(expression)
+        if not is_same and (calls is None or str(found.expression) != str(expression)):
+            return None
+        return found if calls is None else _whole(*form, schema, {**_CALLS, **calls})
+    except (pa.ArrowException, UnreadError, LookupError, ValueError, StopIteration):
+        return None  # the last three: of a form that Arrow changed
 
 
 def counts_columns(expression: pc.Expression) -> bool:
@@ -80,7 +97,7 @@ def mentions(text: str, name: str) -> bool:
 
 
 def _whole(
-    entries: Iterable[tuple[str, str]], constants: pa.RecordBatch, schema: pa.Schema
+    entries: Iterable[tuple[str, str]], constants: pa.RecordBatch, schema: pa.Schema, calls: Calls
 ) -> FilterPiece:
     """Read the pairs in one pass, with a stack of what is open; no recursion, however deep."""
     opened: list[tuple[str, list[FilterPiece], list[pa.Scalar[Any]]]] = [("", [], [])]
@@ -91,7 +108,7 @@ def _whole(
             opened.append((value, [], []))
         elif key == "end":
             name, arguments, options = opened.pop()
-            opened[-1][1].append(_called(name, arguments, options))
+            opened[-1][1].append(_called(calls, name, arguments, options))
         elif key == "options":
             options.append(constants.column(int(value))[0])
         elif key == "literal":
@@ -115,9 +132,12 @@ def _field(key: str, value: str, left: Iterator[tuple[str, str]], schema: pa.Sch
 
 
 def _called(
-    name: str, arguments: Sequence[FilterPiece], options: Sequence[pa.Scalar[Any]]
+    calls: Calls,
+    name: str,
+    arguments: Sequence[FilterPiece],
+    options: Sequence[pa.Scalar[Any]],
 ) -> FilterPiece:
-    builder = _CALLS.get((name, len(arguments), len(options)))
+    builder = calls.get((name, len(arguments), len(options)))
     if builder is None:
         raise UnreadError
     found = builder(*arguments, *options)
@@ -230,8 +250,7 @@ def _is_moment_of(column: pa.DataType, constant: pa.Scalar[Any]) -> bool:
     return True
 
 
-# Name, number of arguments, number of options.
-_CALLS: dict[tuple[str, int, int], Callable[..., FilterPiece]] = {
+_CALLS: Calls = {
     ("and_kleene", 2, 0): _both,
     ("or_kleene", 2, 0): _either,
     ("invert", 1, 0): _negated,

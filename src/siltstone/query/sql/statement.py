@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import deadline, extras, threads
+from siltstone.engine.filter.nan_order import ranked
 from siltstone.errors import (
     LimitError,
     RequestError,
@@ -75,8 +76,10 @@ class _Watched:
         self, columns: Sequence[str] | None, filter: Filter, limit: int | None
     ) -> pa.RecordBatchReader:
         try:
+            # DuckDB does not evaluate it again.
+            wanted = ranked(filter, self.schema) if isinstance(filter, pc.Expression) else filter
             with deadline.within(self.end()):
-                reader = self.source.scan(columns, filter, limit)
+                reader = self.source.scan(columns, wanted, limit)
         except Exception as error:
             self.failures.append(error)
             raise
