@@ -110,7 +110,7 @@ def test_equal_keys_are_refused_wherever_their_rows_are(
     spark: SparkSession, path: Path, makes: tuple[Make, Make]
 ) -> None:
     one, other = makes
-    with pytest.raises(Exception, match=r"DuplicateKeyError: t\[399\] exists already"):
+    with pytest.raises(Exception, match=r"DuplicateKeyError: t\[399\] is twice among the rows"):
         save(one(spark, 0, 400, 1).union(other(spark, 399, 700, 1)), path)
     assert names(path) == OLD
 

@@ -82,7 +82,7 @@ def test_of_equal_keys_the_last_by_a_column_counts(spark: SparkSession, path: Pa
     )
     save(frame, path, order_by="v")
     assert names(path) == {n: f"turn {80 + n}" for n in range(10)}
-    with pytest.raises(Exception, match=r"DuplicateKeyError: t\[\d\] exists already"):
+    with pytest.raises(Exception, match=r"DuplicateKeyError: t\[\d\] is twice among the rows"):
         save(frame, path)
 
 
