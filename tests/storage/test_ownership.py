@@ -9,12 +9,14 @@ import pytest
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.locks import RealLock
 from siltstone.storage.manifest.ownership import Holder, own, read_holder
 from tests.support.simulated_files import Fault, Kind, SimFiles
 
 OWN = """
 import pathlib, sys
 from siltstone.storage.files.files import RealFiles
+from siltstone.storage.files.locks import RealLock
 from siltstone.storage.manifest.ownership import own
 held = own(RealFiles(), pathlib.Path(sys.argv[1]))
 held.announce(epoch=7, endpoint="unix:/run/shop")
@@ -144,3 +146,15 @@ def test_a_second_handle_in_this_process_is_refused_even_where_locks_lie():
         own(files, Path("/"))  # type: ignore[arg-type]
     first.release()
     own(files, Path("/")).release()  # type: ignore[arg-type]
+
+
+def test_a_file_system_that_counts_no_links_has_lost_no_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(RealLock, "is_named", lambda _: False)
+    owned = own(RealFiles(), tmp_path)
+    owned.require_kept()
+    (tmp_path / "LOCK").unlink()
+    with pytest.raises(UnavailableError, match="deleted or replaced"):
+        owned.require_in_place()
+    with pytest.raises(UnavailableError, match="deleted or replaced"):
+        owned.require_kept()
+    owned.release()

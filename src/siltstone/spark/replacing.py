@@ -69,6 +69,8 @@ class Replaced:
         if not table.primary_key:
             table.delete_where(self.filter)
             return
-        gone = db.stage(table.name, "delete", schema=table.schema)
+        is_widened = table.schema.names != db[table.name].schema.names  # by the rows that come
+        schema = table.schema if is_widened else None
+        gone = db.stage(table.name, "delete", schema=schema)
         keys = table.scan(columns=list(table.primary_key), filter=self.filter)
         tx.attach(gone, [gone.run(keys)])

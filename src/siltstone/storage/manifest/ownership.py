@@ -52,6 +52,7 @@ class Ownership:
         self.root = root
         self._files, self._lock, self._will_serve = files, lock, will_serve
         self._identity = files.identity(root)
+        self._counts_links = lock.is_named()  # else the file system does not, and each has none
         self._recovered: Lock | None = None
         self._is_lost = False
         """Whether the directory was seen to be deleted or another one; so for good. Any thread."""
@@ -97,7 +98,7 @@ class Ownership:
             ClosedError: As `require_held`.
             UnavailableError: It was deleted; or `is_in_place` has seen another directory.
         """
-        if self._is_lost or not self._lock.is_named():
+        if self._is_lost or (self._counts_links and not self._lock.is_named()):
             self.require_held()
             self._is_lost = True
             raise self._lost()
