@@ -229,13 +229,13 @@ def test_who_owns_a_store_after_its_lock_was_deleted_is_alone(tmp_path):
 def test_a_commit_whose_store_is_deleted_before_its_answer_is_in_doubt(tmp_path, monkeypatch):
     with open_store(tmp_path / "s") as db:
         db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
-        append = Wal.append
+        tell = Wal._tell_durable
 
-        def and_gone(self: Wal, **given: object) -> None:
-            append(self, **given)
+        def after_it_is_gone(self: Wal) -> None:  # between the sync and the answer
             gone(tmp_path / "s")
+            tell(self)
 
-        monkeypatch.setattr(Wal, "append", and_gone)
+        monkeypatch.setattr(Wal, "_tell_durable", after_it_is_gone)
         with pytest.raises(InDoubtError):
             upsert(db, 2)
         with pytest.raises(PoisonedError):
@@ -247,7 +247,7 @@ def test_commits_that_were_to_be_synced_later_are_not_said_to_be_in_a_deleted_st
         db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
         asynchronously(db, 2)
         gone(tmp_path / "s")
-        with pytest.raises(UnavailableError, match="deleted or replaced"):
+        with pytest.raises(PoisonedError, match="deleted or replaced"):
             db._parts.owner.committer.sync()
 
 

@@ -3,20 +3,21 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.files.locks import RealLock
+from siltstone.storage.files.locks import LinkCount, RealLock
 from siltstone.storage.manifest.ownership import Holder, own, read_holder
 from tests.support.simulated_files import Fault, Kind, SimFiles
 
 OWN = """
 import pathlib, sys
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.files.locks import RealLock
+from siltstone.storage.files.locks import LinkCount, RealLock
 from siltstone.storage.manifest.ownership import own
 held = own(RealFiles(), pathlib.Path(sys.argv[1]))
 held.announce(epoch=7, endpoint="unix:/run/shop")
@@ -149,12 +150,11 @@ def test_a_second_handle_in_this_process_is_refused_even_where_locks_lie():
 
 
 def test_a_file_system_that_counts_no_links_has_lost_no_store(tmp_path, monkeypatch):
-    monkeypatch.setattr(RealLock, "is_named", lambda _: False)
+    monkeypatch.setattr(RealLock, "look", property(lambda _: partial(LinkCount, 0)))
     owned = own(RealFiles(), tmp_path)
-    owned.require_kept()
+    assert owned.look().st_nlink == 1
     (tmp_path / "LOCK").unlink()
     with pytest.raises(UnavailableError, match="deleted or replaced"):
         owned.require_in_place()
-    with pytest.raises(UnavailableError, match="deleted or replaced"):
-        owned.require_kept()
+    assert owned.look().st_nlink == 0
     owned.release()

@@ -37,6 +37,7 @@ from siltstone.storage.files.files import (
     replace_by_rename,
     write_new,
 )
+from siltstone.storage.files.locks import LinkCount, Look
 from tests.support.simulated_disk import Disk, Node, Tree, Write
 
 _machines = itertools.count(1)
@@ -428,9 +429,13 @@ class _SimLock:
         with self._machine.mutex:
             return self._is_held() and self._machine.disk.find(path) == self._inode
 
-    def is_named(self) -> bool:
+    @property
+    def look(self) -> Look:
+        return lambda: LinkCount(self._links())
+
+    def _links(self) -> int:
         with self._machine.mutex:
-            return self._is_held() and self._machine.disk.is_named(self._inode)
+            return int(self._is_held() and self._machine.disk.is_named(self._inode))
 
     def release(self) -> None:
         with self._machine.mutex:

@@ -132,6 +132,7 @@ class _Opening:
             last_seq=Seq(record.last_seq),
             reserve=self._reserve.keep,
             require_in_place=self._ownership.require_in_place,
+            owned=self._ownership,
         )
         if recovery.start_seq > record.flushed_seq:
             _let_go_of_log(recovery.wal)
@@ -226,7 +227,6 @@ class _Opening:
             recent=recent,
             transactions=transactions,
             latency=latency,
-            require_owned=self._ownership.require_kept,
         )
         committer.active_bytes = replayer.nbytes
         core = replace(

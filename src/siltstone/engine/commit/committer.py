@@ -52,7 +52,6 @@ from siltstone.errors import (
     InDoubtError,
     PoisonedError,
     RequestError,
-    SiltstoneError,
     UnavailableError,
 )
 from siltstone.failpoints import Failpoint, armed, cross
@@ -98,13 +97,11 @@ class Committer:
         recent: RecentWrites,
         transactions: OpenTransactions,
         latency: Latency,
-        require_owned: Callable[[], None],
     ) -> None:
         """Go on after `state.visible`.
 
         `clock_ns` is the time of day, `clock_s` never goes back. `latency` gets the commits, from
-        their wait for room to their receipt. `require_owned` raises an UnavailableError if another
-        process may own the store.
+        their wait for room to their receipt.
         """
         self.state = state
         self._log, self._epoch = log, epoch
@@ -113,7 +110,6 @@ class Committer:
         """The first seq of the group whose frame was last given to the log."""
         self._clock_ns, self._clock_s = clock_ns, clock_s
         self._recent, self._transactions, self._latency = recent, transactions, latency
-        self._require_owned = require_owned
         self.room: Callable[[WriteSet], None] = lambda _: None
         """Waits while there is too much that is not flushed or merged; see `free`."""
         self.after_commit: Callable[[], None] | None = None
@@ -230,11 +226,7 @@ class Committer:
     def sync(self) -> None:
         """Make asynchronous commits durable."""
         if self._log.durable_seq < self.state.visible:
-            self.run(self._sync)
-
-    def _sync(self) -> None:
-        self._log.sync()
-        self._require_owned()
+            self.run(self._log.sync)
 
     def swap_view(self, change: Callable[[View], View]) -> View:
         """Replace the view by `change(view)`; for maintenance, which changes no result."""
@@ -364,7 +356,12 @@ class Committer:
         try:
             if size > _SURELY_FITS:
                 _refuse_too_large(payload)
-            self._append(first, self._last_seq + len(members), payload, is_sync=is_sync)
+            self._log.append(
+                first_seq=Seq(first),
+                last_seq=Seq(self._last_seq + len(members)),
+                payload=payload,
+                sync=is_sync,
+            )
         except (UnavailableError, RequestError) as error:  # refused: not a byte was written
             self._refuse(taken, admitted, error)
             return
@@ -372,20 +369,6 @@ class Committer:
             self._poison(_hanging_on(taken, admitted), error)
             return
         self._apply(admitted, first, time_us, changes_view=changes_view)
-
-    def _append(self, first: int, last: int, payload: list[Buffer], *, is_sync: bool) -> None:
-        """Give a frame to the log of a store that is ours, and after its sync still was.
-
-        Who owns the store next, because LOCK was deleted, recovers the log after that: so it finds
-        what was durable when LOCK was there.
-        """
-        self._require_owned()
-        self._log.append(first_seq=Seq(first), last_seq=Seq(last), payload=payload, sync=is_sync)
-        if is_sync:
-            try:
-                self._require_owned()
-            except SiltstoneError as error:
-                raise PoisonedError(str(error)) from error
 
     def _admit_anew(
         self, write_set: WriteSet, seq: int, catalog: Catalog, blobs: list[pa.Buffer]

@@ -4,8 +4,30 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
+
+
+class Links(Protocol):
+    """As much of what a file system tells of a file as says whether it was deleted."""
+
+    @property
+    def st_nlink(self) -> int:
+        """How many paths name the file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCount:
+    """`Links` without a file."""
+
+    st_nlink: int
+
+
+Look: TypeAlias = Callable[[], Links]
 
 
 class Lock(Protocol):
@@ -20,8 +42,9 @@ class Lock(Protocol):
         """Return whether `path` still names the locked file (not unlinked, not replaced)."""
         ...
 
-    def is_named(self) -> bool:
-        """Return whether any path still names the locked file; one call of the system."""
+    @property
+    def look(self) -> Look:
+        """What counts the paths that still name the locked file; without a call of Python's."""
         ...
 
     def release(self) -> None:
@@ -54,11 +77,9 @@ class RealLock:
             return False  # another thread released it meanwhile
         return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
-    def is_named(self) -> bool:
-        try:
-            return os.fstat(self._fd).st_nlink > 0
-        except OSError:  # released; or a server of files knows it no more
-            return False
+    @property
+    def look(self) -> Look:
+        return partial(os.fstat, self._fd)
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1

@@ -18,13 +18,14 @@ import contextlib
 import os
 import platform
 import threading
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
 from siltstone.storage.files.files import REMOTE_TYPES, Files, refusals
-from siltstone.storage.files.locks import Lock
+from siltstone.storage.files.locks import LinkCount, Lock, Look
 from siltstone.storage.wal.segments import MARK_NAME
 from siltstone.units import require
 
@@ -52,10 +53,13 @@ class Ownership:
         self.root = root
         self._files, self._lock, self._will_serve = files, lock, will_serve
         self._identity = files.identity(root)
-        self._counts_links = lock.is_named()  # else the file system does not, and each has none
         self._recovered: Lock | None = None
-        self._is_lost = False
-        """Whether the directory was seen to be deleted or another one; so for good. Any thread."""
+        # A file system that says of a new file that no path names it counts none.
+        self.look: Look = lock.look if lock.look().st_nlink else partial(LinkCount, 1)
+        """Counts the paths that name LOCK: none once it was deleted, or `is_in_place` saw another one.
+
+        Asked by each commit: with one, no other process owns the store. Any thread.
+        """
 
     @property
     def is_held(self) -> bool:
@@ -64,7 +68,8 @@ class Ownership:
     def is_in_place(self) -> bool:
         """Whether the directory is still the owned one: not deleted, not replaced."""
         is_ours = self._lock.names(self.root / "LOCK")
-        self._is_lost |= not is_ours and self.is_held
+        if not is_ours and self.is_held:
+            self.look = partial(LinkCount, 0)  # for good
         return is_ours
 
     def require_held(self) -> None:
@@ -87,23 +92,10 @@ class Ownership:
         """
         self.require_held()
         if not self.is_in_place():
-            raise self._lost()
+            raise self.lost()
 
-    def require_kept(self) -> None:
-        """Check that nobody deleted LOCK, so that no other process owns the store: by each commit.
-
-        A directory that was moved, or has another in its place, is only seen by `is_in_place`.
-
-        Raises:
-            ClosedError: As `require_held`.
-            UnavailableError: It was deleted; or `is_in_place` has seen another directory.
-        """
-        if self._is_lost or (self._counts_links and not self._lock.is_named()):
-            self.require_held()
-            self._is_lost = True
-            raise self._lost()
-
-    def _lost(self) -> UnavailableError:
+    def lost(self) -> UnavailableError:
+        """Return the error of an owner whose directory or LOCK was deleted or replaced."""
         return UnavailableError(
             f"{self.root} was deleted or replaced, or its LOCK was, while this process had the"
             " store open; the new directory was not changed: close this store, and open the new one"

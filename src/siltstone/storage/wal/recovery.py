@@ -47,7 +47,7 @@ from siltstone.storage.files.files import REMOTE_TYPES, File, Files, discard, is
 from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
 from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, unavailable
-from siltstone.storage.wal.wal import Wal
+from siltstone.storage.wal.wal import Owned, Wal
 from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
 
 _BATCH_FRAMES = 256
@@ -84,6 +84,7 @@ def recover(
     last_seq: Seq = EMPTY_SEQ,
     reserve: Callable[[int], None] = lambda _: None,
     require_in_place: Callable[[], None] = lambda: None,
+    owned: Owned | None = None,
 ) -> Recovery:
     """Recover the log in `directory` for a new owner, whose `epoch` is durably claimed.
 
@@ -98,6 +99,7 @@ def recover(
         last_seq: The log cannot end before it; the log of a new store begins after it.
         reserve: Called with the size of the next segment; see `SegmentPool`.
         require_in_place: Raises if the owner no longer owns the directory; see `SegmentPool`.
+        owned: What the log asks for each frame whether it is the owner's; None: nothing.
 
     Raises:
         CorruptionError: An acknowledged part of the log is damaged or missing; nothing was changed.
@@ -132,6 +134,7 @@ def recover(
         end=fresh.end,
         segment_bytes=segment_bytes,
         syncs_frames=is_local,
+        owned=owned,
     )
     stretches = [*chain.old, fresh]
     return Recovery(

@@ -13,6 +13,11 @@ and spare the synced one behind it: a damaged log, and an acknowledged commit th
 Behind unsynced frames it is two calls, write and sync. So it is where the file system refuses the
 one, from the first refusal on, and over a network, where the client decides what the call does.
 
+OWNED  Before a frame is written and after it is synced the log looks whether LOCK was deleted.
+Before, it refuses; after, it is poisoned. The second look is the one that proves: another process
+owns the store only once LOCK is gone, and recovers the log after that, so it finds what was durable
+while LOCK was there.
+
 A poisoned log stays poisoned: after a failed sync Linux marks the pages clean, so the next sync
 would succeed without the bytes (Rebello, ATC 2020), and frames of the segment before must not
 follow a half-written header. Only a missing next segment is a clean failure, because then not a
@@ -30,8 +35,9 @@ group, under the committer's lock. `prepare` and `retire` may run at the same ti
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from siltstone.errors import ClosedError, InvariantError, PoisonedError
+from siltstone.errors import ClosedError, InvariantError, PoisonedError, SiltstoneError
 from siltstone.formats.frame import (
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
@@ -44,8 +50,35 @@ from siltstone.formats.frame import (
     payload_bytes,
 )
 from siltstone.storage.files.files import File
+from siltstone.storage.files.locks import Look
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SMALLEST_BYTES, SegmentPool
 from siltstone.units import SegmentNumber, Seq
+
+
+class Owned(Protocol):
+    """The right of an owner to append, as `Ownership` has it."""
+
+    @property
+    def look(self) -> Look:
+        """What counts the paths that name LOCK: none, and another process may own the store."""
+        ...
+
+    def lost(self) -> SiltstoneError:
+        """Return what to say then."""
+        ...
+
+
+class _Alone:
+    """A log without a store around it."""
+
+    st_nlink = 1
+
+    @property
+    def look(self) -> Look:
+        return lambda: self
+
+    def lost(self) -> SiltstoneError:
+        return InvariantError("no process owns this log")
 
 
 class Wal:
@@ -62,11 +95,13 @@ class Wal:
         end: Position,
         segment_bytes: int = SEGMENT_BYTES,
         syncs_frames: bool = True,
+        owned: Owned | None = None,
     ) -> None:
         """Go on at `end` of the segment `file` of `size` bytes; all before it is durable.
 
         `segment_bytes`: how large the segments become at most, if no frame is larger.
         `syncs_frames`: whether a frame may be written and synced by one call, see ONE CALL.
+        `owned`: see OWNED; None: nothing is asked.
         """
         self._pool, self._mark, self._store_id = pool, mark, store_id
         self._file, self._size, self._end = file, size, end
@@ -74,6 +109,7 @@ class Wal:
         self._durable_offset, self._durable_seq = end.offset, end.seq
         self._is_poisoned = self._is_closed = False
         self._syncs_frames = syncs_frames
+        self._owned: Owned = _Alone() if owned is None else owned
 
     @property
     def durable_seq(self) -> Seq:
@@ -105,13 +141,14 @@ class Wal:
         """Write one frame with the commits `first_seq` to `last_seq`; durable on return if `sync`.
 
         Raises:
-            UnavailableError: There is no space for a next segment; nothing was written, and the
-                log continues when there is space.
+            UnavailableError: There is no space for a next segment, or LOCK was deleted; nothing was
+                written, and the log continues when there is space.
             OSError: The frame may or may not be durable; the log is poisoned, recovery decides.
-            PoisonedError: An earlier call failed.
+            PoisonedError: An earlier call failed; or LOCK was deleted meanwhile: as an OSError.
         """
-        if self._is_poisoned or self._is_closed:
+        if self._is_poisoned or self._is_closed or not self._owned.look().st_nlink:
             self._refuse_unusable()
+            raise self._owned.lost()
         if first_seq != self._end.seq + 1 or last_seq < first_seq:
             raise InvariantError(f"seqs {first_seq} to {last_seq} after seq {self._end.seq}")
         is_one = len(payload) == 1 and type(payload[0]) is bytes  # most commits: no call
@@ -237,6 +274,8 @@ class Wal:
 
     def _tell_durable(self) -> None:
         """Let other processes see that all up to the end is durable."""
+        if not self._owned.look().st_nlink:
+            raise PoisonedError(str(self._owned.lost()))
         end = self._end
         self._mark.pwrite(encode_mark(end, self._store_id), 0)
         self._durable_offset, self._durable_seq = end.offset, end.seq
