@@ -56,7 +56,7 @@ class Ownership:
         self._recovered: Lock | None = None
         # A file system that says of a new file that no path names it counts none.
         self.look: Look = lock.look if lock.look().st_nlink else partial(LinkCount, 1)
-        """Counts the paths that name LOCK: none once it was deleted, or `is_in_place` saw another one.
+        """Counts the paths that name LOCK: none once it was deleted, or another one was seen.
 
         Asked by each commit: with one, no other process owns the store. Any thread.
         """
