@@ -24,7 +24,6 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import (
     BLIND,
     AdvancePart,
-    AttachPart,
     BatchPart,
     Part,
     Receipt,
@@ -141,8 +140,8 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
             for part in made.parts
         ]
     except ConflictError:
-        if any(part.table == moved.table and isinstance(part, AttachPart) for part in made.parts):
-            raise SchemaMismatchError(  # not a conflict: to run the transaction again is no use
+        if moved.seq <= read_seq:  # no conflict: the transaction saw it, and would again
+            raise SchemaMismatchError(
                 f"a column of {name!r} was renamed or dropped since the rows were staged; stage"
                 " them again"
             ) from None
