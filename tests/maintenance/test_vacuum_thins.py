@@ -233,7 +233,7 @@ def test_a_backup_of_a_thinned_store_has_its_present_and_its_tags(told, tmp_path
         assert told.shown(restored) == told.answers[max(told.answers)]
         with restored.snapshot(tag="audit") as past:
             assert told.shown(past) == told.answers[tagged]
-        assert restored.verify(deep=True).findings == ()
+        assert restored.verify(deep=True).is_sound  # its commits are ahead of the real clock
 
 
 @pytest.mark.parametrize("real_lance", [True], ids=["lance"])

@@ -119,7 +119,8 @@ def test_duckdb_finds_the_same_rows(db: st.Store, table: str) -> None:
     memory = duckdb.connect()
     memory.register("rows", ROWS[table])
     for wanted in DUCK:
-        right = memory.execute(f"SELECT id FROM rows WHERE {wanted} ORDER BY id").fetchall()
+        alike = wanted.replace("f64", "f64 + 0")  # pushed into Arrow, DuckDB would lose NaN
+        right = memory.execute(f"SELECT id FROM rows WHERE {alike} ORDER BY id").fetchall()
         assert db.sql(f"SELECT id FROM {table} WHERE {wanted} ORDER BY id").fetchall() == right, (
             wanted
         )
