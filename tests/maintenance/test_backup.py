@@ -1,5 +1,8 @@
 # pyright: basic
-"""A backup holds one seq of all tables, whole or not at all; a restore makes a store of it."""
+"""A backup holds one seq of all tables, whole or not at all; a restore makes a store of it.
+
+Over 400 lines: backups and restores of one store, good and bad, and of what became of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Operations on rows work in process as over REST: on own, joined and read-only stores."""
+"""Operations on rows work in process as over REST: on own, joined and read-only stores.
+
+Over 400 lines: each operation, good and bad, at the same doors.
+"""
 
 # pyright: reportArgumentType=false
 

@@ -63,14 +63,15 @@ class Replaced:
                 f" {self.table!r} does not: {row!r:.200}"
             )
 
-    def delete(self, db: Store, tx: Transaction, table_id: int) -> None:
-        """Delete the rows of the table that match, in the transaction that brings the new ones."""
+    def delete(self, db: Store, tx: Transaction, table_id: int, *, is_widened: bool) -> None:
+        """Delete the rows of the table that match, in the transaction that brings the new ones.
+
+        `is_widened`: the transaction has given the table new columns.
+        """
         table = tx.table(table_id)
         if not table.primary_key:
             table.delete_where(self.filter)
             return
-        is_widened = table.schema.names != db[table.name].schema.names  # by the rows that come
-        schema = table.schema if is_widened else None
-        gone = db.stage(table.name, "delete", schema=schema)
+        gone = db.stage(table.name, "delete", schema=table.schema if is_widened else None)
         keys = table.scan(columns=list(table.primary_key), filter=self.filter)
         tx.attach(gone, [gone.run(keys)])

@@ -306,9 +306,11 @@ def _replace(db: Store, tx: Transaction, stage: StageTask, replaced: Replaced) -
     """Delete the rows that the staged ones replace; a table that the commit makes has none."""
     if stage.creates:
         return
-    if tx.table(stage.table_id).primary_key:
+    table = tx.table(stage.table_id)
+    is_widened = bool(table.primary_key) and bool({*stage.arrow.names} - {*table.schema.names})
+    if is_widened:
         tx.attach(stage, ())  # new columns come first: a table with staged rows takes none
-    replaced.delete(db, tx, stage.table_id)
+    replaced.delete(db, tx, stage.table_id, is_widened=is_widened)
 
 
 def _check(tx: Transaction, jobs: Sequence[StageJob], token: Token) -> None:

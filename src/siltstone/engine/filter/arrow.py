@@ -250,6 +250,15 @@ def _is_moment_of(column: pa.DataType, constant: pa.Scalar[Any]) -> bool:
     return True
 
 
+SIGNS: Mapping[str, Operator] = {
+    "equal": "=",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+"""The signs of comparisons, by the names of Arrow's functions."""
 _CALLS: Calls = {
     ("and_kleene", 2, 0): _both,
     ("or_kleene", 2, 0): _either,
@@ -257,10 +266,5 @@ _CALLS: Calls = {
     ("is_valid", 1, 0): _is_valid,
     ("is_null", 1, 1): _is_null,
     ("is_in", 1, 1): _is_in,
-    ("equal", 2, 0): partial(_compared, "="),
-    ("not_equal", 2, 0): partial(_compared, "!="),
-    ("less", 2, 0): partial(_compared, "<"),
-    ("less_equal", 2, 0): partial(_compared, "<="),
-    ("greater", 2, 0): partial(_compared, ">"),
-    ("greater_equal", 2, 0): partial(_compared, ">="),
+    **{(name, 2, 0): partial(_compared, sign) for name, sign in SIGNS.items()},
 }

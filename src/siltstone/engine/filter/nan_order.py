@@ -75,10 +75,5 @@ def _is_in(piece: FilterPiece, options: pa.Scalar[Any]) -> FilterPiece:
 
 _CALLS: Calls = {
     ("is_in", 1, 1): _is_in,
-    ("equal", 2, 0): partial(_compared, "="),
-    ("not_equal", 2, 0): partial(_compared, "!="),
-    ("less", 2, 0): partial(_compared, "<"),
-    ("less_equal", 2, 0): partial(_compared, "<="),
-    ("greater", 2, 0): partial(_compared, ">"),
-    ("greater_equal", 2, 0): partial(_compared, ">="),
+    **{(name, 2, 0): partial(_compared, sign) for name, sign in arrow.SIGNS.items()},
 }

@@ -34,6 +34,7 @@ group, under the committer's lock. `prepare` and `retire` may run at the same ti
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -143,8 +144,9 @@ class Wal:
         Raises:
             UnavailableError: There is no space for a next segment, or LOCK was deleted; nothing was
                 written, and the log continues when there is space.
-            OSError: The frame may or may not be durable; the log is poisoned, recovery decides.
-            PoisonedError: An earlier call failed; or LOCK was deleted meanwhile: as an OSError.
+            OSError: The frame may or may not be durable, or LOCK was deleted meanwhile; the log is
+                poisoned, recovery decides.
+            PoisonedError: An earlier call failed.
         """
         if self._is_poisoned or self._is_closed or not self._owned.look().st_nlink:
             self._refuse_unusable()
@@ -275,7 +277,7 @@ class Wal:
     def _tell_durable(self) -> None:
         """Let other processes see that all up to the end is durable."""
         if not self._owned.look().st_nlink:
-            raise PoisonedError(str(self._owned.lost()))
+            raise OSError(errno.ESTALE, str(self._owned.lost()))
         end = self._end
         self._mark.pwrite(encode_mark(end, self._store_id), 0)
         self._durable_offset, self._durable_seq = end.offset, end.seq
