@@ -215,6 +215,16 @@ def test_a_message_names_the_column_and_both_values(store: st.Store) -> None:
         store.drop_table("nobody")
 
 
+def test_a_snapshot_before_a_table_says_its_seq(store: st.Store) -> None:
+    with (
+        store.snapshot(seq=1) as past,
+        pytest.raises(
+            st.TableNotFoundError, match=r"no table 'events'; the tables are people \(at seq 1\)"
+        ),
+    ):
+        past["events"]
+
+
 BAD_KEYS = [
     None, "x", 1.5, True, (1, 2), {"id": None}, {"x": 1}, {}, SimpleNamespace(), b"x", 1 << 64,
     pa.table({"zz": [1]}), pa.table({"id": ["a"]}), pa.table({"id": pa.array([None], pa.int64())}),

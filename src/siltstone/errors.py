@@ -127,15 +127,23 @@ class RequestError(SiltstoneError):
 class TableNotFoundError(RequestError):
     """There is no table with this name (or id) at the requested seq."""
 
-    def __init__(self, table: str, known: Iterable[str] | None = None, *, why: str = "") -> None:
-        """`known`: the names of the tables there; `why`: what became of it, if that is known."""
+    def __init__(
+        self,
+        table: str,
+        known: Iterable[str] | None = None,
+        *,
+        seq: int | None = None,
+        why: str = "",
+    ) -> None:
+        """`known`: the tables there, at a past `seq`; `why`: what became of it, where known."""
         self.table = table
         if why:
             text = f"there is no table {table!r}: {why}"
         elif known is None:
             text = f"there is no table {table!r}; `tables()` lists the tables"
         else:
-            text = f"there is {no_such('table', table, known)}"
+            when = "" if seq is None else f" (at seq {seq})"
+            text = f"there is {no_such('table', table, known)}{when}"
         super().__init__(text)
 
 

@@ -164,10 +164,11 @@ class ReadableTable(ScannedTable):
 
     @abstractmethod
     def get_many(self, keys: object) -> pa.Table:
-        """Return the rows of those `keys` that have one, in the order of the keys.
+        """Return the rows of those `keys` that have one, each once, in the order of the keys.
 
         Args:
-            keys: A list of keys, or Arrow data with the key columns.
+            keys: An iterable of keys; a column of them (of Arrow, pandas, Polars or NumPy); or
+                Arrow data with the key columns.
 
         Raises:
             RequestError: A plain table.
@@ -332,9 +333,12 @@ class WritableTable(ReadableTable, Generic[Rows, Done]):
 
     @abstractmethod
     def delete(self, keys: object) -> Rows:
-        """Delete the rows of some keys, one or a list. Absent keys are no error. No conflicts.
+        """Delete the rows of some keys. Absent keys are no error. No conflicts.
 
-        The number of rows is the number of given keys.
+        The number of rows is the number of given keys, each counted once.
+
+        Args:
+            keys: One key, or as in `get_many`.
         """
 
     # plain tables

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.row_input import stream_of
+from siltstone.engine.catalog.row_input import arrow_of
 from siltstone.operations import Codec, Face, Operation, of_face
 from siltstone.query.search.search_result import SearchResult
 
@@ -92,11 +92,10 @@ _DECODERS: dict[Codec, Callable[[Any, Any], Any]] = {
 def sendable(given: object) -> object:
     """Return Arrow-shaped rows as a stream, arrays and iterables as lists, all else as it is."""
     if isinstance(given, np.ndarray):
-        return given.tolist()
-    if isinstance(given, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(given.type):
-        return given.to_pylist()  # values, no rows
-    stream = stream_of(given)
-    if stream is not None:
-        return stream
+        # Times as times: NumPy makes whole numbers of nanoseconds of them.
+        return pa.array(given).to_pylist() if given.dtype.kind in "mM" else given.tolist()
+    found = arrow_of(given)
+    if found is not None:
+        return found.to_pylist() if isinstance(found, pa.ChunkedArray) else found
     is_whole = hasattr(given, "__len__") or not isinstance(given, Iterable)
     return given if is_whole else list(cast("Iterable[object]", given))

@@ -195,6 +195,8 @@ def _out(value: object) -> object:
     stream = stream_of(value)
     if stream is not None:
         return _ext(10, stream_bytes(stream))
+    if isinstance(value, Iterable):  # an index of pandas, the keys of a dict
+        return _parts(value)
     raise RequestError(f"{value!r:.80} ({type(value).__name__}) cannot be sent to the owner")
 
 

@@ -125,7 +125,7 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
     for table in catalog.tables:
         if is_alive(table, seq) and name_of(table, seq) == name:
             return table
-    raise TableNotFoundError(name, names(catalog, seq))
+    raise TableNotFoundError(name, names(catalog, seq), seq=seq)
 
 
 def id_of(catalog: Catalog, name: str | None) -> int | None:

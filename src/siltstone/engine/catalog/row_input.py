@@ -6,7 +6,7 @@ object with `__arrow_c_stream__` or `__arrow_c_array__` (polars, pandas, DuckDB 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -20,6 +20,7 @@ from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
 
 _DICTS = {dict}
+_ONE_KEY = (str, bytes, bytearray, memoryview, tuple, Mapping)
 ROWS_MAX = 512
 """Up to this many rows travel as tuples; more become one Arrow batch."""
 
@@ -38,19 +39,56 @@ class RowInput(msgspec.Struct, frozen=True, eq=False):
 
 
 def stream_of(given: object) -> pa.RecordBatchReader | None:
-    """Return Arrow input as a stream of batches; None if the input is not Arrow data."""
+    """Return Arrow input as a stream of batches; None if the input is not Arrow data.
+
+    Raises:
+        RequestError: It is a column of values.
+    """
+    found = arrow_of(given)
+    if isinstance(found, pa.ChunkedArray):
+        raise RequestError(
+            f"rows have columns with names; got one column of {found.type} ({type(given).__name__})"
+        )
+    return found
+
+
+def arrow_of(given: object) -> pa.RecordBatchReader | pa.ChunkedArray | None:
+    """Return rows of Arrow as a stream, a column of it as an array; None for what is not Arrow.
+
+    Raises:
+        RequestError: Its producer fails, or it has null in the place of a row.
+    """
     if isinstance(given, pa.RecordBatchReader):
         return given
     if isinstance(given, pa.Table):
         return given.to_reader()
-    if isinstance(given, pa.RecordBatch):
-        return pa.RecordBatchReader.from_batches(given.schema, [given])
-    if hasattr(given, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(cast("Any", given))
-    if hasattr(given, "__arrow_c_array__"):
-        batch = pa.record_batch(cast("Any", given))
-        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    try:
+        if isinstance(given, pa.RecordBatch):
+            return pa.RecordBatchReader.from_batches(given.schema, [given])
+        if hasattr(given, "__arrow_c_stream__"):
+            return _of_stream(given)
+        if hasattr(given, "__arrow_c_array__"):
+            return _of_array(pa.array(cast("Any", given)))
+    except pa.ArrowException as error:
+        raise RequestError(f"{type(given).__name__} is no rows of Arrow: {error}") from error
     return None
+
+
+def _of_stream(given: Any) -> pa.RecordBatchReader | pa.ChunkedArray:
+    try:
+        return pa.RecordBatchReader.from_stream(given)
+    except pa.ArrowInvalid:  # a series, which gives its stream again
+        column = pa.chunked_array(given)
+    return column
+
+
+def _of_array(array: pa.Array) -> pa.RecordBatchReader | pa.ChunkedArray:
+    if not isinstance(array, pa.StructArray):
+        return pa.chunked_array([array])
+    if array.null_count:
+        raise RequestError(f"row {array.is_null().index(True).as_py()} of the rows is null")
+    batch = pa.RecordBatch.from_struct_array(array)
+    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
 
 
 def conformed(stream: pa.RecordBatchReader, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
@@ -168,11 +206,17 @@ def many(
 
 
 def key_input(given: object, table_schema: TableSchema) -> list[Key]:
-    """Return the keys of a call: one key, a list of keys, or Arrow data with the key columns."""
+    """Return the keys of a call, each once: one key, an iterable of keys, or keys of Arrow.
+
+    A tuple is one key.
+
+    Raises:
+        RequestError: The keys cannot be read.
+        SchemaMismatchError: A key is of another type, or a column of it is missing.
+    """
     codec = table_schema.codec
-    stream = stream_of(given)
-    if stream is not None:
-        table = stream.read_all()
+    table = _key_table(given, codec.names)
+    if table is not None:
         missing = [name for name in codec.names if name not in table.schema.names]
         if missing:
             raise SchemaMismatchError(f"the keys lack the columns {missing}")
@@ -180,11 +224,28 @@ def key_input(given: object, table_schema: TableSchema) -> list[Key]:
             [table_schema.arrow.field(name).with_nullable(False) for name in codec.names]
         )
         picked = table.select(list(codec.names))
-        return [
+        keys = (
             key
             for batch in picked.to_batches()
             for key in codec.keys(conform(batch, table_schema.schema, fields))
-        ]
-    if isinstance(given, list | set | frozenset | range):
+        )
+        return list(dict.fromkeys(keys))
+    if isinstance(given, Iterable) and not isinstance(given, _ONE_KEY):
         return list(dict.fromkeys(codec.from_user(key) for key in given))
     return [codec.from_user(given)]
+
+
+def _key_table(given: object, names: Sequence[str]) -> pa.Table | None:
+    """Return keys of Arrow, or of an array of NumPy, by the columns of the key; None: of Python."""
+    try:
+        is_array = isinstance(given, np.ndarray) and given.ndim == 1
+        found = pa.chunked_array([pa.array(cast("Any", given))]) if is_array else arrow_of(given)
+        if not isinstance(found, pa.ChunkedArray):
+            return None if found is None else found.read_all()
+    except pa.ArrowException as error:
+        raise RequestError(f"the keys cannot be read: {error}") from error
+    if len(names) > 1:
+        raise SchemaMismatchError(
+            f"the key has the columns {list(names)}; got one column of {found.type}"
+        )
+    return pa.Table.from_arrays([found], names=list(names))

@@ -67,10 +67,11 @@ class Readable:
         return reader.get(wanted)
 
     def get_many(self, keys: object) -> pa.Table:
-        """Return the rows of the existing `keys`, in the order of the keys.
+        """Return the rows of the existing `keys`, each once, in the order of the keys.
 
         Args:
-            keys: A list of keys, or Arrow data with the key columns.
+            keys: An iterable of keys; a column of them (of Arrow, pandas, Polars or NumPy); or
+                Arrow data with the key columns.
         """
         reader = keyed(self._reader())
         wanted = key_input(keys, reader.table_schema)
