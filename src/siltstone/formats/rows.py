@@ -38,9 +38,12 @@ _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _PER_MICROSECOND = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
+_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _DAY_MS = 86_400_000
 _INT64 = 1 << 63
 _NUMBERS = (int, float, np.floating, np.integer)
+_WHOLE = (int, np.integer)
+_SPANS = (np.datetime64, np.timedelta64)
 
 
 class UnfitError(Exception):
@@ -67,20 +70,33 @@ def _integer(kind: pa.DataType) -> Convert:
 
 
 def _float(kind: pa.DataType) -> Convert:
-    """Narrow floats are rounded at once: a row must be the same in memory and in Lance."""
+    """Narrow floats are rounded at once: a row must be the same in memory and in Lance.
+
+    A whole number that the column cannot hold is refused, as Arrow does.
+    """
     narrow = {16: struct.Struct("<e"), 32: struct.Struct("<f")}.get(kind.bit_width)
 
     def convert(value: object) -> float:
         try:
-            if type(value) is not float:
-                if isinstance(value, bool) or not isinstance(value, _NUMBERS):
-                    raise UnfitError
-                value = float(value)
-            return value if narrow is None else narrow.unpack(narrow.pack(value))[0]
+            if type(value) is float:
+                return value if narrow is None else narrow.unpack(narrow.pack(value))[0]
+            found = _float_of(value)
+            if narrow is not None:
+                found = narrow.unpack(narrow.pack(found))[0]
         except OverflowError:
             raise UnfitError from None
+        if isinstance(value, _WHOLE) and found != int(value):
+            raise UnfitError
+        return found
 
     return convert
+
+
+def _float_of(value: object) -> float:
+    # A span of NumPy is one of its whole numbers.
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, _NUMBERS):
+        raise UnfitError
+    return float(value)
 
 
 def _boolean(value: object) -> bool:
@@ -173,9 +189,20 @@ def _timestamp(kind: pa.TimestampType) -> Convert:
             return _by_arrow(value, kind)
         epoch = _EPOCH if value.tzinfo is None else _EPOCH_UTC
         micros = (value - epoch) // _MICROSECOND
-        if micros % per:
+        found = micros // per * times
+        # Nanoseconds end in the year 2262. The log would hold more, and nothing could read it.
+        if micros % per or not -_INT64 < found < _INT64:
             raise UnfitError
-        return micros // per * times
+        return found
+
+    return convert
+
+
+def _time(kind: pa.DataType) -> Convert:
+    def convert(value: object) -> int:
+        if not isinstance(value, dt.time):
+            raise UnfitError
+        return _by_arrow(value, kind)
 
     return convert
 
@@ -205,22 +232,39 @@ def _decimal(kind: pa.Decimal128Type) -> Convert:
 
 def _by_arrow(value: object, kind: pa.DataType) -> int:
     """Times, numpy datetimes and pandas timestamps: let Arrow decide, refuse bare numbers."""
-    if isinstance(value, str | int | float | bool):
+    is_number = isinstance(value, np.generic) and not isinstance(value, _SPANS)
+    if is_number or isinstance(value, str | int | float | bool):
         raise UnfitError
     if isinstance(value, np.datetime64) and not pa.types.is_timestamp(kind):
-        raise UnfitError  # Arrow would take the time of day, and drop the date
+        raise UnfitError
     if isinstance(value, np.timedelta64) and not pa.types.is_duration(kind):
         raise UnfitError
+    if isinstance(value, dt.datetime | dt.timedelta) and _is_finer(value, cast("Any", kind)):
+        raise UnfitError
     try:
-        if isinstance(value, np.datetime64 | np.timedelta64):
+        if isinstance(value, _SPANS):
             array = pa.array(np.array([value])).cast(kind)
         else:
             array = pa.array([value], kind)
-    except (pa.ArrowException, OverflowError):
+    except (pa.ArrowException, OverflowError, ValueError):  # the last is NaT in a zone
         raise UnfitError from None
     if array.null_count or (isinstance(value, dt.time) and array[0].as_py() != value):
         raise UnfitError  # NaT is not a value, and Arrow cuts what the unit does not hold
     return storage_values(array)[0]  # type: ignore[return-value]
+
+
+def _is_finer(value: Any, kind: Any) -> bool:
+    """Say whether a time of pandas, or a span, has digits that the unit would cut."""
+    micros, more = (
+        ("microsecond", "nanosecond")
+        if isinstance(value, dt.datetime)
+        else (
+            "microseconds",
+            "nanoseconds",
+        )
+    )
+    nanos = getattr(value, micros) * 1_000 + getattr(value, more, 0)
+    return bool(nanos % _NANOSECONDS.get(getattr(kind, "unit", "ns"), 1))
 
 
 def _struct(kind: Any) -> Convert:
@@ -338,7 +382,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]
     (pa.types.is_date32, lambda _: _date),
     (pa.types.is_decimal, _decimal),
     (pa.types.is_struct, _struct),
-    (pa.types.is_time, lambda kind: lambda value: _by_arrow(value, kind)),
+    (pa.types.is_time, _time),
 )
 
 
@@ -390,10 +434,18 @@ def from_storage_values(values: Sequence[object], kind: pa.DataType) -> pa.Array
     if extensions.is_extension(kind):
         return extensions.wrapped(pa.array(values, extensions.storage_type(kind)), kind)
     if pa.types.is_decimal(kind):
-        with localcontext(prec=100):
-            scaled = [None if v is None else Decimal(v).scaleb(-kind.scale) for v in values]  # type: ignore[arg-type]
-            return pa.array(scaled, kind)
+        return _decimals(values, kind)
     return pa.array(values, kind)
+
+
+def _decimals(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """Return decimals of their unscaled integers, by the bytes: Arrow would guess a type of each.
+
+    It guesses too few digits where the scale is above the precision or below 0.
+    """
+    make = pa.decimal256 if pa.types.is_decimal256(kind) else pa.decimal128
+    whole = pa.array(values, make(cast("Any", kind).precision, 0))
+    return pa.Array.from_buffers(kind, len(whole), whole.buffers(), whole.null_count)
 
 
 def batch_of(

@@ -61,6 +61,8 @@ _UNFIT: tuple[Refusal, ...] = (
     (pa.types.is_union, "Lance does not write it; use a struct with a column for each type"),
     (pa.types.is_decimal32, "Lance does not write it; use decimal128"),
     (pa.types.is_decimal64, "Lance does not write it; use decimal128"),
+    (lambda kind: pa.types.is_decimal(kind) and kind.scale > kind.precision,
+     "it has more digits behind the point than digits; use as many digits as the scale"),
     (pa.types.is_dictionary, _DICTIONARY),
     (lambda kind: pa.types.is_fixed_size_list(kind) and not kind.list_size,
      "a vector has at least one value"),

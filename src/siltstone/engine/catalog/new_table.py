@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from siltstone.engine.catalog.row_input import dicts_of, stream_of
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.layouts import plain_schema
+from siltstone.formats.rows import UnfitError, converter, short
 from siltstone.formats.schema import arrow_schema_of
 
 
@@ -40,13 +42,46 @@ def _table_of(rows: Sequence[Mapping[str, object]]) -> pa.Table:
     for name in names:
         if not isinstance(name, str):
             raise RequestError(f"the name of a column must be a string; got {name!r}")
-        try:
-            columns[name] = pa.array(cast("Any", [row.get(name) for row in rows]))
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise SchemaMismatchError(
-                f"the values of {name!r} have no one type; give a schema: {error}"
-            ) from error
+        columns[name] = _column_of(name, [row.get(name) for row in rows])
     return pa.table(columns)
+
+
+def _column_of(name: str, values: Sequence[object]) -> pa.Array:
+    """Return a column of the type that Arrow finds, if each value is the same in it.
+
+    Arrow takes the first value's type where others lose: a time of day beside a date, a zone.
+    """
+    try:
+        column = pa.array(cast("Any", values))
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise SchemaMismatchError(
+            f"the values of {name!r} have no one type; give a schema: {error}"
+        ) from error
+    kind = column.type
+    if _is_null_inside(kind):
+        return column  # refused with the schema, or no value is there that could change
+    zoned = {value.tzinfo is not None for value in values if isinstance(value, dt.datetime)}
+    if len(zoned) > 1:
+        raise SchemaMismatchError(
+            f"the values of {name!r} have no one type; give a schema: some times have a zone, and"
+            " others have none"
+        )
+    convert = converter(kind)
+    for value in values:
+        try:
+            if value is not None:
+                convert(value)
+        except UnfitError:
+            raise SchemaMismatchError(
+                f"the values of {name!r} have no one type; give a schema: {short(value)} does not"
+                f" fit {kind}"
+            ) from None
+    return column
+
+
+def _is_null_inside(kind: Any) -> bool:
+    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
+    return pa.types.is_null(kind) or any(_is_null_inside(kind.field(n).type) for n in inner)
 
 
 def _columns_of(schema: pa.Schema) -> pa.Schema:

@@ -26,6 +26,7 @@ from siltstone.engine.read.view import (
     with_load,
     with_token,
 )
+from siltstone.errors import InvariantError
 from siltstone.formats import group
 from siltstone.formats.features import format_of_changes
 from siltstone.formats.manifest import FIRST_FORMAT, Record
@@ -158,8 +159,16 @@ class Replayer:
 
     def _flush_one(self, incarnation: int) -> None:
         pending = self._pending.pop(incarnation, None)
-        if pending is not None and pending.rows:
+        if pending is None or not pending.rows:
+            return
+        try:
             pending.write(self.view.levels[incarnation].active)
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+            table = catalogs.name_of(catalogs.owner_of(self.view.catalog, incarnation))
+            raise InvariantError(
+                f"the log has rows of table {table!r}, of seq {pending.first_seq} to"
+                f" {pending.last_seq}, that do not fit its columns: {error}"
+            ) from error
 
 
 class _Pending:
@@ -180,6 +189,14 @@ class _Pending:
             self.rows.append(self._table_schema.delete_row(key))
         self._seqs += [seq] * (len(rows) + len(deletes))
         self._ops += [group.UPSERT] * len(rows) + [group.DELETE] * len(deletes)
+
+    @property
+    def first_seq(self) -> int:
+        return self._seqs[0]
+
+    @property
+    def last_seq(self) -> int:
+        return self._seqs[-1]
 
     def write(self, memtable: Memtable) -> None:
         batch = self._table_schema.rows.to_batch(self.rows)
