@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -207,12 +208,30 @@ def test_a_message_names_the_column_and_both_values(store: st.Store) -> None:
         store["people"].upsert({"id": 9, "name": 5})
     with refused(store, match="no column 'zz'; the columns are id, name, spent"):
         store["people"].upsert({"id": 9, "zz": 5})
+    for row in ({"ID": 9}, [{"ID": 9}], pa.table({"ID": [9]})):
+        with refused(store, match="no column 'ID'; did you mean 'id'"):
+            store["people"].upsert(row)
     with refused(store, match="key column 'id' is int64, not str 'x'"):
         store["people"].get("x")
     with refused(store, match=r"people\[3\] exists already"):
         store["people"].insert({"id": 3})
     with refused(store, match="no table 'nobody'"):
         store.drop_table("nobody")
+
+
+def test_a_nameless_index_of_pandas_is_no_column(store: st.Store) -> None:
+    frame = pd.DataFrame({"id": [7, 8]}, index=[3, 5])
+    for write in (store["people"].upsert, lambda rows: store.create_table("new", data=rows)):
+        with refused(store, match="an index without a name"):
+            write(frame)
+
+
+def test_a_set_is_no_key_and_a_text_no_flag(store: st.Store) -> None:
+    with refused(store, match="a primary key must be"):
+        store.create_table("new", {"a": "int64", "b": "int64"}, primary_key=cast("Any", {"a", "b"}))
+    for flags in ({"read_only": "yes"}, {"join": 1}):
+        with refused(store, match="is True or False, not"):
+            st.connect(store.path, **cast("Any", flags))
 
 
 def test_a_snapshot_before_a_table_says_its_seq(store: st.Store) -> None:

@@ -66,6 +66,9 @@ def connect(
         CorruptionError: A file is damaged; the error names it.
     """
     given: dict[str, object] = {**options}
+    for name, flag in (("read_only", read_only), ("join", join)):
+        if type(flag) is not bool:
+            raise RequestError(f"{name} is True or False, not {flag!r:.80}")
     if is_url(path):
         return _remote(str(path), given, read_only=read_only)
     if path == MEMORY:

@@ -65,6 +65,8 @@ class RowCodec:
             value = row.get(name, _MISSING)
             if value is _MISSING or value is None:
                 if required:
+                    if not self._by_name.keys() >= row.keys():  # its name, in other letters
+                        self._refuse_unknown(row)
                     raise SchemaMismatchError(f"column {name!r} may not be null or missing")
                 found += value is None
                 values.append(None)

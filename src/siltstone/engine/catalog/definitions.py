@@ -54,7 +54,7 @@ def create_staged(catalog: Catalog, table_id: int, name: str, schema: Schema) ->
 
 def _key_of(primary_key: str | Sequence[str]) -> list[str]:
     key = [primary_key] if isinstance(primary_key, str) else primary_key or ()
-    if not isinstance(key, Iterable):
+    if not isinstance(key, Iterable) or isinstance(key, set | frozenset):  # a set has no order
         raise RequestError(f"a primary key must be a column's name or a list of names; got {key!r}")
     return list(key)
 

@@ -20,6 +20,7 @@ from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
 
 _DICTS = {dict}
+_INDEX = "__index_level_0__"
 _ONE_KEY = (str, bytes, bytearray, memoryview, tuple, Mapping)
 ROWS_MAX = 512
 """Up to this many rows travel as tuples; more become one Arrow batch."""
@@ -76,10 +77,17 @@ def arrow_of(given: object) -> pa.RecordBatchReader | pa.ChunkedArray | None:
 
 def _of_stream(given: Any) -> pa.RecordBatchReader | pa.ChunkedArray:
     try:
-        return pa.RecordBatchReader.from_stream(given)
+        stream = pa.RecordBatchReader.from_stream(given)
     except pa.ArrowInvalid:  # a series, which gives its stream again
-        column = pa.chunked_array(given)
-    return column
+        stream = None
+    if stream is None:
+        return pa.chunked_array(given)
+    if _INDEX in stream.schema.names:
+        raise RequestError(
+            "the frame of pandas has an index without a name: make it a column with reset_index(),"
+            " or leave it out with reset_index(drop=True)"
+        )
+    return stream
 
 
 def _of_array(array: pa.Array) -> pa.RecordBatchReader | pa.ChunkedArray:
