@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from siltstone.maintenance.compaction.compaction import CONTENDED_MAX, TIER_RATIO, Sizes, Span
+from siltstone.maintenance.compaction.compaction import CONTENDED_MAX, Sizes, Span
 from siltstone.maintenance.schedule.scheduler import HISTORY_PARTS_MAX, has_many_small
+from siltstone.maintenance.tiers import TIER_RATIO
 
 sizes = some.lists(some.integers(1, 1000), max_size=40)
 

@@ -17,6 +17,7 @@ from siltstone.errors import RequestError
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.flush import checkpoint
+from siltstone.maintenance.flush.commit_parts import COMMIT_PARTS_MAX
 from siltstone.maintenance.index.index_plan import Execute
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
@@ -42,6 +43,7 @@ class Env:
     """The seam to the outside: files, tables, the clock (microseconds), fresh names.
 
     `load_rows_min`: the rows per file from which on history names a load and has no copy of it.
+    `commit_parts_max`: the parts of `commits` from which on a checkpoint joins some.
     `bounds`: what vacuum may thin.
     """
 
@@ -51,6 +53,7 @@ class Env:
     new_token: Callable[[], str] = random_token
     warm_up: Callable[[], None] = lance_tables.warm_up
     load_rows_min: int = field(default_factory=lambda: checkpoint.LOAD_ROWS_MIN)
+    commit_parts_max: int = COMMIT_PARTS_MAX
     bounds: Bounds = BOUNDS
 
     def require_store(self, root: Path) -> None:

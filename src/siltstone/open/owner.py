@@ -158,6 +158,7 @@ class _Opening:
             resident_bytes_max=options.shares.flushed,
             require_in_place=self._ownership.require_in_place,
             load_rows_min=self._env.load_rows_min,
+            commit_parts_max=self._env.commit_parts_max,
             after=_after_publish(options, tables),
         )
         work = maintainers(storage, OwnPlainTables(core))

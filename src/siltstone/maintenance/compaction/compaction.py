@@ -5,10 +5,7 @@ It chooses adjacent parts of a dataset to rewrite as one:
     every        all small parts, in runs of up to `target_rows`: for a manual optimize
     worn         a part of which other clients deleted a tenth of the rows, also alone
     by tiers     a large part is left alone until the parts after it justify a rewrite: automatic
-
-By tiers, a part joins the ones after it when it has at most `TIER_RATIO` times their rows. So each
-rewrite of a row makes its part larger by half or more: a row of a history that ends up in parts of
-n rows is rewritten at most log(n) / log(1.5) times, however small the new parts are.
+                 (`tiers`)
 
 Parts are joined only within one coverage by segments of texts and vectors: their rows keep their
 row ids, so such a segment stays right, and none is built again because of an optimize.
@@ -28,13 +25,13 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.index.indexer import CaughtUp
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
+from siltstone.maintenance.tiers import filled, small_runs, tiers
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
 from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
 from siltstone.storage.tables.values import Compacted, put_fitting
 
 TARGET_ROWS = 1 << 20
-TIER_RATIO = 2
 CONTENDED_MAX = 4 << 20
 """Parts x rows of a task next to a writer that changes parts: about 4 parts for a second."""
 
@@ -93,25 +90,11 @@ class Sizes:
         left = dict.fromkeys(worn)
         for run in small_runs(spans, self.target_rows):
             for tier in tiers(run) if self.by_tiers else (run,):
-                for group in self._filled(tier):
+                for group in filled(tier, self._is_full):
                     for span in group:
                         left.pop(span, None)
                     yield group
         yield from ([span] for span in left)
-
-    def _filled(self, run: Sequence[Span]) -> Iterator[Sequence[Span]]:
-        """Cut a run where it has reached `target_rows`; a part alone stays as it is.
-
-        A result is never small again unless there was nothing more to add.
-        """
-        group: list[Span] = []
-        for span in run:
-            group.append(span)
-            if len(group) > 1 and self._is_full(len(group), span[1] - group[0][0]):
-                yield group
-                group = []
-        if len(group) > 1:
-            yield group
 
     def _is_full(self, parts: int, rows: int) -> bool:
         return rows >= self.target_rows or (self.is_contended and parts * rows >= CONTENDED_MAX)
@@ -192,32 +175,6 @@ def _joinable(opened: PinnedTable) -> Iterator[Sequence[Span]]:
     for covers, run in groupby(opened.spans, key=coverage):
         if covers is not None:
             yield list(run)
-
-
-def small_runs(spans: Sequence[Span], target_rows: int) -> Iterator[Sequence[Span]]:
-    """Yield runs of adjacent small parts: each has below half of `target_rows`."""
-    run: list[Span] = []
-    for first, end in spans:
-        if 2 * (end - first) < target_rows:
-            run.append((first, end))
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
-
-
-def tiers(run: Sequence[Span]) -> Iterator[Sequence[Span]]:
-    """Cut a run, from its end, before each part that is too large for the parts after it."""
-    end = len(run)
-    found: list[Sequence[Span]] = []
-    for index in range(len(run) - 1, -1, -1):
-        behind = run[end - 1][1] - run[index][1]
-        if behind and run[index][1] - run[index][0] > TIER_RATIO * behind:
-            found.append(run[index + 1 : end])
-            end = index + 1
-    yield run[:end]
-    yield from reversed(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
+from siltstone.maintenance.flush.commit_parts import COMMIT_PARTS_MAX, joined, put_on
 from siltstone.maintenance.flush.ready import made_ready
 from siltstone.maintenance.flush.refresh import (
     carry_images,
@@ -57,7 +58,8 @@ from siltstone.maintenance.flush.refresh import (
 from siltstone.maintenance.retention import carried
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.values import NO_FILES, StagedFiles
+from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.values import NO_FILES, Compacted, StagedFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import SegmentNumber
 
@@ -85,6 +87,22 @@ class _Flushed:
     loads: tuple[Load, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    """The flushed commits, still to be put on the `commits` of the day, and parts joined there.
+
+    `base_pin` is the dataset that they are put on if the record has none yet.
+    """
+
+    base_pin: Pin
+    staged: StagedFiles
+    joined: Sequence[Compacted]
+
+    def put_on(self, tables: Tables, pin: Pin | None) -> Pin:
+        """Join first: what is appended costs by the parts."""
+        return tables.writer.commit(put_on(tables, pin or self.base_pin, self.joined), self.staged)
+
+
 class Checkpointer:
     """See the module."""
 
@@ -98,21 +116,20 @@ class Checkpointer:
         resident_bytes_max: int,
         require_in_place: Callable[[], None],
         load_rows_min: int = LOAD_ROWS_MIN,
+        commit_parts_max: int = COMMIT_PARTS_MAX,
         after: Callable[[Record], None] = lambda _: None,
     ) -> None:
         """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes.
 
-        `load_rows_min`: see `load_of`.
+        `load_rows_min`: see `load_of`. `commit_parts_max`: see `commit_parts`.
 
         `require_in_place` raises UnavailableError where another store is in the place of ours: it
         may have records of our epoch. `after` is told the record after each checkpoint and each
         look for news.
         """
-        self._tables, self._manifests, self._now_us = (
-            site.tables.writer,
-            site.manifests,
-            site.now_us,
-        )
+        self._all_tables, self._tables = site.tables, site.tables.writer
+        self._manifests, self._now_us = site.manifests, site.now_us
+        self._commit_parts_max = commit_parts_max
         self._committer, self._readers, self._log = committer, readers, log
         self._epoch = committer.state.view.record.epoch
         self._resident_bytes_max, self._load_rows_min = resident_bytes_max, load_rows_min
@@ -304,14 +321,14 @@ class Checkpointer:
             return pin
         return self._tables.alter(pin, rename={}, drop=[], add=[history_field(c) for c in missing])
 
-    def _flush_commits(self, sealed: Sequence[Generation]) -> tuple[Pin, StagedFiles]:
+    def _flush_commits(self, sealed: Sequence[Generation]) -> _Commits:
         pin = self._committer.state.view.record.commits
         if pin is None:
             pin = self._tables.create(COMMITS_FOLDER, COMMITS_SCHEMA)
+        parts = joined(self._all_tables, pin, self._commit_parts_max)
         batches = (generation.log.to_batch() for generation in sealed)
-        return pin, self._tables.stage(
-            pin, batches, seqs=(sealed[0].log.first, sealed[-1].last_seq)
-        )
+        seqs = (sealed[0].log.first, sealed[-1].last_seq)
+        return _Commits(pin, self._tables.stage(pin, batches, seqs=seqs), parts)
 
     # publish
 
@@ -319,7 +336,7 @@ class Checkpointer:
         self,
         last: Generation,
         flushed: Sequence[_Flushed],
-        commits: tuple[Pin, StagedFiles],
+        commits: _Commits,
         started_us: int,
     ) -> Record:
         def change(record: Record) -> Record:
@@ -340,7 +357,7 @@ class Checkpointer:
                 catalog=catalog,
                 keyed=keyed,
                 format=max(record.format, format_of_storage(keyed)),
-                commits=self._tables.commit(record.commits or commits[0], commits[1]),
+                commits=commits.put_on(self._all_tables, record.commits),
             )
             cross(Failpoint.FLUSH_BEFORE_PUBLISH)
             return changed
