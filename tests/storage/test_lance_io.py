@@ -389,6 +389,20 @@ def test_a_file_that_ends_at_any_byte_is_corruption_and_never_data(
     damaged_everywhere(tables, pin, tmp_path, "cut")
 
 
+def test_a_damaged_part_is_not_compacted_into_a_file_that_looks_sound(
+    tables: Tables, pin: Pin, tmp_path: Path
+) -> None:
+    pin = tables.writer.append(pin, [batch([4, 5])], seqs=(4, 5))
+    data = next(f.path for f in tables.reader.files(pin) if f.seqs == (1, 3))
+    path = place(RealFiles(), tmp_path, data)
+    found = bytearray(path.read_bytes())
+    found[8] ^= 1
+    path.write_bytes(found)
+    others = lance_tables(tmp_path, RealFiles())  # this one has written the file, and trusts it
+    with pytest.raises(CorruptionError, match=Path(data).name):
+        others.compactor.compact(pin, (0, 5))
+
+
 def test_scrub_leaves_the_checking_to_check(pin: Pin, tmp_path: Path) -> None:
     tables = lance_tables(tmp_path, RealFiles(), verify="scrub")
     data = next(f.path for f in tables.reader.files(pin) if "/data/" in f.path)

@@ -46,7 +46,8 @@ class LanceCompactor:
         parts = [part for part in table.parts if part.is_within(within)]
         require(bool(parts), f"{within} of {pin.path} holds no part")
         inputs = [table.files[path] for part in parts for path in part.paths]
-        fragments = [table.fragment_of(part) for part in parts]
+        # Lance has no checksums: a flipped byte would get a new file, and with it a right one.
+        fragments = [table.fragment_of(part, is_checked=True) for part in parts]
         with translated(self._root / pin.folder, is_reading=False):
             old, new = compact(table.dataset, fragments)
             names = [f"{pin.folder}/{DATA}/{file['path']}" for f in new for file in f["files"]]
