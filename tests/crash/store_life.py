@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.errors import (
@@ -39,7 +40,7 @@ IS_LONG = os.environ.get("SILTSTONE_CRASH") == "all"
 WRITING = {"pwrite", "sync", "sync_dir", "rename", "unlink", "link", "mkdir", "rmdir"}
 _names = itertools.count(1)
 
-Answer = dict[str, object]
+Answer = dict[str, Any]
 
 
 def env_of(files: Files, now_us: Callable[[], int] = lambda: 1) -> Env:
@@ -55,6 +56,7 @@ def env_of(files: Files, now_us: Callable[[], int] = lambda: 1) -> Env:
         new_token=name,
         warm_up=lambda: None,
         load_rows_min=2,
+        commit_parts_max=4,
     )
 
 
@@ -83,6 +85,7 @@ def answer(source: LocalStore | Snapshot) -> Answer:
             found["namespaces"] = spaces
     if isinstance(source, LocalStore):
         found["(tags)"] = source.tags()
+        found["(log)"] = [(entry.seq, entry.rows) for entry in source.log(limit=1000)]
         for name, versions in source.changes().items():
             rows = versions.read_all().to_pylist()
             found[f"(changes of {name})"] = sorted(repr(row) for row in rows)
@@ -259,7 +262,8 @@ def _goes_on(
         db.merge()
     found = answer(db)
     change = found.pop("(changes of after)")
-    assert found == {**now, "after": (["id"], [repr({"id": seq})])}, label
+    log = [(seq + 2, 1), (seq + 1, 0), *now["(log)"]]
+    assert found == {**now, "(log)": log, "after": (["id"], [repr({"id": seq})])}, label
     cut = next(files.images(rng))
     again = open_store(cut.files)
     expected = {**found, "(changes of after)": change}
@@ -280,7 +284,7 @@ def follow(files: SimFiles, shot: Shot, states: dict[int, Answer], label: str) -
         return None
     seq = db.seq
     assert seq <= shot.begun, label
-    assert answer(db) == states.get(seq, {"(tags)": {}}), label
+    assert answer(db) == states.get(seq, {"(tags)": {}, "(log)": []}), label
     written = [step for step in files.trace[steps:] if step.what in WRITING]
     assert not written, f"{label}: {written}"
     assert files.tree() == before, label

@@ -383,6 +383,24 @@ SCENARIOS: dict[str, Scenario] = {
             upsert(7),
         ]
     ),
+    "a log of commits in many parts": Scenario(
+        [
+            OPEN,
+            create(),
+            *[each for i in range(4) for each in (upsert(i), CHECKPOINT)],
+            upsert(1, 2, v="w"),
+            CHECKPOINT,  # joins four parts
+            VACUUM,
+            delete(1),
+            CHECKPOINT,
+            upsert(5),
+            CHECKPOINT,
+            upsert(6),
+            CLOSE,  # joins again
+            OPEN,
+            upsert(7),
+        ]
+    ),
     "merges": Scenario(
         [
             OPEN,

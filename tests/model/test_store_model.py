@@ -72,6 +72,8 @@ KINDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 SNAPSHOTS_MAX = TRANSACTIONS_MAX = 3
 LOAD_ROWS_MIN = 2
 """So few rows: most bulk commits stay in the files that they were staged in."""
+COMMIT_PARTS_MAX = 3
+"""Nearly every checkpoint joins parts of the log of commits."""
 SELDOM = some.integers(0, 3).map(lambda n: n == 3)
 """A restart ends whatever is open: were it as likely as a write, no two transactions would meet."""
 
@@ -847,6 +849,7 @@ class Simulated(StoreMachine):
             now_us=self.now_us,
             warm_up=lambda: None,
             load_rows_min=LOAD_ROWS_MIN,
+            commit_parts_max=COMMIT_PARTS_MAX,
             bounds=Bounds(recent_s=-1),  # all that may be thinned is
         )
         return LocalStore.open(Path("/data/shop"), OPTIONS, read_only=read_only, env=env)
@@ -882,7 +885,11 @@ class Real(StoreMachine):
         return self.directory / str(self.number)
 
     def opened(self, *, read_only: bool = False) -> LocalStore:
-        env = Env(now_us=self.now_us, load_rows_min=LOAD_ROWS_MIN)
+        env = Env(
+            now_us=self.now_us,
+            load_rows_min=LOAD_ROWS_MIN,
+            commit_parts_max=COMMIT_PARTS_MAX,
+        )
         return LocalStore.open(self.root, OPTIONS, read_only=read_only, env=env)
 
     def killed(self) -> None:

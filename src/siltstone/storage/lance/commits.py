@@ -146,9 +146,10 @@ class LanceCommits:
         with translated(where, is_reading=False):
             version, path = self._unknown(where, dataset.version, catalog)
             note = dataset.read_transaction(dataset.version)
-            fragments = dataset.get_fragments()
-            names = [f"{DATA}/{file.path}" for f in fragments for file in f.metadata.files]
-            names += [str(f.deletion_file()) for f in fragments if f.metadata.deletion_file]
+            # Each `metadata` copies a part's whole description: once for each part.
+            parts = [(f, f.metadata) for f in dataset.get_fragments()]
+            names = [f"{DATA}/{file.path}" for _, about in parts for file in about.files]
+            names += [str(f.deletion_file()) for f, about in parts if about.deletion_file]
             require(dataset.count_rows() == rows, f"{path} does not have {rows} rows")
             txn = f"{folder}/{TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"
             written = catalog.location / TRANSACTIONS / Path(txn).name
@@ -157,7 +158,7 @@ class LanceCommits:
             self._files.sync_file(path)
             self.tidy(catalog.location, path)
             name = str(path.relative_to(self._root))
-            hidden = sum(f.metadata.num_deletions for f in fragments) if hides else 0
+            hidden = sum(about.num_deletions for _, about in parts) if hides else 0
             physical = self._physical(name) if hidden else []
             self._files.sync_dir(path.parent)
             live = [txn, *(f"{folder}/{name}" for name in names)]
