@@ -273,6 +273,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
     def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
         """Tag a sequence number (default: the newest durable one), which keeps it from vacuum.
 
+        Every row version that keyed tables get after it takes space, too, until the tag is removed.
+
         Args:
             name: 1 to 128 characters; a tag of that name moves.
             seq: A sequence number that can be read.

@@ -24,7 +24,7 @@ def ls(db: Db, *, form: Form) -> None:
 
 
 def add(name: Name, db: Db, at: At = None, seq: Seq = None, *, form: Form) -> None:
-    """Tag the newest seq, or an older one."""
+    """Tag the newest seq, or an older one. It keeps all row versions since, too, until removed."""
     with writing(db) as store:
         with past(store, AsOf(at, seq)) as snapshot:
             tagged = snapshot.seq
