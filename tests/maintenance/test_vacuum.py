@@ -284,6 +284,16 @@ def test_the_change_feed_begins_with_the_state_where_history_begins(db):
         db.changes(since=3)
 
 
+@pytest.mark.parametrize("span", [(-1, None), (0, 1_000), (1_000, None), (3, None)])
+def test_a_refused_range_of_changes_names_the_oldest_seq_that_is_kept(db, span):
+    db.vacuum(dry_run=False, grace_s=0)
+    kept = db.seq
+    db["t"].delete(0)
+    with pytest.raises(st.SnapshotExpiredError, match=f"keeps seq {kept} to {db.seq}") as caught:
+        db.changes(*span)
+    assert caught.value.oldest_seq == kept
+
+
 def test_history_and_commits_lose_what_nothing_needs(db):
     db.vacuum(dry_run=False, grace_s=0)
     record = db._core.state().view.record

@@ -24,7 +24,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
 from siltstone.engine.commit.core import Core
-from siltstone.engine.read.kept import readable
+from siltstone.engine.read.kept import kept_from, readable
 from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
@@ -324,15 +324,16 @@ class LocalStore(Store):
 
         state = self._state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
+        kept = kept_from(state)
         for seq in (since, until):
             if seq is not None and type(seq) is not int:
                 raise RequestError(f"a seq is an integer, not {seq!r}")
             if seq is not None and seq < 0:
-                raise SnapshotExpiredError(f"changes beside seq {seq}", 0, durable)
+                raise SnapshotExpiredError(f"changes beside seq {seq}", kept, durable)
         if until is not None and until > durable:
-            raise SnapshotExpiredError(f"changes until seq {until}", 0, durable)
+            raise SnapshotExpiredError(f"changes until seq {until}", kept, durable)
         if since > durable:
-            raise SnapshotExpiredError(f"changes since seq {since}", 0, durable)
+            raise SnapshotExpiredError(f"changes since seq {since}", kept, durable)
         if type(rows_max) is not int or rows_max < 1:
             raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
         return Feeds(self._core, state), durable if until is None else until
