@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +27,11 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Catalog, Pin, Record, TableDefinition
 from siltstone.storage.files.files import Files, is_temporary, names_in
 from siltstone.storage.lance.external import version_import
+from siltstone.storage.tables import kept_names
 from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of
+from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, version_of, withdraw
 from siltstone.storage.tables.tables import ExternalTables, TableReader
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 
@@ -253,9 +255,10 @@ class Sweep:
         first version of one has made them, and there is no file yet that would say so.
         """
         emptied: set[str] = set()
-        for file in garbage:
+        paths = self._withdrawn([file.path for file in garbage])
+        for path in paths:
             # Also where one was listed: a promotion may have made the other one since.
-            public = public_of(file.path)
+            public = public_of(path)
             for name in (public, kept_of(public)):
                 if name is not None:
                     with contextlib.suppress(FileNotFoundError):
@@ -269,6 +272,27 @@ class Sweep:
                 self._remove_empty(dataset.rpartition("/")[0])
             elif f"/{PRIVATE_DIRECTORY}/" in folder or f"/{INDEX_DIRECTORY}/" in folder:
                 self._remove_empty(folder)
+
+    def _withdrawn(self, paths: Sequence[str]) -> list[str]:
+        """Take the public names of our manifests away; return where all the files are now.
+
+        A promotion of what an older record names may have given them again a moment ago.
+        """
+        found: list[str] = []
+        shown: set[str] = set()
+        for path in paths:
+            now, dataset = path, _dataset(path)
+            if _is_promoted(path, dataset):
+                shown.add(dataset)
+                with contextlib.suppress(FileNotFoundError):
+                    hidden = withdraw(self._files, self._root / dataset, self._root / path)
+                    now = str(hidden.relative_to(self._root))
+            found.append(now)
+        for dataset in sorted(shown):
+            public = self._root / dataset / "_versions"
+            if self._files.is_dir(public):
+                self._files.sync_dir(public)
+        return found
 
     def _remove_tree(self, folder: str) -> None:
         for name in self._names(folder):
@@ -312,6 +336,15 @@ def _is_of(dataset: str, living: Collection[str]) -> bool:
     """Say whether a version may be made there; a dead load is never attached again."""
     is_load = _ATTACHED in f"{dataset}/"
     return dataset == "commits" or (not is_load and "/".join(dataset.split("/")[:2]) in living)
+
+
+def _is_promoted(path: str, dataset: str) -> bool:
+    """Say whether a file is a manifest of ours in a dataset that other programs can open."""
+    inside = path.removeprefix(f"{dataset}/").split("/")
+    is_private = len(inside) == 3 and inside[0] == PRIVATE_DIRECTORY
+    if not is_private or inside[1] == EXTERNAL_DIRECTORY or kept_names.home_of(dataset) is None:
+        return False
+    return version_of(inside[2]) is not None
 
 
 def _is_spared(path: str, spared: Collection[str]) -> bool:

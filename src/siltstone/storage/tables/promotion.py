@@ -17,6 +17,17 @@ from a catalog (Lance would build the client's commit on it), and at each promot
 
 A crash between the two steps leaves both names of one file, which is one version; the next process
 that sets it aside finds the name taken by that file, and continues. It is never deleted here.
+
+A public name is of a version of ours if a file below `_siltstone/<txn>/` is the same file. So a
+vacuum may not delete that file while the public name stands, or can be given again, by a process
+that promotes what an older record names:
+
+    _siltstone/<txn>/<n>.manifest ─rename▶ a temporary name ─▶ unlink the public name ─▶ sync
+    ─▶ unlink the temporary one
+
+After the first step nobody finds the file to link it. A crash before the last one leaves a file
+that still says whose the public name is; the next promotion takes that away, and the next vacuum
+the file.
 """
 
 from __future__ import annotations
@@ -30,7 +41,8 @@ from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
-from siltstone.storage.files.files import ABSENT, Files
+from siltstone.storage.files.files import ABSENT, Files, is_temporary
+from siltstone.units import require
 
 EXTERNAL_DIRECTORY = "strangers"
 SUFFIX = ".manifest"
@@ -41,6 +53,7 @@ _HINT = "latest_version_hint.json"
 _VERSION_MAX = (1 << 64) - 1
 # Each try loses to another writer by path, or to another process of ours.
 _LINKS_MAX = 16
+_LISTINGS_MAX = 16  # of a directory with two files or three; each repeated one lost to a vacuum
 _log = logging.getLogger(__name__)
 
 
@@ -158,6 +171,32 @@ def unlink_stale(files: Files, folder: Path, kept: Collection[int], newest: int)
         files.sync_dir(public)
 
 
+def withdraw(files: Files, folder: Path, private: Path) -> Path:
+    """Take the public name of a manifest that vacuum is about to delete away, for good.
+
+    Return the path at which the manifest is now, to be deleted after a sync of `_versions`.
+
+    Raises:
+        FileNotFoundError: Another process has deleted the manifest.
+    """
+    version = _number_of(private.name)
+    hidden = private
+    if not is_temporary(private.name):  # else a vacuum was killed here
+        hidden = files.temporary(private)
+        files.rename(private, hidden)
+    public = folder / "_versions" / public_name(version)
+    with contextlib.suppress(FileNotFoundError):
+        if files.identity(public) == files.identity(hidden):
+            files.unlink(public)
+    return hidden
+
+
+def _number_of(name: str) -> int:
+    version = version_of(name)
+    require(version is not None, f"{name!r} is not the name of a manifest")
+    return version or 0
+
+
 def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
     """Return whether a version was set aside since a client wrote the manifest `staged`.
 
@@ -251,10 +290,9 @@ def identities(files: Files, folder: Path, public: Sequence[Path]) -> frozenset[
     for name in files.list(private) if files.is_dir(private) else ():
         if name == EXTERNAL_DIRECTORY:
             continue
-        with contextlib.suppress(*ABSENT):  # vacuumed meanwhile
-            for each in files.list(private / name):
-                found.add(files.identity(private / name / each))
-                called.setdefault(each, []).append(private / name / each)
+        for each, identity in _identified(files, private / name).items():
+            found.add(identity)
+            called.setdefault(each, []).append(private / name / each)
     for path in public:
         with contextlib.suppress(FileNotFoundError):
             identity = files.identity(path)
@@ -262,6 +300,25 @@ def identities(files: Files, folder: Path, public: Sequence[Path]) -> frozenset[
             if identity not in found and any(is_same(files, path, each) for each in ours):
                 found.add(identity)
     return frozenset(found)
+
+
+def _identified(files: Files, directory: Path) -> dict[str, tuple[int, int]]:
+    """Return the files in the directory of a transaction, with their identities.
+
+    Listed again if one is gone: a vacuum renames a manifest before it deletes it (`withdraw`), and
+    whoever saw neither name would take the public one for a stranger's.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for _ in range(_LISTINGS_MAX):
+        try:
+            names = files.list(directory)
+        except ABSENT:
+            break
+        with contextlib.suppress(*ABSENT):
+            for name in names:
+                found[name] = files.identity(directory / name)
+            break
+    return found
 
 
 def is_same(files: Files, path: Path, other: Path) -> bool:
