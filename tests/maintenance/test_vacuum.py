@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.gc.sweep import distinct, needed, pins_of
+from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.storage.tables.kept_names import kept_of
 from tests.maintenance.stores import Clock, data_paths, open_store, paths, rows
 
@@ -48,7 +48,7 @@ def reachable(db) -> set[str]:
     manifests, reader = db._parts.site.manifests, db._parts.site.tables.reader
     records = [manifests.read(n) for n in manifests.numbers(below_floor=True)]
     pins = distinct(pin for record in records for pin in pins_of(record))
-    return needed(reader, pins)
+    return {file.path for pin in pins.values() for file in reader.files(pin)}
 
 
 def private(names: set[str]) -> set[str]:

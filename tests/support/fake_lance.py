@@ -46,6 +46,16 @@ from tests.support.fake_datasets import FakeFiles, FakeReader, extended
 from tests.support.fake_writers import FakeRewriter, FakeWriter
 
 
+class FakePaths:
+    """See `tables.PinPaths`."""
+
+    def __init__(self, reader: FakeReader) -> None:
+        self._reader = reader
+
+    def needed(self, pins: Iterable[Pin]) -> set[str]:
+        return {file.path for pin in pins for file in self._reader.files(pin)}
+
+
 class FakeNames:
     """See `tables.PublicNames`."""
 
@@ -201,6 +211,7 @@ def fake_lance(
     rewriter = FakeRewriter(data, reader)
     return Tables(
         reader=reader,
+        paths=FakePaths(reader),
         writer=FakeWriter(data, reader),
         rewriter=rewriter,
         compactor=FakeCompactor(data, reader),

@@ -32,7 +32,7 @@ from siltstone.storage.tables.inventories import DIRECTORY, Inventories
 from siltstone.storage.tables.jobs import DIRECTORY as JOBS
 from siltstone.storage.tables.kept_names import is_shared, kept_of, public_of
 from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, version_of, withdraw
-from siltstone.storage.tables.tables import ExternalTables, TableReader
+from siltstone.storage.tables.tables import ExternalTables
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 
 DEAD = "only records below FLOOR named it"
@@ -115,16 +115,6 @@ def distinct(pins: Iterable[Pin]) -> dict[tuple[str, str], Pin]:
     By manifest and inventory: a repair leaves the manifest, and names other key runs.
     """
     return {(pin.path, pin.inventory): pin for pin in pins}
-
-
-def needed(tables: TableReader, pins: Mapping[tuple[str, str], Pin]) -> set[str]:
-    """Return the paths of all files that the pins need.
-
-    Raises:
-        CorruptionError: A pin cannot be read, so its files are not known.
-    """
-    files = (tables.files(pin) for pin in pins.values())
-    return {file.path for some in files for file in some}
 
 
 def named_by_path(tables: ExternalTables, folders: Iterable[str]) -> set[str]:

@@ -51,7 +51,6 @@ from siltstone.maintenance.gc.sweep import (
     distinct,
     homes,
     named_by_path,
-    needed,
     pins_of,
     published,
     storages,
@@ -429,7 +428,7 @@ class Vacuum:
         pins |= distinct(attached(self._live.view()))
         gone = distinct(pin for record in dead for pin in pins_of(record))
         gone = {name: pin for name, pin in gone.items() if name not in pins}
-        reachable = needed(self._tables.reader, pins)
+        reachable = self._tables.paths.needed(pins.values())
         inventories = Inventories(self._root, self._files, random_token)
         doomed = published(inventories, gone) - reachable
         ages = self._ages(records, limit_s, grace_s)

@@ -113,13 +113,27 @@ class DatasetFiles:
         chain = self.inventories.chain(inventory).values()
         return {file.path for each in chain for file in each.files}
 
+    def notes(self, inventory: str) -> list[InventoryFile]:
+        """Return Lance's account of the commit: of the newest inventory that has one.
+
+        The key runs of a version are put into an inventory above that of its commit.
+        """
+        for each in self.inventories.chain(inventory).values():
+            found = [file for file in each.files if f"/{TRANSACTIONS}/" in file.path]
+            if found:
+                return found
+        return []
+
     def index_files(self, folder: str, dataset: Any, inventory: str) -> list[str]:
         """Return the files of the indexes of a version: what is known of them, else what is there.
 
         An index never changes: all files of its folder were there when it was committed.
         """
+        return self.files_of_indexes(version_import.index_folders(folder, dataset), inventory)
+
+    def files_of_indexes(self, folders: Mapping[str, int], inventory: str) -> list[str]:
+        """Return the files in the folders of indexes; with the least size of each."""
         found: list[str] = []
-        folders = version_import.index_folders(folder, dataset)
         known = self.known(inventory) if folders else ()
         for index, nbytes in folders.items():
             mine = [path for path in known if path.startswith(f"{index}/")]

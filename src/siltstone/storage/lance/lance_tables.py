@@ -20,6 +20,7 @@ from siltstone.storage.lance.compactor import LanceCompactor
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.external.external_tables import LanceExternal
 from siltstone.storage.lance.indexer import LanceIndexer
+from siltstone.storage.lance.needed_paths import LancePaths
 from siltstone.storage.lance.public_names import LanceNames
 from siltstone.storage.lance.reader import OPEN_PARTS_MAX, LanceReader
 from siltstone.storage.lance.staged_catalog import lance_module
@@ -55,6 +56,7 @@ def lance_tables(
     writer = LanceWriter(data, reader, commits)
     return Tables(
         reader=reader,
+        paths=LancePaths(data, reader),
         writer=writer,
         rewriter=LanceRewriter(data, reader, commits),
         compactor=LanceCompactor(data, reader, commits),

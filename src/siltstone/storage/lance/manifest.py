@@ -17,10 +17,13 @@ from siltstone.errors import RequestError
 from siltstone.units import require
 
 T = TypeVar("T", int, bytes)
+MALFORMED = (struct.error, IndexError, OverflowError, ValueError, TypeError)
+"""What the readers here raise of bytes that are no protobuf, or another one."""
+_INCOMPLETE = "the manifest is cut off, or not a manifest of Lance"
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"LANC"
-_FRAGMENTS, _FRAGMENT_ID, _DELETION_FILE = 2, 1, 3
+FRAGMENTS, _FRAGMENT_ID, _DELETION_FILE = 2, 1, 3
 _VERSION, _READER_FLAGS, _WRITER_FLAGS, _FRAGMENT_ID_MAX, _TRANSACTION = 3, 9, 10, 11, 12
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -32,7 +35,7 @@ _FLAGS = {
     TABLE_CONFIG: "table config",
     BASE_PATHS: "base paths",
 }
-_SUPPORTED = DELETION_FILES | STABLE_ROW_IDS | V2_FORMAT | TABLE_CONFIG
+SUPPORTED = DELETION_FILES | STABLE_ROW_IDS | V2_FORMAT | TABLE_CONFIG
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +59,42 @@ def decode(data: bytes) -> Manifest:
         RequestError: The bytes are no complete manifest.
     """
     try:
-        position, _, _, magic = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
-        (length,) = _LENGTH.unpack_from(data, position)
-        body = data[position + _LENGTH.size : position + _LENGTH.size + length]
-        if magic != _MAGIC or len(body) != length:
-            raise RequestError("the manifest is cut off, or not a manifest of Lance")
-        found = {number: value for number, value, _ in _fields(body)}
+        found = {number: value for number, value, _ in fields(body_of(data))}
         return Manifest(
-            version=_typed(found.get(_VERSION, 0), int),
-            reader_flags=_typed(found.get(_READER_FLAGS, 0), int),
-            writer_flags=_typed(found.get(_WRITER_FLAGS, 0), int),
-            transaction=_typed(found.get(_TRANSACTION, b""), bytes).decode(),
-            fragment_id_max=_typed(found.get(_FRAGMENT_ID_MAX, -1), int),
+            version=typed(found.get(_VERSION, 0), int),
+            reader_flags=typed(found.get(_READER_FLAGS, 0), int),
+            writer_flags=typed(found.get(_WRITER_FLAGS, 0), int),
+            transaction=typed(found.get(_TRANSACTION, b""), bytes).decode(),
+            fragment_id_max=typed(found.get(_FRAGMENT_ID_MAX, -1), int),
         )
-    except (struct.error, IndexError, OverflowError, ValueError, TypeError) as error:
-        raise RequestError("the manifest is cut off, or not a manifest of Lance") from error
+    except MALFORMED as error:
+        raise RequestError(_INCOMPLETE) from error
+
+
+def body_of(data: bytes) -> bytes:
+    """Return the protobuf in a manifest.
+
+    Raises:
+        RequestError, struct.error: The bytes are no complete manifest.
+    """
+    position, _, _, magic = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
+    body = section(data, position)
+    if magic != _MAGIC:
+        raise RequestError(_INCOMPLETE)
+    return body
+
+
+def section(data: bytes, position: int) -> bytes:
+    """Return the message at a position of a manifest: its length comes first.
+
+    Raises:
+        RequestError, struct.error: The bytes end before it does.
+    """
+    (length,) = _LENGTH.unpack_from(data, position)
+    found = data[position + _LENGTH.size : position + _LENGTH.size + length]
+    if len(found) != length:
+        raise RequestError(_INCOMPLETE)
+    return found
 
 
 def renumbered(data: bytes, version: int, *, writer_flags: int = 0) -> bytes:
@@ -81,7 +105,7 @@ def renumbered(data: bytes, version: int, *, writer_flags: int = 0) -> bytes:
     given = [_encoded(number << 3) + _encoded(value) for number, value in values.items()]
 
     def changed(body: bytes) -> bytes:
-        kept = [field for number, _, field in _fields(body) if number not in values]
+        kept = [field for number, _, field in fields(body) if number not in values]
         return b"".join(kept + given)
 
     return _with_body(data, changed)
@@ -116,22 +140,23 @@ def without_deletions(data: bytes) -> tuple[bytes, dict[int, DeletionFile]]:
     found: dict[int, DeletionFile] = {}
 
     def bare(number: int, value: int | bytes, field: bytes) -> bytes:
-        if number != _FRAGMENTS:
+        if number != FRAGMENTS:
             return field
-        inner = [*_fields(_typed(value, bytes))]
-        fragment = next((_typed(v, int) for n, v, _ in inner if n == _FRAGMENT_ID), 0)
+        inner = [*fields(typed(value, bytes))]
+        fragment = next((typed(v, int) for n, v, _ in inner if n == _FRAGMENT_ID), 0)
         for each, stored, _ in inner:
             if each == _DELETION_FILE:
-                found[fragment] = _deletion_file(fragment, _typed(stored, bytes))
+                found[fragment] = deletion_file(fragment, typed(stored, bytes))
         kept = b"".join(raw for each, _, raw in inner if each != _DELETION_FILE)
-        return _encoded(_FRAGMENTS << 3 | _BYTES) + _encoded(len(kept)) + kept
+        return _encoded(FRAGMENTS << 3 | _BYTES) + _encoded(len(kept)) + kept
 
-    return _with_body(data, lambda body: b"".join(bare(*each) for each in _fields(body))), found
+    return _with_body(data, lambda body: b"".join(bare(*each) for each in fields(body))), found
 
 
-def _deletion_file(fragment: int, body: bytes) -> DeletionFile:
-    found = {number: value for number, value, _ in _fields(body)}
-    kind, version, number, rows = (_typed(found.get(field, 0), int) for field in (1, 2, 3, 4))
+def deletion_file(fragment: int, body: bytes) -> DeletionFile:
+    """Return what a fragment says of its deletion file."""
+    found = {number: value for number, value, _ in fields(body)}
+    kind, version, number, rows = (typed(found.get(field, 0), int) for field in (1, 2, 3, 4))
     suffix = ("arrow", "bin")[kind]
     return DeletionFile(f"_deletions/{fragment}-{version}-{number}.{suffix}", rows)
 
@@ -150,16 +175,18 @@ def refuse_flags(manifest: Manifest) -> None:
     Raises:
         RequestError: It needs others, which the message names.
     """
-    strange = (manifest.reader_flags | manifest.writer_flags) & ~_SUPPORTED
+    strange = (manifest.reader_flags | manifest.writer_flags) & ~SUPPORTED
     if strange:
         bits = [1 << bit for bit in range(strange.bit_length()) if strange >> bit & 1]
         names = ", ".join(_FLAGS.get(bit, f"feature flag {bit}") for bit in bits)
         raise RequestError(f"the version needs features that this store does not support: {names}")
 
 
-def _fields(body: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
-    """Yield the top-level fields of a protobuf message: number, value, and all its bytes."""
-    at = 0
+def fields(body: bytes, at: int = 0) -> Iterator[tuple[int, int | bytes, bytes]]:
+    """Yield the top-level fields of a protobuf message: number, value, and all its bytes.
+
+    From `at` on, where one begins.
+    """
     while at < len(body):
         first = at
         key, at = _varint(body, at)
@@ -193,7 +220,8 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     raise ValueError(at)
 
 
-def _typed(value: object, kind: type[T]) -> T:
+def typed(value: object, kind: type[T]) -> T:
+    """Return a field's value; raise TypeError if it is of another kind."""
     if not isinstance(value, kind):
         raise TypeError(value)
     return value

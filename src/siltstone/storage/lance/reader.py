@@ -18,7 +18,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.shares import LanceShares
 from siltstone.storage.lance.caches import LanceCaches
-from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
+from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.manifest import DeletionFile, without_deletions
@@ -75,7 +75,7 @@ class LanceReader:
     def files(self, pin: Pin) -> list[InventoryFile]:
         """See `tables.TableReader.files`."""
         table = self._as_shown(pin)
-        notes = self._notes(pin)
+        notes = self._data.notes(pin.inventory)
         notes += self._physical(pin)
         notes += self._inventories.live(pin.inventory, [run.path for run in pin.runs]).values()
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
@@ -84,17 +84,6 @@ class LanceReader:
             pin.inventory, self._data.index_files(pin.folder, table.dataset, pin.inventory)
         )
         return [*table.files.values(), *indexes.values(), *notes, manifest, *inventories]
-
-    def _notes(self, pin: Pin) -> list[InventoryFile]:
-        """Return Lance's account of the commit: of the newest inventory that has one.
-
-        The key runs of a version are put into an inventory above that of its commit.
-        """
-        for inventory in self._inventories.chain(pin.inventory).values():
-            found = [f for f in inventory.files if f"/{TRANSACTIONS}/" in f.path]
-            if found:
-                return found
-        return []
 
     def derived(self, pin: Pin) -> dict[str, bytes]:
         """See `tables.TableReader.derived`."""

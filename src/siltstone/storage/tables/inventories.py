@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import xxhash
+
 from siltstone.errors import CorruptionError
 from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
@@ -142,6 +144,22 @@ def describe(
     size, xxh3 = hash_of(files, root / path)
     low, high = seqs if seqs is not None else (None, None)
     return InventoryFile(path, size, xxh3, low, high)
+
+
+def read_checked(files: Files, root: Path, expected: InventoryFile) -> bytes:
+    """Return the bytes of a small file, checked against its inventory.
+
+    Raises:
+        CorruptionError, UnavailableError: As `check`.
+    """
+    path = root / expected.path
+    with refusals(f"{path} cannot be read"):
+        try:
+            data = files.read(place(files, root, expected.path))
+        except FileNotFoundError as error:
+            raise CorruptionError(path, None, "the file is missing") from error
+    require_same(path, (len(data), xxhash.xxh3_64_hexdigest(data)), expected)
+    return data
 
 
 def check(files: Files, root: Path, expected: InventoryFile) -> None:

@@ -273,6 +273,21 @@ class TableReader(Protocol):
         ...
 
 
+class PinPaths(Protocol):
+    """Which files versions need, of any number of them at once."""
+
+    def needed(self, pins: Iterable[Pin]) -> set[str]:
+        """Return the paths of all files in `TableReader.files` of each of the pins.
+
+        It costs a small read each, and what one version has and the one before it has not.
+
+        Raises:
+            CorruptionError: A pin cannot be read, so its files are not known.
+            UnavailableError: The file system refuses to read a manifest.
+        """
+        ...
+
+
 class TableWriter(Protocol):
     """New datasets, rows and columns."""
 
@@ -552,6 +567,7 @@ class Tables:
     """
 
     reader: TableReader
+    paths: PinPaths
     writer: TableWriter
     rewriter: TableRewriter
     compactor: TableCompactor
