@@ -23,6 +23,7 @@ from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.manifest import renumbered, without_deletions
+from siltstone.storage.lance.parts import data_files
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import (
     StagedCatalog,
@@ -148,7 +149,7 @@ class LanceCommits:
             note = dataset.read_transaction(dataset.version)
             # Each `metadata` copies a part's whole description: once for each part.
             parts = [(f, f.metadata) for f in dataset.get_fragments()]
-            names = [f"{DATA}/{file.path}" for _, about in parts for file in about.files]
+            names = [f"{DATA}/{name}" for _, about in parts for name in data_files(about)]
             names += [str(f.deletion_file()) for f, about in parts if about.deletion_file]
             require(dataset.count_rows() == rows, f"{path} does not have {rows} rows")
             txn = f"{folder}/{TRANSACTIONS}/{note.read_version}-{note.uuid}.txn"

@@ -42,7 +42,7 @@ from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
 from siltstone.storage.lance.errors import is_panic, translated
-from siltstone.storage.lance.parts import Part
+from siltstone.storage.lance.parts import Part, data_files
 from siltstone.storage.lance.pinned_search import LanceSearch
 from siltstone.storage.lance.point_reads import PointReads
 from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets
@@ -380,9 +380,10 @@ class LancePinned:
         parts: list[Part] = []
         start = 0
         for index, fragment in enumerate(fragments):
-            paths = self._paths_of(fragment)
-            rows, stored = fragment.metadata.num_rows, fragment.metadata.physical_rows
-            parts.append(Part(fragment.metadata.id, start, rows, paths, index, start, stored))
+            metadata = fragment.metadata  # made anew for each who asks
+            paths, rows = self._paths_of(fragment, metadata), metadata.num_rows
+            stored = metadata.physical_rows
+            parts.append(Part(metadata.id, start, rows, paths, index, start, stored))
             start += rows
         if len(parts) > 1:
             files = self._live(path for part in parts for path in part.paths)
@@ -392,12 +393,14 @@ class LancePinned:
             )
             parts = [parts[index] for index in order]
         starts = accumulate((part.rows for part in parts), initial=0)
-        placed = tuple(replace(p, start=at) for p, at in zip(parts, starts, strict=False))
+        placed = tuple(
+            part if part.start == at else replace(part, start=at)
+            for part, at in zip(parts, starts, strict=False)
+        )
         return placed, [fragments[part.index] for part in placed]
 
-    def _paths_of(self, fragment: Any) -> tuple[str, ...]:
-        metadata = fragment.metadata
-        paths = tuple(f"{self.pin.folder}/data/{file.path}" for file in metadata.files)
+    def _paths_of(self, fragment: Any, metadata: Any) -> tuple[str, ...]:
+        paths = tuple(f"{self.pin.folder}/data/{name}" for name in data_files(metadata))
         if metadata.overlays:
             raise CorruptionError(self._where, None, f"fragment {metadata.id} has overlays")
         hiding = self.hidden.path_of(metadata.id)
