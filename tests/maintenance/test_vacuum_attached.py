@@ -15,7 +15,7 @@ from siltstone.admin import follow_vacuum
 from siltstone.api.store import Store
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc import live_store
-from siltstone.maintenance.gc.sweep import distinct, needed
+from siltstone.maintenance.gc.sweep import distinct
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.storage.tables.jobs import FILE_TICK_S
 from tests.engine import seams
@@ -63,10 +63,8 @@ def attached(root: Path) -> set[str]:
 
 def named(db: Store) -> set[str]:
     """Return the files of the runs that only frames name."""
-    return needed(
-        db._parts.site.tables.reader,
-        distinct(live_store.attached(db._parts.owner.vacuum._live.view())),
-    )
+    pins = distinct(live_store.attached(db._parts.owner.vacuum._live.view()))
+    return db._parts.site.tables.paths.needed(pins.values())
 
 
 def grow_old(root: Path) -> None:

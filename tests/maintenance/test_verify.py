@@ -13,7 +13,7 @@ import pytest
 from siltstone.errors import CorruptionError
 from siltstone.formats.features import format_of_storage
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.maintenance.gc.sweep import distinct, needed, pins_of
+from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.maintenance.repair.verify import Verifier
 from siltstone.storage.tables.jobs import Jobs
 from tests.maintenance.stores import Clock, open_store, paths
@@ -76,7 +76,7 @@ def test_a_table_that_was_loaded_and_then_truncated_is_sound(db):
 
 def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
     record = db._core.state().view.record
-    for path in sorted(needed(db._parts.site.tables.reader, distinct(pins_of(record)))):
+    for path in sorted(db._parts.site.tables.paths.needed(distinct(pins_of(record)).values())):
         aside = db.path / "aside"
         (db.path / path).rename(aside)
         with open_store(db.path, read_only=True) as _:
@@ -88,7 +88,7 @@ def test_every_file_that_a_record_needs_is_missed_when_it_is_gone(db):
 
 def test_a_flipped_byte_in_any_data_file_is_found_by_the_deep_check(db):
     record = db._core.state().view.record
-    names = sorted(needed(db._parts.site.tables.reader, distinct(pins_of(record))))
+    names = sorted(db._parts.site.tables.paths.needed(distinct(pins_of(record)).values()))
     for path in (name for name in names if "/data/" in name):
         data = (db.path / path).read_bytes()
         changed = bytearray(data)
