@@ -10,7 +10,6 @@ quotes (`"sales.orders"`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
@@ -22,6 +21,7 @@ from siltstone.formats.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
+from siltstone.query.sql.names import lists_tables, mentioned, others
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.searches import (
     Parameters,
@@ -30,14 +30,13 @@ from siltstone.query.sql.searches import (
     SearchedRows,
     taken_out,
 )
+from siltstone.query.sql.shielded import refuse_alike
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
 
 if TYPE_CHECKING:
     import duckdb
 
 TEXT_BYTES_MAX = 1 << 20
-_EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
-_SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
 
 
 def run(
@@ -103,14 +102,9 @@ def read(
             _refuse_all_but_one_query(statement.connection, sql)
             for call in searches:
                 statement.register(call.name, _searched(call, tables, names))
-            for name in _mentioned(sql, names):
-                source = tables(name)
-                if source is None:
-                    raise TableNotFoundError(name, names)
-                refuse_decimal256(source.schema, "DuckDB")
-                statement.register(name, source)
+            _register_tables(statement, sql, tables, names)
             known = [*names, *(call.name for call in searches)]
-            _register_frames(statement.connection, _others(sql, known), variables)
+            _register_frames(statement, others(sql, known), variables)
             rows = statement.rows(sql, parameters)
     except BaseException:
         statement.close()
@@ -126,18 +120,36 @@ def _searched(
     if source is None:
         raise TableNotFoundError(call.table, names)
     found = SearchedRows(cast("Searched", source), call)
-    refuse_decimal256(found.schema, "DuckDB")
+    _refuse_unfit(call.table, found.schema)
     return found
 
 
-def _register_frames(
-    connection: duckdb.DuckDBPyConnection, names: Sequence[str], variables: Variables
+def _register_tables(
+    statement: Statement,
+    sql: str,
+    tables: Callable[[str], Scannable | None],
+    names: Sequence[str],
 ) -> None:
+    for name in mentioned(sql, names):
+        source = tables(name)
+        if source is None:
+            raise TableNotFoundError(name, names)
+        if not lists_tables(sql):
+            _refuse_unfit(name, source.schema)
+        statement.register(name, source)
+
+
+def _register_frames(statement: Statement, names: Sequence[str], variables: Variables) -> None:
     for name in names:
         frame = rows_of(variables, name)
         if frame is not None:
-            refuse_decimal256(frame.schema, "DuckDB")
-            connection.register(name, frame)
+            _refuse_unfit(name, frame.schema)
+            statement.register_frame(name, frame)
+
+
+def _refuse_unfit(name: str, schema: pa.Schema) -> None:
+    refuse_decimal256(schema, "DuckDB")
+    refuse_alike(name, schema)
 
 
 def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -161,65 +173,3 @@ def _without_hugeint(table: pa.Table, place: int) -> pa.Table:
     with suppress(pa.ArrowInvalid):  # too large for int64: the decimal stays
         column = column.cast(pa.int64())
     return table.set_column(place, plain.with_type(column.type), column)
-
-
-def _mentioned(sql: str, names: Sequence[str]) -> list[str]:
-    """Return the names that the statement mentions, maybe more, never less.
-
-    Raises:
-        RequestError: Two of them differ only by case, which DuckDB does not tell apart.
-    """
-    if _SHOW.match(sql):
-        return _distinct(names)
-    explained = _EXPLAIN.match(sql)  # at its begin alone: a search takes the square of its blanks
-    written = _tables_of(sql[explained.end() :] if explained else sql)
-    if written is None:  # sqlglot does not know all of DuckDB's language: go by the text
-        lowered = sql.replace('""', '"').lower()
-        return _distinct([name for name in names if _is_in(lowered, name.lower())])
-    exact = [name for name in names if name in written]
-    folded = {text.lower() for text in written} - {name.lower() for name in exact}
-    return _distinct([*exact, *(name for name in names if name.lower() in folded)])
-
-
-def _others(sql: str, names: Sequence[str]) -> list[str]:
-    """Return the other names that the statement reads from; none if it cannot be told."""
-    explained = _EXPLAIN.match(sql)
-    written = _tables_of(sql[explained.end() :] if explained else sql) or set()
-    folded = {name.lower() for name in names}
-    return sorted(text for text in written if text.lower() not in folded)
-
-
-def _tables_of(sql: str) -> set[str] | None:
-    """Return the names of tables as they are written, parts joined by dots; None if unreadable."""
-    import sqlglot  # noqa: PLC0415 (0.3 s)
-    from sqlglot import errors, exp  # noqa: PLC0415
-
-    try:
-        trees = sqlglot.parse(sql, dialect="duckdb")
-    except (errors.SqlglotError, RecursionError):
-        return None
-    found: set[str] = set()
-    for tree in trees:
-        if tree is None or isinstance(tree, exp.Command):
-            return None
-        for table in tree.find_all(exp.Table):
-            parts = [part.name for part in table.parts]
-            found.add(".".join(parts))
-            if parts[0] in ("main", "memory"):
-                found.add(parts[-1])
-    return found
-
-
-def _is_in(text: str, name: str) -> bool:
-    return all(part in text for part in name.split("."))
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise RequestError(
-                f"DuckDB does not tell {other!r} from {name!r}; rename one, or use scan()"
-            )
-    return list(seen.values())

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from siltstone import deadline, extras, threads
 from siltstone.engine.filter.nan_order import ranked
@@ -37,7 +38,9 @@ from siltstone.errors import (
 )
 from siltstone.formats import layouts
 from siltstone.options import SqlBounds
-from siltstone.query.sql.dataset import Filter, Scannable, SnapshotDataset
+from siltstone.query.sql import shielded
+from siltstone.query.sql.dataset import Columns, Filter, Scannable, SnapshotDataset
+from siltstone.query.sql.shielded import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -100,6 +103,26 @@ class _Watched:
             return next(iter(reader), None)
 
 
+class _WatchedDataset(SnapshotDataset):
+    """What DuckDB scans. It hears before it has rows that a filter is not as it was written."""
+
+    def __init__(self, source: _Watched) -> None:
+        super().__init__(source)
+        self.has_cut_filter = False
+
+    def scanner(
+        self,
+        columns: Columns = None,
+        filter: Filter = None,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> ds.Scanner:
+        if shielded.is_cut(filter, self.schema):
+            self.has_cut_filter = True
+            raise RequestError("a list of the statement lost its nanoseconds")
+        return super().scanner(columns, filter, batch_size, **options)
+
+
 class _Watch:
     """The other thread: it interrupts a statement that must stop. `end` is set by the reader."""
 
@@ -147,6 +170,7 @@ class Statement:
         duckdb = extras.imported("duckdb", "sql()", "DuckDB", "sql")  # half a second
         self._bounds, self._names, self._folder = bounds, names, _folder(bounds)
         self._tables: list[_Watched] = []
+        self._datasets: dict[str, _WatchedDataset] = {}
         self._close_all: list[Callable[[], object]] = [self._remove_folder]
         try:
             self.connection = duckdb.connect(":memory:", config=_config(bounds, self._folder))
@@ -164,6 +188,7 @@ class Statement:
     def close(self) -> None:
         """End it. Again: nothing."""
         self._tables.clear()
+        self._datasets.clear()
         while self._close_all:
             self._close_all.pop()()
 
@@ -181,19 +206,40 @@ class Statement:
         """Let the statement read a table under its name."""
         watched = _Watched(source, lambda: self._watch.end)
         self._tables.append(watched)
-        self.connection.register(name, SnapshotDataset(watched))
+        self._datasets[name] = dataset = _WatchedDataset(watched)
+        self.connection.register(name, dataset)
         namespace, dot, last = name.rpartition(".")
         if dot and namespace and last and "." not in namespace:
-            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(namespace)}")
-            view = f"{_quoted(namespace)}.{_quoted(last)}"
-            self.connection.execute(f"CREATE VIEW {view} AS FROM {_quoted(name)}")
+            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(namespace)}")
+            view = f"{quoted(namespace)}.{quoted(last)}"
+            self.connection.execute(f"CREATE VIEW {view} AS FROM {quoted(name)}")
+
+    def register_frame(self, name: str, rows: pa.Table) -> None:
+        """Let the statement read rows in memory under a name.
+
+        Nothing is pushed into them: there is nothing to save, and Arrow ranks NaN otherwise.
+        """
+        self._register_shielded(name, rows, rows.column_names)
+
+    def _register_shielded(self, name: str, rows: object, columns: list[str]) -> None:
+        hidden = f"_shielded {name}"  # no table and no variable has such a name
+        self.connection.register(hidden, rows)
+        self.connection.execute(shielded.view(name, hidden, columns))
+
+    def _shield(self) -> None:
+        """Have DuckDB evaluate all filters itself that it may not be able to push."""
+        for name, dataset in self._datasets.items():
+            dataset.has_cut_filter = False
+            if columns := shielded.columns(dataset.schema):
+                self.connection.unregister(name)
+                self._register_shielded(name, dataset, columns)
 
     # rows
 
     def rows(self, sql: str, parameters: Any) -> pa.RecordBatchReader:
         """Run the query; the statement is closed when its rows are read, or dropped."""
         self.connection.execute("SET lock_configuration = true")
-        cursor = self.connection.execute(sql, parameters)
+        cursor = self._executed(sql, parameters)
         kinds = [str(column[1]) for column in cursor.description or ()]
         reader = cursor.to_arrow_reader(BATCH_ROWS)
         schema = reader.schema
@@ -206,6 +252,17 @@ class Statement:
         batches = self._batches(reader, schema)
         next(batches)  # it ends what it began: dropped before that, it would close nothing
         return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _executed(self, sql: str, parameters: Any) -> duckdb.DuckDBPyConnection:
+        """Run the query up to its first rows; by then DuckDB has pushed its filters."""
+        try:
+            return self.connection.execute(sql, parameters)
+        except Exception as error:
+            is_cut = any(dataset.has_cut_filter for dataset in self._datasets.values())
+            if self._watch.reason is not None or not (is_cut or shielded.is_met(error)):
+                raise
+        self._shield()
+        return self.connection.execute(sql, parameters)
 
     def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[Any]:
         try:
@@ -310,7 +367,3 @@ def _largest(column: pa.Array) -> int:
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return pc.max(pc.binary_length(cast("Any", column))).as_py() or 0
     return column.nbytes // max(len(column), 1)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,134 @@
+"""Names: which tables a statement reads, as they are written in it.
+
+A name that WITH gives to a query stands for a table where it is in scope: in the queries of the
+same WITH behind it, and in the statement that the WITH belongs to. In its own query it stands for
+itself only behind the UNION of a WITH RECURSIVE; elsewhere there the table is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from siltstone.errors import RequestError
+
+_EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
+_SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
+_Node: TypeAlias = Any
+"""An expression of sqlglot, which is imported late."""
+_Step: TypeAlias = tuple[Any, Any]
+"""To look at an expression, which may be the query of that name of a WITH RECURSIVE; or a name that
+begins (1) or ends (-1) to stand for a query."""
+
+
+def lists_tables(sql: str) -> bool:
+    """Say whether a statement may list all tables; it reads no rows of them."""
+    return _SHOW.match(sql) is not None
+
+
+def mentioned(sql: str, names: Sequence[str]) -> list[str]:
+    """Return the names that the statement mentions, maybe more, never less.
+
+    Raises:
+        RequestError: Two of them differ only by case, which DuckDB does not tell apart.
+    """
+    if lists_tables(sql):
+        return _distinct(names)
+    explained = _EXPLAIN.match(sql)  # at its begin alone: a search takes the square of its blanks
+    written = _tables_of(sql[explained.end() :] if explained else sql)
+    if written is None:  # sqlglot does not know all of DuckDB's language: go by the text
+        lowered = sql.replace('""', '"').lower()
+        return _distinct([name for name in names if _is_in(lowered, name.lower())])
+    exact = [name for name in names if name in written]
+    folded = {text.lower() for text in written} - {name.lower() for name in exact}
+    return _distinct([*exact, *(name for name in names if name.lower() in folded)])
+
+
+def others(sql: str, names: Sequence[str]) -> list[str]:
+    """Return the other names that the statement reads from; none if it cannot be told."""
+    explained = _EXPLAIN.match(sql)
+    written = _tables_of(sql[explained.end() :] if explained else sql) or set()
+    folded = {name.lower() for name in names}
+    return sorted(text for text in written if text.lower() not in folded)
+
+
+def folded(name: str) -> str:
+    """Return what two names have in common that DuckDB does not tell apart: ASCII letters alone."""
+    return name.encode().lower().decode()
+
+
+def _tables_of(sql: str) -> set[str] | None:
+    """Return the names of tables as they are written, parts joined by dots; None if unreadable."""
+    import sqlglot  # noqa: PLC0415 (0.3 s)
+    from sqlglot import errors, exp  # noqa: PLC0415
+
+    try:
+        trees = sqlglot.parse(sql, dialect="duckdb")
+    except (errors.SqlglotError, RecursionError):
+        return None
+    found: set[str] = set()
+    for tree in trees:
+        if tree is None or isinstance(tree, exp.Command):
+            return None
+        for table in _read_by(tree):
+            parts = [part.name for part in table.parts]
+            found.add(".".join(parts))
+            if parts[0] in ("main", "memory"):
+                found.add(parts[-1])
+    return found
+
+
+def _read_by(tree: _Node) -> Iterator[_Node]:
+    """Yield the tables of a statement for which no query of a WITH stands.
+
+    With a stack of its own: a statement may be deeper than Python's.
+    """
+    from sqlglot import exp  # noqa: PLC0415
+
+    in_scope, left = Counter[str](), list[_Step]([(tree, None)])
+    while left:
+        what, how = left.pop()
+        if isinstance(what, str):
+            in_scope[what] += how
+            continue
+        is_table = isinstance(what, exp.Table) and not isinstance(what.this, exp.Func)
+        if is_table and (len(what.parts) > 1 or not in_scope[folded(what.name)]):
+            yield what
+        left.extend(reversed(_steps_in(what, how)))
+
+
+def _steps_in(node: _Node, own: str | None) -> list[_Step]:
+    """Return the steps through an expression; `own`: it is the query of that WITH RECURSIVE."""
+    from sqlglot import exp  # noqa: PLC0415
+
+    given = next((value for value in node.args.values() if isinstance(value, exp.With)), None)
+    steps, names = list[_Step](), list[str]()
+    for cte in given.expressions if given else ():
+        names.append(folded(cte.alias))
+        is_recursive = given is not None and bool(given.recursive)
+        steps += [(cte.this, names[-1] if is_recursive else None), (names[-1], 1)]
+    for child in node.iter_expressions():
+        if child is given:
+            continue
+        if own and isinstance(node, exp.Union) and child is node.expression:
+            steps += [(own, 1), (child, None), (own, -1)]
+        else:  # parentheses change nothing
+            steps.append((child, own if isinstance(node, exp.Subquery) else None))
+    return [*steps, *((name, -1) for name in names)]
+
+
+def _is_in(text: str, name: str) -> bool:
+    return all(part in text for part in name.split("."))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise RequestError(
+                f"DuckDB does not tell {other!r} from {name!r}; rename one, or use scan()"
+            )
+    return list(seen.values())

@@ -1,0 +1,83 @@
+"""Shielded columns: those whose filters DuckDB evaluates itself, instead of pushing them.
+
+DuckDB turns a filter into an Arrow expression by way of Python's values, and that fails for some:
+
+    IN (..) on a timestamp with a zone   needs pytz, which nothing here brings
+    IN (..) on uint64 above int64        Arrow takes Python's integers for int64
+    IN (..) on nanoseconds               Python's times have microseconds: others are found
+    any comparison of time64[ns]         has no form at all
+
+A join with few keys makes an IN, too, while the statement runs. Such filters are rare, and the
+others on these columns are worth pushing, so a column is shielded only once one of them was met. A
+view does that: DuckDB does not push what a filter says of an expression.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from siltstone.engine.filter.arrow import mentions
+from siltstone.errors import RequestError
+from siltstone.query.sql.dataset import Filter
+from siltstone.query.sql.names import folded
+
+_REFUSALS = ("'pytz'", "OverflowError", "for Arrow Filter Pushdown")
+_CUT_LISTS = ("value_set=timestamp[us", "value_set=time64[us]")
+
+
+def is_met(error: Exception) -> bool:
+    """Say whether DuckDB could not push a filter."""
+    return any(text in str(error) for text in _REFUSALS)
+
+
+def is_cut(filter: Filter, schema: pa.Schema) -> bool:  # noqa: A002 (pyarrow's word)
+    """Say whether a filter may have lost the nanoseconds of a list."""
+    names = [field.name for field in schema if _has_nanoseconds(field.type)]
+    if not names or filter is None:
+        return False
+    text = str(filter)
+    is_list = any(each in text for each in _CUT_LISTS)
+    return is_list and any(mentions(text, name) for name in names)
+
+
+def columns(schema: pa.Schema) -> list[str]:
+    """Return the columns of which DuckDB cannot push all filters."""
+    return [field.name for field in schema if _fails(field.type)]
+
+
+def view(name: str, source: str, columns: list[str]) -> str:
+    """Return the statement that makes a view of `source`, some of whose columns are shielded."""
+    parts = [
+        f"struct_extract({{'v': {quoted(column)}}}, 'v') AS {quoted(column)}" for column in columns
+    ]
+    replaced = ", ".join(parts)
+    return f"CREATE VIEW {quoted(name)} AS FROM {quoted(source)} SELECT * REPLACE ({replaced})"
+
+
+def refuse_alike(name: str, schema: pa.Schema) -> None:
+    """Refuse a table two columns of which DuckDB does not tell apart: it would rename one of them.
+
+    Raises:
+        RequestError: It has two such columns.
+    """
+    seen: dict[str, str] = {}
+    for column in schema.names:
+        other = seen.setdefault(folded(column), column)
+        if other is not column:
+            raise RequestError(
+                f"DuckDB does not tell the columns {other!r} and {column!r} of {name!r} apart;"
+                " rename one, or use scan()"
+            )
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _fails(kind: pa.DataType) -> bool:
+    has_zone = pa.types.is_timestamp(kind) and kind.tz is not None
+    return has_zone or pa.types.is_uint64(kind) or _has_nanoseconds(kind)
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    return (pa.types.is_timestamp(kind) or pa.types.is_time64(kind)) and kind.unit == "ns"
