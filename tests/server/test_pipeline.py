@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -145,6 +147,23 @@ def test_a_server_that_closes_takes_no_more_requests(door: Door) -> None:
     told = door.asked()
     assert (told.status, told.error) == (503, "the server closes")
     door.pipeline.is_closing = False
+
+
+def test_an_answer_of_the_turn_in_which_a_server_stops_is_sent(door: Door) -> None:
+    """Else a commit would be durable, and its client would not be told."""
+    wire = door.wire()
+    thread: Any = door.http.thread
+    assert door.asked(wire).status == 200
+    last = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlast"
+
+    async def stopped() -> None:
+        connection: Any = next(iter(thread.server_state.connections))
+        connection.transport.write(last)
+        await thread.shutdown()
+
+    asyncio.run_coroutine_threadsafe(stopped(), thread._loop).result(30)
+    assert wire.told().body == b"last"
+    assert wire.is_ended
 
 
 def test_what_is_no_http_is_refused_as_json(door: Door) -> None:

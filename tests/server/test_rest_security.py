@@ -209,6 +209,22 @@ def test_tokens_come_from_a_private_file_and_the_environment_and_are_kept_hashed
         tokens_from(tmp_path / "none", {})
 
 
+@pytest.mark.parametrize("text", ["", "\n  \n", "# bob read, some day\n;"])
+def test_a_file_or_a_variable_without_a_token_is_refused_and_never_an_open_server(
+    tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    file.chmod(0o600)
+    for environment in ({}, {"SILTSTONE_SERVER_TOKENS": f"eve admin {new_token()}"}):
+        with pytest.raises(RequestError, match=f"{file} has no token"):
+            tokens_from(file, environment)
+    if text:
+        with pytest.raises(RequestError, match=r"\$SILTSTONE_SERVER_TOKENS has no token"):
+            tokens_from(None, {"SILTSTONE_SERVER_TOKENS": text})
+    assert tokens_from(None, {"SILTSTONE_SERVER_TOKENS": ""}) == ()
+
+
 @pytest.mark.parametrize(
     "line", ["bob read short-secret", "bob chief " + "x" * 40, "just-a-secret", "a read b c"]
 )

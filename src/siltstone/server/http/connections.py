@@ -193,6 +193,11 @@ class HttpConnection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
 
+    def end(self) -> None:
+        """Cut the connection, once what was written is passed on."""
+        self.transport.flush()
+        self.transport.abort()
+
     def _watch(self, head_s: float) -> None:
         """Cut the connection once it was waited for too long; look again until then.
 
@@ -259,14 +264,15 @@ class _Corked:
 
     def write(self, data: bytes) -> None:
         if not self._written:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._written.append(data)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Pass on at once what was written."""
         written, self._written = self._written, []
         if written:
             self._transport.write(b"".join(written))
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()

@@ -209,9 +209,9 @@ class ServerThread(uvicorn.Server):
             server.close()
         await self._answers(self._policy.graceful_s)
         # Else we would wait for a client that does not read what was sent, and a client would wait
-        # on a socket that stays open.
+        # on a socket that stays open. An answer of this turn of the loop is not sent yet.
         for connection in list(self.server_state.connections):
-            connection.transport.abort()
+            cast("HttpConnection", connection).end()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 

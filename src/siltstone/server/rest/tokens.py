@@ -110,13 +110,24 @@ def _token_of(line: str, where: str) -> AccessToken:
 def tokens_from(file: Path | None, environment: Mapping[str, str]) -> tuple[AccessToken, ...]:
     """Return the tokens of a file that only its owner may read, and of the environment.
 
+    An empty variable is as none.
+
     Raises:
-        RequestError: The file is not there, or others may read or write it; a line is invalid.
+        RequestError: The file is not there, or others may read or write it; a line is invalid; one
+            of the two was given and has no token, which would leave the server open.
     """
-    found = tokens_of(environment.get(TOKENS_VARIABLE, ""), f"${TOKENS_VARIABLE}")
+    given, variable = environment.get(TOKENS_VARIABLE, ""), f"${TOKENS_VARIABLE}"
+    found = _some_tokens_of(given, variable) if given else ()
     if file is None:
         return found
-    return (*found, *tokens_of(_private_text(file), str(file)))
+    return (*found, *_some_tokens_of(_private_text(file), str(file)))
+
+
+def _some_tokens_of(text: str, source: str) -> tuple[AccessToken, ...]:
+    found = tokens_of(text, source)
+    if not found:
+        raise RequestError(f"{source} has no token; `siltstone token` makes one")
+    return found
 
 
 def _private_text(file: Path) -> str:
