@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
+from siltstone.arguments import flag_of
 from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
@@ -336,6 +337,7 @@ def vacuum_store(
         UnavailableError, BusyError: What was deleted was garbage; call again.
         CorruptionError: A record or a pin that is needed is damaged: its files were spared.
     """
+    flag_of("dry_run", dry_run)
     root, found, env = _existing(path, options)
     if not dry_run:
         with _owned(path, options) as owner:
@@ -412,6 +414,7 @@ def repair(
         OwnedError: There is something to repair, and a process owns the store.
         BusyError, UnavailableError: Run it again; the file system refuses.
     """
+    flag_of("dry_run", dry_run)
     place = _existing(path, options)
     repairer = Storage.of(*place).repairer()
     found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)

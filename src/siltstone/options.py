@@ -180,6 +180,8 @@ def _typed(name: str, value: object, kind: type) -> object:
             return _BOOLS[value.lower()]
         if isinstance(value, bool) is not (kind is bool):
             raise ValueError
+        if kind is int and isinstance(value, float) and not value.is_integer():
+            raise ValueError
         return kind(value)  # type: ignore[call-arg]
     except (KeyError, TypeError, ValueError, OverflowError):
         raise RequestError(f"{name} must be {_described(name, kind)}; got {value!r}") from None

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from siltstone.errors import ConflictError, RequestError
+from siltstone.arguments import count_of
+from siltstone.errors import ConflictError
 
 T = TypeVar("T")
 
@@ -30,11 +31,10 @@ class Retry:
             may_repeat: Asked after each try that lost: whether `work` can be done once more.
 
         Raises:
-            RequestError: `attempts` is below 1; nothing was tried.
+            RequestError: `attempts` is no integer from 1; nothing was tried.
             Exception: One of `errors`: the last try lost, too.
         """
-        if self.attempts < 1:
-            raise RequestError(f"attempts must be at least 1; got {self.attempts}")
+        count_of("attempts", self.attempts, 1)
         for left in range(self.attempts - 1, -1, -1):
             try:
                 return work()

@@ -25,10 +25,11 @@ from siltstone.api.serving import ServeOptions, Service
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
+from siltstone.arguments import flag_of
 from siltstone.choices import Durability, Isolation, Outcome, StagedOp
 from siltstone.context_exits import close_on_exit
 from siltstone.engine.write.stage_task import StageTask
-from siltstone.errors import ReadOnlyError
+from siltstone.errors import ReadOnlyError, RequestError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
@@ -127,7 +128,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
         Raises:
             ConflictError: All `attempts` lost.
+            RequestError: `work` cannot be called, or `attempts` is no integer from 1.
         """
+        if not callable(work):
+            raise RequestError(f"run() calls a function with a transaction; got {work!r:.80}")
 
         def once() -> T:
             with self.transaction() as tx:
@@ -464,6 +468,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 something else than append. Nothing was changed.
             SchemaMismatchError: The rows do not fit the table.
         """
+        flag_of("dry_run", dry_run)
         adopter, found = self._storage().adopter(), self[table].id
         if not (dry_run and self.is_read_only):
             self.checkpoint()

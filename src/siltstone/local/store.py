@@ -19,6 +19,7 @@ from siltstone.api import results
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
+from siltstone.arguments import seconds_from
 from siltstone.choices import Durability, Isolation, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -325,10 +326,10 @@ class LocalStore(Store):
         state = self._state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
         kept = kept_from(state)
-        for seq in (since, until):
-            if seq is not None and type(seq) is not int:
+        for seq in (since,) if until is None else (since, until):
+            if type(seq) is not int:
                 raise RequestError(f"a seq is an integer, not {seq!r}")
-            if seq is not None and seq < 0:
+            if seq < 0:
                 raise SnapshotExpiredError(f"changes beside seq {seq}", kept, durable)
         if until is not None and until > durable:
             raise SnapshotExpiredError(f"changes until seq {until}", kept, durable)
@@ -378,7 +379,7 @@ class LocalStore(Store):
     # serving others
 
     def serve_local(self, *, idle_s: float = 60.0) -> Path:
-        owner = self._owner()
+        owner, idle_s = self._owner(), seconds_from("idle_s", idle_s)
         with self._opened.serving:
             if self._parts.endpoint is None:
                 self._parts.endpoint = self._endpoint(owner, idle_s)

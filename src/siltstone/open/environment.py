@@ -63,7 +63,9 @@ class Env:
             RequestError, UnsupportedFormatError: As said; not a byte was changed.
         """
         if not self.files.is_dir(root):
-            raise RequestError(f"{root} is not a store: there is no such directory")
+            is_file = self.files.exists(root)
+            why = "it is a file" if is_file else "there is no such directory"
+            raise RequestError(f"{root} is not a store: {why}")
         if not self.files.is_dir(root / "manifest"):
             raise RequestError(f"{root} is not a siltstone store: it has no directory 'manifest'")
         refuse_newer(self.files, root)

@@ -118,7 +118,9 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
     """
     if seq == _NEWEST:
         living = _living(catalog)
-        found = living.get(name) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            raise TableNotFoundError(name, why="a table name must be a string")
+        found = living.get(name)
         if found is None:
             raise TableNotFoundError(name, sorted(living))
         return found

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
+from siltstone.arguments import is_text
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import (
     FencedError,
@@ -258,7 +259,7 @@ def claim(
         raise RequestError(f"a holder must claim at an integer from 0; got {at!r} by {holder!r}")
     if holder is None:
         return group.Claim(app, found.claim + 1)
-    if not isinstance(holder, str) or not 0 < len(holder) <= HOLDER_CHARACTERS_MAX:
+    if not is_text(holder) or not 0 < len(holder) <= HOLDER_CHARACTERS_MAX:
         raise RequestError(
             f"a holder must be a string of 1 to {HOLDER_CHARACTERS_MAX} characters; got {holder!r}"
         )
@@ -281,7 +282,7 @@ def check_claim(claim: object, token: group.Token | None) -> None:
 
 def check_tag(name: object, lasts_s: object) -> None:
     """Check the name of a tag of the store, and for how many seconds it lasts (0: for ever)."""
-    if not isinstance(name, str) or not 0 < len(name) <= TAG_CHARACTERS_MAX:
+    if not is_text(name) or not 0 < len(name) <= TAG_CHARACTERS_MAX:
         raise RequestError(
             f"a tag is a string of 1 to {TAG_CHARACTERS_MAX} characters, not {name!r}"
         )
@@ -316,7 +317,7 @@ def _is_span(span: Any) -> bool:
 
 def check_app(app: object) -> str:
     """Return the name of a token app, if it is valid."""
-    if not isinstance(app, str) or not 0 < len(app) <= APP_CHARACTERS_MAX:
+    if not is_text(app) or not 0 < len(app) <= APP_CHARACTERS_MAX:
         raise RequestError(
             f"an app must be a string of 1 to {APP_CHARACTERS_MAX} characters; got {app!r}"
         )

@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.arguments import is_text
 from siltstone.engine.filter import arrow, pickled, pushed
 from siltstone.engine.filter.typed import Value
 from siltstone.errors import RequestError
@@ -153,6 +154,8 @@ def parse(text: str, schema: pa.Schema) -> Filter:
     Raises:
         RequestError: See `filter_of`.
     """
+    if not is_text(text):
+        raise RequestError(f"a filter has half of a surrogate pair: {text!r:.80}")
     # Late: sqlglot takes 0.3 s to import, and a process that filters nothing should not wait.
     from siltstone.engine.filter import compiler  # noqa: PLC0415
 

@@ -235,7 +235,7 @@ class CommitHistory:
                 if log.first + index <= state.visible:
                     found.append(log.commit(index))
         record = state.view.record
-        low = record.flushed_seq - (limit - len(found))
+        low = max(0, record.flushed_seq - (limit - len(found)))
         older = [c for c in self._flushed(record, pc.field("seq") > low) if c.seq > low]
         return found + sorted(older, key=lambda c: -c.seq)
 

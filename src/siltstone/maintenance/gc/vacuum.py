@@ -34,6 +34,7 @@ from dataclasses import asdict, dataclass
 import msgspec
 import numpy as np
 
+from siltstone.arguments import flag_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
@@ -145,7 +146,9 @@ class Vacuum:
             UnavailableError, BusyError: Only garbage was deleted; call again.
             ClosedError: The store was closed meanwhile; only garbage was deleted.
             CorruptionError: A needed record or pin is damaged; its files were spared.
+            RequestError: `dry_run` is neither True nor False.
         """
+        flag_of("dry_run", dry_run)
         with refusals(f"vacuum of {self._root}"):
             if dry_run:
                 return self._preview(grace_s)

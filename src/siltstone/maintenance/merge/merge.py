@@ -328,11 +328,14 @@ def _is_behind(record: Record, table: TableDefinition, storage: KeyedStorage) ->
 
 
 def require_budgets(attempts: int, publish_attempts: int) -> None:
-    """Check that each budget is at least 1.
+    """Check that each budget is an integer from 1.
 
     Raises:
-        RequestError: A budget is below 1.
+        RequestError: A budget is not.
     """
+    if type(attempts) is not int or type(publish_attempts) is not int:
+        given = f"attempts={attempts!r}, publish_attempts={publish_attempts!r}"
+        raise RequestError(f"a budget must be an integer; got {given}")
     if attempts < 1 or publish_attempts < 1:
         given = f"attempts={attempts}, publish_attempts={publish_attempts}"
         raise RequestError(f"a budget must be at least 1; got {given}")

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from siltstone.arguments import flag_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
@@ -123,6 +124,7 @@ class Adopter:
             SchemaMismatchError: The rows do not fit the table.
             UnavailableError: Others moved the versions repeatedly; committed rows stay.
         """
+        flag_of("dry_run", dry_run)
         table = catalogs.by_id(self._manifests.newest().catalog, number)
         if table is None or not catalogs.is_alive(table):
             raise catalogs.dropped(number, table)

@@ -29,6 +29,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from siltstone.arguments import flag_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of, whole_table_schema
 from siltstone.errors import CorruptionError, SiltstoneError
@@ -80,7 +81,9 @@ class Repairer:
         Raises:
             OwnedError: There is damage to repair, and a process owns the store: close it there.
             UnavailableError, BusyError: The file system refuses; run it again.
+            RequestError: `dry_run` is neither True nor False.
         """
+        flag_of("dry_run", dry_run)
         with refusals(f"repair of {self._root}"):
             found = self._verifier.run(deep=deep, on_progress=on_progress)
             plan = Planner(self._site, deep=deep).run()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,6 +132,8 @@ class Feeds:
                 range is invalid.
         """
         refuse_range(self.state, since, until)
+        if not isinstance(tables, Iterable | None):
+            raise RequestError(f"tables must be a list of names; got {tables!r:.80}")
         names = [tables] if isinstance(tables, str) else tables
         if names is None:
             every = [t for t in self.state.view.catalog.tables if catalogs.is_alive(t, until)]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
+from siltstone.arguments import is_text
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
@@ -93,6 +94,8 @@ def read(
     """
     if not isinstance(sql, str):
         raise RequestError(f"a statement must be a string; got {sql!r}")
+    if not is_text(sql):
+        raise RequestError(f"a statement has half of a surrogate pair: {sql!r:.80}")
     if len(sql) > TEXT_BYTES_MAX:
         raise RequestError(f"the statement is longer than {TEXT_BYTES_MAX} characters")
     statement = Statement(bounds or Options().sql, check, names)

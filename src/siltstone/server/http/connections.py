@@ -195,7 +195,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def end(self) -> None:
         """Cut the connection, once what was written is passed on."""
-        self.transport.flush()
+        cast("_Corked", self.transport).flush()
         self.transport.abort()
 
     def _watch(self, head_s: float) -> None:

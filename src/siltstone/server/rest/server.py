@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from siltstone.arguments import count_of
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined.targets import server_at
 from siltstone.lance_namespace.errors import Code
@@ -43,6 +44,7 @@ from siltstone.server.served import Served
 from siltstone.server.sessions import Sessions
 
 JOINED = "/v1/joined"
+PORT_MAX = (1 << 16) - 1
 _ANY = ("0.0.0.0", "::")  # noqa: S104 - what is listened on is said elsewhere
 
 
@@ -67,11 +69,12 @@ class RestServer:
 
         Raises:
             RequestError: Another address than a loopback one, and no token; a key without a
-                certificate; `advertise` is no URL of a server.
+                certificate; `advertise` is no URL of a server; no such port.
             UnavailableError: The address cannot be had, or does not begin to answer; the
                 certificate cannot be read.
         """
         limits = limits or Limits()
+        count_of("port", port, 0, PORT_MAX)
         gate = Gate(tokens, hosts=allowed_hosts)
         _check(host, certificate, key, gate)
         if advertise is not None:
