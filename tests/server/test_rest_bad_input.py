@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 from collections.abc import Iterator
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -37,6 +40,49 @@ def _unchanged(served: Served) -> Iterator[None]:
     before, tables = db.seq, db.tables()
     yield
     assert (db.seq, db.tables()) == (before, tables)
+
+
+HEADERS = ("x-siltstone-txn", "x-siltstone-snapshot", "x-siltstone-token", "x-siltstone-keyed")
+STATEMENTS: list[tuple[str, object]] = [
+    ("table/p/insert", ROWS),
+    ("table/p/count_rows", {}),
+    ("table/p/delete", {"predicate": "id = 1"}),
+    ("transaction/apply", {"ops": [{"table": "t", "op": "upsert", "rows": [{"id": 9}]}]}),
+    ("transaction/begin", {}),
+]
+
+
+def _asked(served: Served, path: str, body: object, *headers: tuple[str, str]) -> tuple[int, str]:
+    """Send headers as they stand, also twice; return the status and the error."""
+    connection = http.client.HTTPConnection("127.0.0.1", served[1].port, timeout=60)
+    with closing(connection):
+        sent = stream_of(body) if isinstance(body, pa.Table) else json.dumps(body).encode()
+        connection.putrequest("POST", f"/v1/{path}")
+        for name, value in (*headers, ("content-length", str(len(sent)))):
+            connection.putheader(name, value)
+        connection.endheaders(sent)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read()).get("error", "")
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize(("path", "body"), STATEMENTS)
+def test_a_header_of_ours_that_says_nothing_or_says_it_twice_is_refused(
+    served: Served, header: str, path: str, body: object
+) -> None:
+    for value in ("", " "):
+        told = _asked(served, path, body, (header, value))
+        assert told == (400, f"the header {header} is empty: leave it out, or say what it is")
+    told = _asked(served, path, body, (header, "a/1"), (header.upper(), "a/1"))
+    assert told == (400, f"the header {header} is given twice")
+    assert served[1].sessions.count == 0
+
+
+@pytest.mark.parametrize("header", ["x-siltstone-tx", "X-Siltstone-Seq", "x-siltstone-"])
+def test_a_header_that_is_none_of_ours_is_refused_by_its_name(served: Served, header: str) -> None:
+    status, error = _asked(served, "table/p/insert", ROWS, (header, "1"))
+    assert status == 400
+    assert error == f"there is no header {header.lower()}; ours are {', '.join(HEADERS)}"
 
 
 IN_JSON: list[tuple[str, object, tuple[int, int]]] = [

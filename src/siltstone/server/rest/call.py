@@ -26,9 +26,32 @@ DATABASE_HEADER = "x-lancedb-database"
 TRANSACTION_HEADER = "x-siltstone-txn"
 SNAPSHOT_HEADER = "x-siltstone-snapshot"
 TOKEN_HEADER = "x-siltstone-token"  # noqa: S105 - a name
+KEYED_HEADER = "x-siltstone-keyed"
+OUR_PREFIX = b"x-siltstone-"
+_OURS = (TRANSACTION_HEADER, SNAPSHOT_HEADER, TOKEN_HEADER, KEYED_HEADER)
 DELIMITER = "$"
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 Asked = TypeVar("Asked")
+
+
+def check_headers(given: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse what begins with `OUR_PREFIX` and says nothing, or twice, or is none of ours.
+
+    A statement without its transaction would commit alone, and one without its token twice.
+
+    Raises:
+        Refused: It names the header.
+    """
+    seen = set[str]()
+    for raw, value in given:
+        name = raw.decode("latin-1")
+        if name not in _OURS:
+            raise invalid(f"there is no header {name[:80]}; ours are {', '.join(_OURS)}")
+        if not value.strip():
+            raise invalid(f"the header {name} is empty: leave it out, or say what it is")
+        if name in seen:
+            raise invalid(f"the header {name} is given twice")
+        seen.add(name)
 
 
 @dataclass(frozen=True)
@@ -82,12 +105,12 @@ class RestCall(Generic[Asked]):
     @property
     def transaction(self) -> str | None:
         """The id of the transaction that the call is a part of."""
-        return self.headers.get(TRANSACTION_HEADER) or None
+        return self.headers.get(TRANSACTION_HEADER)
 
     @property
     def snapshot(self) -> str | None:
         """What the call reads at, if it says so."""
-        return self.headers.get(SNAPSHOT_HEADER) or None
+        return self.headers.get(SNAPSHOT_HEADER)
 
     @property
     def token(self) -> tuple[str, int] | None:
@@ -97,7 +120,7 @@ class RestCall(Generic[Asked]):
             Refused: It is not `<app>/<batch>`.
         """
         text = self.headers.get(TOKEN_HEADER)
-        if not text:
+        if text is None:
             return None
         app, _, batch = text.rpartition("/")
         if not app or not (batch.isascii() and batch.isdecimal() and len(batch) < 20):

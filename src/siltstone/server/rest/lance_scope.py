@@ -20,10 +20,9 @@ from siltstone.lance_namespace.store_scopes import ShownTables
 from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
-from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.call import KEYED_HEADER, RestCall
 from siltstone.server.rest.scope import RequestScope
 
-KEYED_HEADER = "x-siltstone-keyed"
 Found = TypeVar("Found")
 
 

@@ -17,7 +17,7 @@ from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
 from siltstone.server.http.route import Route
 from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate
-from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.call import OUR_PREFIX, RestCall, check_headers
 from siltstone.server.rest.tokens import Principal
 from siltstone.spelled import span_text
 
@@ -27,6 +27,7 @@ NDJSON_TYPE = "application/x-ndjson"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LANCEDB_VERSION_HEADER = "phalanx-version"
 PIECE_BYTES = 1 << 20
+_PREFIX_SIZE = len(OUR_PREFIX)
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -114,6 +115,9 @@ class RestWire:
         query = request.query() if request.scope["query_string"] else {}
         if body == b"null" and route.path == VERSIONS:
             body = b""
+        ours = [each for each in request.scope["headers"] if each[0][:_PREFIX_SIZE] == OUR_PREFIX]
+        if ours:
+            check_headers(ours)
         call = RestCall(request.params, query, request.headers, body, caller, route.request)
         if query:
             _check_query(query, route)
