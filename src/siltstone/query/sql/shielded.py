@@ -1,6 +1,6 @@
 """Shielded columns: those whose filters DuckDB evaluates itself, instead of pushing them.
 
-DuckDB turns a filter into an Arrow expression by way of Python's values, and that fails for some:
+DuckDB turns a filter into an Arrow expression through Python's values, and that fails for some:
 
     IN (..) on a timestamp with a zone   needs pytz, which nothing here brings
     IN (..) on uint64 above int64        Arrow takes Python's integers for int64

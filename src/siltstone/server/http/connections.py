@@ -193,11 +193,6 @@ class HttpConnection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
 
-    def end(self) -> None:
-        """Cut the connection, once what was written is passed on."""
-        cast("_Corked", self.transport).flush()
-        self.transport.abort()
-
     def _watch(self, head_s: float) -> None:
         """Cut the connection once it was waited for too long; look again until then.
 
@@ -234,6 +229,12 @@ class HttpConnection(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+
+def end(connection: HttpConnection) -> None:
+    """Cut a connection, once what was written is passed on."""
+    cast("_Corked", connection.transport).flush()
+    connection.transport.abort()
 
 
 def _nothing() -> None:

@@ -26,7 +26,7 @@ import uvicorn
 from siltstone import threads
 from siltstone.errors import UnavailableError
 from siltstone.server.http.arrivals import Arrivals
-from siltstone.server.http.connections import HttpConnection
+from siltstone.server.http.connections import HttpConnection, end
 from siltstone.server.http.handover import HandOver
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.router import Router
@@ -211,7 +211,7 @@ class ServerThread(uvicorn.Server):
         # Else we would wait for a client that does not read what was sent, and a client would wait
         # on a socket that stays open. An answer of this turn of the loop is not sent yet.
         for connection in list(self.server_state.connections):
-            cast("HttpConnection", connection).end()
+            end(cast("HttpConnection", connection))
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 
