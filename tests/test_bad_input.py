@@ -230,7 +230,7 @@ def test_a_set_is_no_key_and_a_text_no_flag(store: st.Store) -> None:
     with refused(store, match="a primary key must be"):
         store.create_table("new", {"a": "int64", "b": "int64"}, primary_key=cast("Any", {"a", "b"}))
     for flags in ({"read_only": "yes"}, {"join": 1}):
-        with refused(store, match="is True or False, not"):
+        with refused(store, match="must be True or False; got"):
             st.connect(store.path, **cast("Any", flags))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Unpack
 
 from siltstone.api.store import Store
+from siltstone.arguments import flag_of
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.errors import OwnedError, RequestError, UnavailableError
 from siltstone.joined.targets import is_url
@@ -67,8 +68,7 @@ def connect(
     """
     given: dict[str, object] = {**options}
     for name, flag in (("read_only", read_only), ("join", join)):
-        if type(flag) is not bool:
-            raise RequestError(f"{name} is True or False, not {flag!r:.80}")
+        flag_of(name, flag)
     if is_url(path):
         return _remote(str(path), given, read_only=read_only)
     if path == MEMORY:
