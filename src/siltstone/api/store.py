@@ -233,6 +233,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         *,
         begins: bool = False,
         rows_max: int = ROWS_MAX,
+        columns_at: int | None = None,
     ) -> list[ChangeTask]:
         """Cut the changes (since, until] of a table into tasks that other processes can read.
 
@@ -242,10 +243,18 @@ class Store(TableDefinitions[Table, results.Receipt]):
             until: As for `changes`.
             begins: Return first all rows at `since`, as upserts of that sequence number.
             rows_max: About how many stored rows a task reads.
+            columns_at: The batches have the columns that the table of this name has at that
+                sequence number, from `until` to the durable one (default: `until`). Columns of the
+                same table are matched by id: renamed ones follow, those that came later are null,
+                those that are gone are left out. If the name has passed to another table by then,
+                they are matched by name, and those that only the other table has are null.
 
         Raises:
-            SnapshotExpiredError, SchemaMismatchError: As for `changes`.
-            TableNotFoundError, RequestError: No such table; a plain table; a bad range.
+            SnapshotExpiredError, SchemaMismatchError: As for `changes`. `columns_at` is in the
+                future; at `columns_at` another table has the name, with another key or with a
+                column of another type.
+            TableNotFoundError, RequestError: No such table; a plain table; a bad range, or
+                `columns_at` below it.
         """
 
     @abstractmethod

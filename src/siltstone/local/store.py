@@ -300,11 +300,16 @@ class LocalStore(Store):
         *,
         begins: bool = False,
         rows_max: int = ROWS_MAX,
+        columns_at: int | None = None,
     ) -> list[ChangeTask]:
         from siltstone.query.changes.change_plan import plan_changes  # noqa: PLC0415 - few need it
+        from siltstone.query.changes.later_columns import in_columns_of  # noqa: PLC0415 - as above
 
-        feeds, upto = self._range(since, until, rows_max)
-        return list(plan_changes(feeds, table, since, upto, begins=begins, rows_max=rows_max))
+        feeds, upto = self._range(since, until, rows_max, columns_at)
+        tasks = list(plan_changes(feeds, table, since, upto, begins=begins, rows_max=rows_max))
+        if columns_at is None:
+            return tasks
+        return in_columns_of(feeds, table, tasks, upto, columns_at)
 
     def changes_upto(
         self, table: str, since: int, rows_max: int, until: int | None = None
@@ -319,14 +324,17 @@ class LocalStore(Store):
 
         return begins_at(self._state(), table)
 
-    def _range(self, since: int, until: int | None, rows_max: int = 1) -> tuple[Feeds, int]:
+    def _range(
+        self, since: int, until: int | None, rows_max: int = 1, columns_at: int | None = None
+    ) -> tuple[Feeds, int]:
         """Return the feeds to read changes of, and the sequence number where they end."""
         from siltstone.query.changes.change_feed import Feeds  # noqa: PLC0415 - as above
 
         state = self._state()
         durable = min(self.durable_seq, state.visible)  # of the state that is read, not of a later
         kept = kept_from(state)
-        for seq in (since,) if until is None else (since, until):
+        given = (seq for seq in (until, columns_at) if seq is not None)
+        for seq in (since, *given):
             if type(seq) is not int:
                 raise RequestError(f"a seq is an integer, not {seq!r}")
             if seq < 0:
@@ -337,7 +345,10 @@ class LocalStore(Store):
             raise SnapshotExpiredError(f"changes since seq {since}", kept, durable)
         if type(rows_max) is not int or rows_max < 1:
             raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
-        return Feeds(self._core, state), durable if until is None else until
+        upto = durable if until is None else until
+        if columns_at is not None:
+            _refuse_columns_at(columns_at, upto, kept, durable)
+        return Feeds(self._core, state), upto
 
     def log(self, limit: int = 20) -> list[results.LogEntry]:
         state = self._state()
@@ -518,6 +529,16 @@ class LocalStore(Store):
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
             self._core.end(closed)
             self._opened.leave(self._number)
+
+
+def _refuse_columns_at(columns_at: int, until: int, kept: int, durable: int) -> None:
+    if columns_at > durable:
+        raise SnapshotExpiredError(f"columns at seq {columns_at}", kept, durable)
+    if columns_at < until:
+        raise RequestError(
+            f"changes until seq {until} have the columns of that seq or a later one, not of seq"
+            f" {columns_at}"
+        )
 
 
 def reopen(path: str, options: Options) -> LocalStore:

@@ -160,6 +160,17 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         self._tagged_s: float | None = None
         self._initial: Offset | None = None
         self._reader: str | None = None
+        self._columns_seq: int | None = None
+
+    @property
+    def _columns_at(self) -> int:
+        """The seq of which this run has the columns: the newest one when it plans its first batch.
+
+        So all batches that end below it have the same columns, however far the run is behind.
+        """
+        if self._columns_seq is None:
+            self._columns_seq = self._db.durable_seq
+        return self._columns_seq
 
     @property
     def _db(self) -> LocalStore:
@@ -239,7 +250,8 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
 
         Raises:
             SnapshotExpiredError: The store no longer keeps the changes since `start`.
-            SchemaMismatchError: A column of the stream was dropped or renamed meanwhile.
+            SchemaMismatchError: A column of the stream was dropped or renamed while the query ran,
+                or another table has the name now, with another key or a column of another type.
         """
         begin, until = Offset.parse(start), Offset.parse(end)
         if until.seq > self._db.durable_seq:
@@ -250,7 +262,10 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         if is_first and not until.begins:
             return []
         since = until.seq if is_first else begin.seq
-        tasks = self._db.change_tasks(self._options.table, since, until.seq, begins=is_first)
+        columns_at = self._columns_at if until.seq <= self._columns_at else None
+        tasks = self._db.change_tasks(
+            self._options.table, since, until.seq, begins=is_first, columns_at=columns_at
+        )
         for task in tasks[:1]:
             schemas.wanted_columns(self._schema, task.schema, self._options.table)
         return [InputPartition(task) for task in tasks]

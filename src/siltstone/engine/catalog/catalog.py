@@ -66,6 +66,13 @@ def named_from(table: TableDefinition, seq: int) -> int:
     return took
 
 
+def named_again(table: TableDefinition, name: str, seq: int) -> int:
+    """Return the lowest seq from `seq` on at which the table has a name that it has some day."""
+    if is_alive(table, seq) and name_of(table, seq) == name:
+        return seq
+    return min(at for at, step in _renames(table) if at > seq and step == name)
+
+
 def named_until(table: TableDefinition, seq: int) -> int:
     """Return the seq at which the table lost the name that it has at `seq`; it has lost it."""
     name = name_of(table, seq)

@@ -143,10 +143,7 @@ class Feeds:
     def of(self, name: str, since: int, until: int) -> ChangeFeed:
         """Return the feed of one table by name; see `read`."""
         refuse_range(self.state, since, until)
-        table = catalogs.find(self.state.view.catalog, name, until)
-        table_schema = table_schema_of(catalogs.schema_of(table, until))
-        if table_schema.keys is None:
-            raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
+        table, table_schema = self.keyed(name, until)
         taken = catalogs.named_from(table, until)
         gone: list[Part] = []
         had_name = catalogs.is_alive(table, since) and catalogs.name_of(table, since) == name
@@ -156,6 +153,18 @@ class Feeds:
                 gone.append(self.whole(table, taken, "upsert"))
                 since = taken
         return ChangeFeed(table_schema, itertools.chain(gone, self._versions(table, since, until)))
+
+    def keyed(self, name: str, seq: int) -> tuple[TableDefinition, TableSchema]:
+        """Return the table that has a name at `seq`, and its columns then.
+
+        Raises:
+            TableNotFoundError, RequestError: There is no such table, or it is plain.
+        """
+        table = catalogs.find(self.state.view.catalog, name, seq)
+        table_schema = table_schema_of(catalogs.schema_of(table, seq))
+        if table_schema.keys is None:
+            raise RequestError(f"{name!r} is a plain table: it has versions, not changes")
+        return table, table_schema
 
     def whole(self, table: TableDefinition, seq: int, op: str) -> WholeTable:
         """Return the rows at `seq`, as changes at that seq."""
@@ -205,11 +214,11 @@ class Feeds:
         if was.keys is None:
             return []  # a plain table has no feed, so nobody has a copy by it
         lost = catalogs.named_until(former, since)
-        if _key_types(was) != _key_types(table_schema):
+        if key_types(was) != key_types(table_schema):
             raise SchemaMismatchError(
                 f"changes of {name!r} since seq {since}: at seq {lost} the table lost its name, and"
-                f" the one that has it now has the key {_key_types(table_schema)}, not"
-                f" {_key_types(was)}; empty the copy and read the changes since seq 0"
+                f" the one that has it now has the key {key_types(table_schema)}, not"
+                f" {key_types(was)}; empty the copy and read the changes since seq 0"
             )
         reader = self.core.readers.open(self.state.view, former, since)
         return [WholeTable(reader, lost, "delete", is_other=True)]
@@ -242,7 +251,8 @@ class Feeds:
                 yield Versions(source, since, until)
 
 
-def _key_types(table_schema: TableSchema) -> dict[str, pa.DataType]:
+def key_types(table_schema: TableSchema) -> dict[str, pa.DataType]:
+    """Return the types of the key's columns by their names; of a keyed table."""
     return {name: table_schema.arrow.field(name).type for name in table_schema.codec.names}
 
 

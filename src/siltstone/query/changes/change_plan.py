@@ -144,13 +144,18 @@ def cut(feeds: Feeds, name: str, since: int, until: int, rows_max: int) -> tuple
     """Return the highest seq <= `until` with at most `rows_max` changes, and their number.
 
     The range has at least one commit, even if that has more changes; then not all are counted.
+    It ends where the table has the name: the feed also has changes of seqs at which it has not, and
+    maybe none has, the deletes of a former table and what happened to it under another name.
     """
     feed = feeds.of(name, since, until)
+    table, _ = feeds.keyed(name, until)
+    taken = catalogs.named_from(table, until)
     done, whole_upto, seq, count = 0, since, since, 0
     for part in feed.parts:
         for found, rows in _counts(part):
-            if found != seq:
-                done, whole_upto, seq, count = done + count, seq, found, 0
+            end = found if found >= taken else catalogs.named_again(table, name, found)
+            if end != seq:
+                done, whole_upto, seq, count = done + count, seq, end, 0
             count += rows
             if done + count > rows_max:
                 return (whole_upto, done) if done else (seq, count)
