@@ -17,9 +17,13 @@ from siltstone.spark.session_answers import Answers, Desk
 from siltstone.spark.session_zone import ZONE_QUESTION, zone_of
 from siltstone.spark.source import SiltstoneSource, source_of
 
-PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+# What reads of stores need, and a session of others may have off.
+NEEDED: dict[str, str] = {
+    "spark.sql.python.filterPushdown.enabled": "true",  # else no source may take filters
+    "spark.sql.timeType.enabled": "true",  # else no query may use a column of type time
+}
 DEFAULTS: dict[str, str] = {
-    PUSH_DOWN: "true",  # Spark refuses a source that takes filters where this is off
+    **NEEDED,
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",  # a small query takes a twelfth: Lance is imported already
@@ -72,7 +76,8 @@ def register(spark: SparkSession) -> SparkSession:
     USING siltstone OPTIONS (..)` makes a table that queries read; neither for a client of Spark
     Connect. A session of `newSession()` is another one.
     """
-    spark.conf.set(PUSH_DOWN, "true")
+    for name, value in NEEDED.items():
+        spark.conf.set(name, value)
     is_found = find_spec("pyspark_siltstone") is not None  # Spark finds it by that name
     served = None if is_found and _plans_elsewhere(spark) else ANSWERS.serve(spark)
     if served is not None:
