@@ -211,6 +211,42 @@ def test_changes_that_are_none_are_refused(spark: SparkSession, db: st.Store) ->
         tx.apply_changes(changes(spark, (1, "upsert", 1, 1.0)), "lines")
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ((10, None, 1, 1.0), "_seq 10 has the _op null"),
+        ((10, "DELETE", 1, None), "_seq 10 has the _op 'DELETE'"),
+        ((10, "frob", 9, 1.0), "_seq 10 has the _op 'frob'"),
+        ((None, "upsert", 1, 1.0), "_op 'upsert' has the _seq null"),
+        ((None, None, 1, 1.0), "null"),
+    ],
+)
+def test_a_change_without_a_seq_or_with_an_op_that_is_none_is_refused(
+    spark: SparkSession, db: st.Store, row: tuple, said: str
+) -> None:
+    before = db.seq
+    given = changes(
+        spark, (11, "upsert", 1, 1.0), row, (12, "upsert", 1, 2.0), (9, "delete", 3, None)
+    )
+    with (
+        pytest.raises(st.RequestError, match="changes for 'orders'") as caught,
+        transaction(db) as tx,
+    ):
+        tx.apply_changes(given.repartition(3), "orders")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert db.seq == before
+    assert counts(db)["orders"] == 0
+
+
+def test_rows_that_a_feed_from_nothing_begins_with_are_applied(
+    spark: SparkSession, db: st.Store
+) -> None:
+    with transaction(db) as tx:
+        tx.apply_changes(changes(spark, (7, "snapshot", 1, 1.0), (8, "delete", 2, None)), "orders")
+    assert db["orders"].to_arrow().to_pylist() == [{"id": 1, "total": 1.0}]
+
+
 def test_a_stream_of_changes_copies_a_table_in_as_many_commits(
     spark: SparkSession, db: st.Store, tmp_path: Path
 ) -> None:

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from siltstone.api.results import Receipt
@@ -36,6 +37,8 @@ from siltstone.spark.workers import one_sentence, sealed
 
 Mode: TypeAlias = Literal["append", "overwrite"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+OPS_OF_CHANGES = ("upsert", "delete", "snapshot")
+"""A feed from seq 0 begins with rows whose `_op` is "snapshot", where their past is gone."""
 
 
 def transaction(
@@ -153,7 +156,8 @@ class SparkTransaction:
             missing: As in `write`, for changes that lack columns of the table.
 
         Raises:
-            RequestError: The table is plain, or columns do not fit; nothing was written.
+            RequestError: The table is plain, or columns do not fit; or a change has no `_seq`, or
+                an `_op` that is none. Nothing was written.
         """
         if not {"_seq", "_op"} <= set(frame.columns):
             raise SchemaMismatchError(
@@ -165,7 +169,7 @@ class SparkTransaction:
             raise RequestError(f"{table!r} has the key {keys}, the changes have {frame.columns}")
         whole = fn.struct(*(fn.col(f"`{name}`") for name in frame.columns))
         # One commit may delete a key and write it again, as an overwrite does; never the reverse.
-        order = fn.struct(fn.col("_seq"), fn.col("_op") != "delete")
+        order = fn.struct(_checked_seq(table), _checked_op(table) != "delete")
         newest = (
             frame.groupBy(*(fn.col(f"`{name}`") for name in keys))
             .agg(fn.max_by(whole, order).alias("newest"))
@@ -177,6 +181,11 @@ class SparkTransaction:
             live, gone = newest.where(~is_gone), newest.where(is_gone)
             count = self.write(live.drop("_seq", "_op"), table, op="upsert", missing=missing)
             return count + self.write(gone.select(*(f"`{k}`" for k in keys)), table, op="delete")
+        except PySparkException as error:
+            refused = _refusal_of(error, table)
+            if refused is None:
+                raise
+            raise refused from None
         finally:
             newest.unpersist()
 
@@ -200,6 +209,38 @@ class SparkTransaction:
             due, root = automatic_merge.due(db, self._jobs, self._merge), db.path
         if self._spark is not None:  # now, in no owner's way
             automatic_merge.merge_on(self._spark, root, due)
+
+
+# Spark finds wrong changes while it sorts them, so this takes no job of its own.
+
+
+def _checked_op(table: str) -> Column:
+    op, seq = fn.col("_op"), fn.coalesce(fn.col("_seq").cast("string"), fn.lit("null"))
+    said = ("changes for ", fn.lit(repr(table)), ": one with the _seq ", seq, " has the _op ")
+    refused = _refused(*said, _quoted(op), "; give 'upsert' or 'delete'")
+    return fn.when(op.isin(*OPS_OF_CHANGES), op).otherwise(refused.cast("string"))
+
+
+def _checked_seq(table: str) -> Column:
+    op, seq = fn.col("_op"), fn.col("_seq")
+    said = ("changes for ", fn.lit(repr(table)), ": one with the _op ", _quoted(op))
+    refused = _refused(*said, " has the _seq null, so none knows which change is the newest")
+    return fn.when(seq.isNotNull(), seq).otherwise(refused.cast("long"))
+
+
+def _refused(*said: str | Column) -> Column:
+    parts = (fn.lit(part) if isinstance(part, str) else part for part in said)
+    return fn.raise_error(fn.concat(*parts))
+
+
+def _quoted(text: Column) -> Column:
+    return fn.coalesce(fn.concat(fn.lit("'"), text.cast("string"), fn.lit("'")), fn.lit("null"))
+
+
+def _refusal_of(error: PySparkException, table: str) -> RequestError | None:
+    """Return what one of the checks above said; None: it is another error."""
+    said = (error.getMessageParameters() or {}).get("errorMessage", "")
+    return RequestError(said) if said.startswith(f"changes for {table!r}: one with ") else None
 
 
 def _check_choices(missing: str, expect_seq: object, *, is_overwrite: bool) -> None:
