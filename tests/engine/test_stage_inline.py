@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -111,6 +113,27 @@ def test_of_equal_rows_the_last_piece_counts_whether_in_hand_or_in_a_file(db: St
         ]
         attach(db, (stage, pieces))
         assert db["o"].get(1) == {"id": 1, "at": 0, "v": last_of}
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize("bytes_max", [BYTES, 0])
+def test_no_number_is_above_nan_and_null_is_below_all_in_hand_and_in_files(
+    db: Store, kind: pa.DataType, bytes_max: int
+) -> None:
+    fields = pa.schema([("id", pa.int64()), ("at", kind), ("v", pa.int64())])
+    db.create_table("o", fields, primary_key="id")
+    ranks = [None, -np.inf, 0.0, np.inf, np.nan]
+    pairs = list(itertools.permutations(range(len(ranks)), 2))
+    ats = [[np.float16(ranks[n]) if ranks[n] is not None else None for n in p] for p in pairs]
+    stage = db.stage("o", order_by="at")
+    batches = [
+        pa.record_batch([list(range(len(pairs))), pa.array(at, pa.float16()).cast(kind), v], fields)
+        for at, v in zip(zip(*ats, strict=True), zip(*pairs, strict=True), strict=True)
+    ]
+    attach(db, (stage, [stage.run([batch], inline_bytes_max=bytes_max) for batch in batches]))
+    assert {row["id"]: row["v"] for row in db["o"].to_arrow().to_pylist()} == {
+        n: max(pair) for n, pair in enumerate(pairs)
+    }
 
 
 def test_a_later_job_of_a_commit_replaces_rows_of_an_earlier_one(db: Store) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.row_input import many
@@ -27,6 +26,7 @@ from siltstone.engine.levels.load_keys import FiledCodes
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View, is_empty
 from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch
+from siltstone.engine.write.row_order import ascending
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError
 from siltstone.formats import group
@@ -105,8 +105,7 @@ def unique(
         tables: The datasets.
         rows: The written rows.
         may_repeat: Whether to keep the last of the rows with one key, or to refuse them.
-        order: The stored column that says which is the last (nulls first, equal values in row
-            order); None: row order.
+        order: The stored column that says which is the last (see `ascending`); None: row order.
 
     Raises:
         DuplicateKeyError: Keys are equal but may not repeat.
@@ -120,7 +119,7 @@ def unique(
     by_order = np.arange(len(equal))
     if order is not None:
         values = rows.opened(tables.reader).take(equal, [order]).column(0).combine_chunks()
-        by_order = pc.array_sort_indices(values, null_placement="at_start").to_numpy()  # stable
+        by_order = ascending(values)
     ranked = equal[by_order]
     codec = rows.table_schema.codec
     newest = newest_rows(codec, codes[by_order], lambda index: keys_at(ranked[index]))
@@ -354,7 +353,7 @@ def _few_once(name: str, stage: StageTask, batch: pa.RecordBatch) -> pa.RecordBa
     may_repeat = stage.op == "delete" or stage.order_by is not None
     if stage.order_by is not None:
         values = batch.column(stage.order_by)
-        batch = batch.take(pc.array_sort_indices(values, null_placement="at_start"))  # stable
+        batch = batch.take(pa.array(ascending(values)))
     found = many(batch, table_schema_of(stage.schema), name, may_repeat=may_repeat).batch
     assert found is not None
     return found
