@@ -81,6 +81,18 @@ def test_a_bad_write_is_said_first_and_writes_nothing(spark: SparkSession, path:
         assert db["t"].count() == 5
 
 
+def test_a_stream_that_says_no_start_is_told_so_first(spark: SparkSession, path: Path) -> None:
+    def follow() -> None:
+        stream = spark.readStream.format("siltstone").load(str(path / "t")).writeStream
+        place = stream.option("checkpointLocation", str(path.with_name("checkpoint")))
+        query = place.format("memory").queryName("none").trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    words = first_words(follow)
+    assert "RequestError: option 'startingSeq' is missing: 'earliest', 'latest' or a seq" in words
+    assert "Traceback" not in words
+
+
 def test_a_server_that_has_stopped_is_named(spark: SparkSession, path: Path) -> None:
     with st.connect(path, background=False) as db:
         url = db.serve(port=0).url

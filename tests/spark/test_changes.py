@@ -150,8 +150,8 @@ def test_rows_whose_first_versions_are_gone_come_as_inserts(
     [
         ({}, "option 'startingVersion' is missing: the first version"),
         ({"startingVersion": 1, "table": "plain"}, "plain table: it has versions, not changes"),
-        ({"startingVersion": 1, "endingVersion": 99}, "SnapshotExpiredError: .*until seq 99"),
-        ({"startingVersion": 99}, "SnapshotExpiredError: .*since seq 98"),
+        ({"startingVersion": 1, "endingVersion": 99}, "SnapshotExpiredError: .*until version 99"),
+        ({"startingVersion": 99}, "SnapshotExpiredError: .*since version 99"),
         ({"startingVersion": "latest"}, "no start 'latest'; give a version or a time"),
         ({"startingVersion": 3, "endingVersion": 2}, "ends at 2, before it begins, at 3"),
         ({"startingSeq": 3, "endingVersion": 2}, "ends at 2, before it begins, at 3"),

@@ -202,6 +202,13 @@ def test_a_view_has_the_columns_that_are_named(spark: SparkSession, db: st.Store
     assert not spark.catalog.tableExists("large")
 
 
+def test_a_view_may_have_any_name(spark: SparkSession, db: st.Store) -> None:
+    with snapshot(spark, db) as snap:
+        assert snap.create_views(["small"], prefix="a`b. ") == ["a`b. small"]
+        assert spark.sql("select count(*) n from `a``b. small`").first()[0] == 4
+    assert "a`b. small" not in [table.name for table in spark.catalog.listTables()]
+
+
 def test_each_query_of_a_live_view_shows_the_newest_rows_beside_a_pinned_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:

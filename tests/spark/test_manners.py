@@ -257,6 +257,9 @@ def test_a_replacement_that_creates_its_table_checks_its_rows(
     [
         ("interval '1' year n", "column 'n' .* has type interval year, which no column"),
         ("array(interval '1' month) n", "column 'n' .* has type array<interval month>, which no"),
+        ("parse_json('1') n", "column 'n' .* has type variant, which no column"),
+        ("array(parse_json('1')) n", "column 'n' .* has type array<variant>, which no column"),
+        ("'a' collate UNICODE_CI n", "column 'n' .* has type string collate UNICODE_CI, which no"),
         ("array(null) n", "column 'n' .* has no type, only nulls"),
         ("named_struct('x', null) n", "column 'n' .* has no type, only nulls"),
         ("1 V", "columns 'v' and 'V', which differ only in upper and lower case"),

@@ -192,6 +192,7 @@ def test_a_schema_of_the_callers_own_picks_columns() -> None:
         ("pairs", "map<string,smallint>"),
         ("span_s", "interval day to second"),
         ("span_s", "interval hour to minute"),
+        ("ms", "time(0)"),
         ("square", "array<float>"),
         ("day_ms", "date"),
     ],

@@ -81,8 +81,9 @@ def _span(db: LocalStore, options: ChangeOptions) -> tuple[int, int]:
         since = 0
     assert isinstance(since, int)
     assert isinstance(until, int)
-    if max(since, until) > newest:
-        raise SnapshotExpiredError(f"changes since seq {since} until seq {until}", 0, newest)
+    for which, seq, version in (("since", since, since + 1), ("until", until, until)):
+        if seq > newest:
+            raise SnapshotExpiredError(f"changes {which} version {version}", 0, newest)
     return since, until
 
 

@@ -42,6 +42,7 @@ from siltstone.errors import (
     InDoubtError,
     OwnedError,
     RequestError,
+    SiltstoneError,
     SnapshotExpiredError,
     UnavailableError,
 )
@@ -142,6 +143,40 @@ class ChangeTaskReader(DataSourceStreamReader):
         assert isinstance(task, ChangeTask)
         with one_sentence():
             yield from rows_of(task, self._schema)
+
+
+class RefusedReader(DataSourceStreamReader):
+    """A stream that cannot be read; it says so when Spark asks it for an offset.
+
+    After an error of `streamReader` PySpark 4.3 raises another one, and shows both with traces.
+    """
+
+    def __init__(self, error: SiltstoneError) -> None:
+        self._error = error
+
+    @one_sentence()
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
+        """Raise the error."""
+        raise self._error
+
+    @one_sentence()
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
+        """Raise the error."""
+        del start, limit
+        raise self._error
+
+    @one_sentence()
+    def partitions(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Sequence[InputPartition]:
+        """Raise the error: a query goes on with a batch of an earlier run."""
+        del start, end
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error; without partitions nobody reads."""
+        del partition
+        raise self._error
 
 
 class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):

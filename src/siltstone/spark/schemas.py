@@ -192,7 +192,9 @@ def to_store(given: spark.StructType, schema: pa.Schema, table: str) -> pa.Schem
 
 def _fits(given: spark.DataType, wanted: spark.DataType) -> bool:
     if isinstance(given, spark.NullType) or (
-        isinstance(given, spark.DayTimeIntervalType) and isinstance(wanted, type(given))
+        # Of any unit: the store has microseconds.
+        isinstance(given, spark.DayTimeIntervalType | spark.TimeType)
+        and isinstance(wanted, type(given))
     ):
         return True
     if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
@@ -224,8 +226,8 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
     """Return the columns that a table gets for those of a frame; all of them may be null.
 
     Raises:
-        SchemaMismatchError: A column has no type of its own, or a name that differs from another
-            only in upper and lower case.
+        SchemaMismatchError: A column has no type of its own, one that no column of a table has, or
+            a name that differs from another only in upper and lower case.
     """
     seen: dict[str, str] = {}
     for field in given.fields:
@@ -239,18 +241,25 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
             raise SchemaMismatchError(
                 f"column {field.name!r} of the rows for {table!r} has no type, only nulls; cast it"
             )
-        try:
-            arrow_schema(spark.StructType([field]))
-        except PySparkException:
+        if not _comes_back(field):
             raise SchemaMismatchError(
                 f"column {field.name!r} of the rows for {table!r} has type"
                 f" {field.dataType.simpleString()}, which no column of a table has; cast it"
-            ) from None
+            )
     fields = list(arrow_schema(given.toNullable()))
     # Spark's batches have times in nanoseconds, its values do not.
     return pa.schema(
         [f.with_type(pa.time64("us")) if pa.types.is_time64(f.type) else f for f in fields]
     )
+
+
+def _comes_back(field: spark.StructField) -> bool:
+    """Return whether Spark reads a column as it writes it: of a variant it would be a struct."""
+    try:
+        (stored,) = arrow_schema(spark.StructType([field]))
+    except PySparkException:  # Spark has no form of it for others
+        return False
+    return _fits(field.dataType, spark_type(field.name, stored.type))
 
 
 def _has_no_type(kind: spark.DataType) -> bool:

@@ -411,7 +411,8 @@ class SparkSnapshot:
         make = self._live if live else self._pinned
         for table in wanted:
             name = prefix + table
-            make(table, picked.get(table)).createOrReplaceTempView(f"`{name}`")
+            quoted = name.replace("`", "``")
+            make(table, picked.get(table)).createOrReplaceTempView(f"`{quoted}`")
             if name not in self._views:
                 self._views.append(name)
         return list(self._views)

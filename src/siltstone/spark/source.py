@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import catalog_tables, changes, feed, stores
 from siltstone.spark.application import ASK, answer
 from siltstone.spark.options import (
@@ -132,11 +132,12 @@ class SiltstoneSource(DataSource):
         options = WriteOptions.parse(self.options)
         return BatchWriter.plan(options, schema, is_overwrite=overwrite)
 
-    # With its traceback: after an error here PySpark 4.3 raises another one, and of that alone the
-    # sentence would be shown.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        catalog_tables.refuse_stream(schema, self.options)
-        return feed.FeedReader(FeedOptions.parse(self._told(self.options)), schema)
+        try:
+            catalog_tables.refuse_stream(schema, self.options)
+            return feed.FeedReader(FeedOptions.parse(self._told(self.options)), schema)
+        except SiltstoneError as error:
+            return feed.RefusedReader(error)
 
     @one_sentence()
     def streamWriter(  # noqa: N802 - Spark's name
