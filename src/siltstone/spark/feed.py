@@ -160,7 +160,9 @@ class RefusedReader(DataSourceStreamReader):
         raise self._error
 
     @one_sentence()
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, object] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, object]:
         """Raise the error."""
         del start, limit
         raise self._error
@@ -174,7 +176,7 @@ class RefusedReader(DataSourceStreamReader):
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise the error; without partitions nobody reads."""
+        """Raise the error; without a partition Spark does not call it."""
         del partition
         raise self._error
 

@@ -157,7 +157,7 @@ class SparkTransaction:
 
         Raises:
             RequestError: The table is plain, or columns do not fit; or a change has no `_seq`, or
-                an `_op` that is none. Nothing was written.
+                an invalid `_op`. Nothing was written.
         """
         if not {"_seq", "_op"} <= set(frame.columns):
             raise SchemaMismatchError(

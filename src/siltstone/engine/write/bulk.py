@@ -353,7 +353,7 @@ def _few_once(name: str, stage: StageTask, batch: pa.RecordBatch) -> pa.RecordBa
     may_repeat = stage.op == "delete" or stage.order_by is not None
     if stage.order_by is not None:
         values = batch.column(stage.order_by)
-        batch = batch.take(pa.array(ascending(values)))
+        batch = batch.take(pa.array(ascending(values), pa.uint64()))
     found = many(batch, table_schema_of(stage.schema), name, may_repeat=may_repeat).batch
     assert found is not None
     return found

@@ -18,5 +18,5 @@ def ascending(values: pa.Array) -> np.ndarray:
     if not pa.types.is_floating(values.type):
         return places
     first = values.null_count  # Arrow has NaN beside the nulls
-    end = first + (pc.sum(pc.is_nan(values)).as_py() or 0)
+    end = first + int(np.isnan(values.drop_null().to_numpy()).sum())
     return np.concatenate((places[:first], places[end:], places[first:end]))
