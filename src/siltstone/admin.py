@@ -41,7 +41,7 @@ from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
-from siltstone.storage.manifest.ownership import recovered_epoch
+from siltstone.storage.manifest.ownership import known_epoch, recovered_epoch
 from siltstone.storage.wal.reserve import Reserve
 
 
@@ -351,12 +351,23 @@ def follow_vacuum(
 ) -> Vacuumed:
     """Vacuum next to an owner, as `vacuum_store`; to look only, also without one.
 
+    And after an owner that ended and proved where its log ends (`Ownership.prove_end`), until the
+    next one comes.
+
     Raises:
-        BusyError: There is no owner that has recovered the log, or it ended meanwhile.
+        BusyError: There is no owner that has recovered the log, nor such an end; or it changed
+            meanwhile.
     """
     storage = Storage.of(root, options, env)
     follower = _follower(storage)
-    live = LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root))
+
+    def newest() -> int:
+        return storage.site.manifests.newest().epoch
+
+    def epoch() -> int | None:
+        return 0 if dry_run else known_epoch(env.files, root, newest)
+
+    live = LiveWithoutOwner(follower, epoch)
     reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
     vacuum = Vacuum(
         storage.site,

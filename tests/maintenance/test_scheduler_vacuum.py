@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from siltstone.errors import UnavailableError
-from siltstone.maintenance.schedule.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import SETTLED_S, Scheduler, Work
 from tests.maintenance.stores import open_store
 
 
-def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
+def scheduler_of(db, vacuum, prepare=lambda: None, **options) -> Scheduler:
     work = Work(
         checkpoint=lambda: None,
         refresh=lambda: None,
@@ -26,7 +28,7 @@ def scheduler_of(db, vacuum, prepare=lambda: None) -> Scheduler:
         sealed_generations_max=1,
         room_timeout_s=1.0,
         is_background=True,
-        vacuum_interval_s=0.0,
+        **{"vacuum_interval_s": 0.0, **options},
     )
 
 
@@ -69,3 +71,24 @@ def test_a_vacuum_that_takes_long_holds_up_no_other_work(tmp_path):
         assert turned.wait(30)
         goes_on.set()
         scheduler.stop()
+
+
+@pytest.mark.parametrize(("ago_s", "due_s"), [(0, 3600), (3000, 600), (9000, SETTLED_S)])
+def test_a_vacuum_is_due_an_hour_after_the_last_one_of_any_process_once_the_owner_stays(
+    tmp_path, ago_s, due_s
+):
+    ran, now = [], 1e6
+    with open_store(tmp_path / "s") as db:
+        scheduler = scheduler_of(
+            db,
+            lambda: ran.append(1),
+            vacuum_interval_s=3600.0,
+            vacuumed_s_ago=ago_s,
+            clock=lambda: now,
+        )
+        scheduler._vacuum_if_due(now + due_s - 1)
+        scheduler.stop()
+        assert ran == []
+        scheduler._vacuum_if_due(now + due_s)
+        scheduler.stop()
+        assert ran == [1]

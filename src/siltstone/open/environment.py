@@ -56,6 +56,11 @@ class Env:
     commit_parts_max: int = COMMIT_PARTS_MAX
     bounds: Bounds = BOUNDS
 
+    @property
+    def is_real(self) -> bool:
+        """Whether other processes see the same files, by the same clock."""
+        return type(self.files) is RealFiles and self.now_us is system_time_us
+
     def require_store(self, root: Path) -> None:
         """Refuse a directory that is no store, and a store that a newer siltstone wrote.
 

@@ -25,7 +25,7 @@ from siltstone.engine.commit.write_set import BLIND, WriteSet
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
-from siltstone.errors import ConflictError, CorruptionError, UnavailableError
+from siltstone.errors import ConflictError, CorruptionError, SiltstoneError, UnavailableError
 from siltstone.formats import group
 from siltstone.formats.features import format_of_catalog
 from siltstone.formats.manifest import Record, Tag
@@ -38,6 +38,7 @@ from siltstone.maintenance.gc.superseded import Superseded
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
+from siltstone.maintenance.schedule.overdue import Upkeep, vacuumed_s_ago
 from siltstone.maintenance.schedule.scheduler import (
     KeyWatch,
     Scheduler,
@@ -191,6 +192,7 @@ class _Opening:
             syncer=Syncer(committer, options.sync_interval_ms),
             vacuum=vacuum,
             rest=rest,
+            upkeep=Upkeep(storage.site, options, self._ownership, is_on=self._keeps_up),
         )
         keys = KeyWatch(index_bytes_max=options.shares.bases)
         superseded = Superseded(tables.reader)
@@ -203,6 +205,7 @@ class _Opening:
             sealed_generations_max=options.sealed_generations_max,
             room_timeout_s=options.room_timeout_s,
             is_background=options.background,
+            vacuumed_s_ago=self._vacuumed_s_ago(),
         )
         committer.on_growth = scheduler.grown
         committer.room = scheduler.room
@@ -213,6 +216,16 @@ class _Opening:
         self._ownership.recovered()
         scheduler.start()
         return Parts(core, storage, self._commits, state.visible, owner)
+
+    @property
+    def _keeps_up(self) -> bool:
+        return self._options.background and self._env.is_real
+
+    def _vacuumed_s_ago(self) -> float:
+        site = self._storage.site
+        with suppress(SiltstoneError):  # a reason to vacuum later, not to refuse the store
+            return vacuumed_s_ago(site.files, site.manifests) if self._keeps_up else 0.0
+        return 0.0
 
     def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
         options, storage, commits = self._options, self._storage, self._commits

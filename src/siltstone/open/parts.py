@@ -32,6 +32,7 @@ from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.maintenance.merge.merge_child import MergeChild
+from siltstone.maintenance.schedule.overdue import Upkeep
 from siltstone.maintenance.schedule.scheduler import Scheduler
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.open.environment import Env, Storage, core_of
@@ -62,6 +63,7 @@ class Owner:
     syncer: Syncer
     vacuum: Vacuum
     rest: Rest
+    upkeep: Upkeep
     scheduler: Scheduler = field(init=False)
     """Made last: it runs the others."""
 
@@ -76,8 +78,10 @@ class Owner:
         """End all parts, in this order; if one of them raises, the others still end."""
         with ExitStack() as last_first:
             last_first.callback(self._let_go)
+            last_first.callback(self.upkeep.start)
             last_first.callback(self.ownership.release)
             last_first.callback(self._close_log)
+            last_first.callback(self._look_what_is_left)
             last_first.callback(self.rest.at_the_end)
             last_first.callback(self.merge_child.stop)
             last_first.callback(self.optimize_child.stop)
@@ -85,9 +89,14 @@ class Owner:
             last_first.callback(self.syncer.stop)
             last_first.callback(self.checkpointer.end)
 
+    def _look_what_is_left(self) -> None:
+        if self.failure() is None:
+            self.upkeep.look(self.committer.state.view)
+
     def _close_log(self) -> None:
         if not self.committer.poisoned:
             self.committer.run(self.wal.close)
+            self.upkeep.closed(self.committer.state.view.record.epoch)
         else:
             self.wal.close()
 

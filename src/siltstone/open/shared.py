@@ -163,11 +163,13 @@ class Opened:
         # the server is imported there, and may wait for an import that a handler interrupted.
         if self.serving.acquire(timeout=_SERVE_TIMEOUT_S):
             self.serving.release()
+        owner = self.parts.owner
+        if owner is not None and self.is_temporary:
+            owner.upkeep.is_on = False
         try:
             with self._ending:
                 self.parts.close()
         finally:
-            owner = self.parts.owner
             if owner is None or not owner.ownership.is_held:
                 if self.is_temporary:
                     shutil.rmtree(self.root, ignore_errors=True)

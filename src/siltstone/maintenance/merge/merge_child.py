@@ -149,20 +149,40 @@ def detach(root: Path, tables: Sequence[str]) -> None:
     Raises:
         UnavailableError: They cannot be started.
     """
-    lines = [shlex.join(_command(sys.executable, root, "merge", table)) for table in tables]
+    _detach("a merge", [_command(sys.executable, root, "merge", table) for table in tables])
+
+
+def detach_upkeep(root: Path, options: str, lock: int) -> None:
+    """Start the upkeep of a store (`siltstone.upkeep`), which outlives this process; do not wait.
+
+    Args:
+        root: The store.
+        options: Those of its owner, as JSON.
+        lock: The descriptor of a flock, which the child has until it ends.
+
+    Raises:
+        UnavailableError: It cannot be started.
+    """
+    work = [sys.executable, "-m", "siltstone.upkeep", str(root), options]
+    _detach("the upkeep", [["nice", "-n", str(NICENESS), *work]], keep=(lock,))
+
+
+def _detach(what: str, commands: Sequence[Sequence[str]], keep: Sequence[int] = ()) -> None:
+    lines = "; ".join(map(shlex.join, commands))
     try:
         subprocess.run(
-            ["sh", "-c", f"{{ {'; '.join(lines)}; }} &"],  # the shell ends at once: no zombie
+            ["sh", "-c", f"{{ {lines}; }} &"],  # the shell ends at once: no zombie
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=_environment(),
             start_new_session=True,
+            pass_fds=keep,
             check=True,
             timeout=_START_TIMEOUT_S,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"cannot start a merge: {error}") from error
+        raise UnavailableError(f"cannot start {what}: {error}") from error
 
 
 def _raise(pid: int) -> bool:

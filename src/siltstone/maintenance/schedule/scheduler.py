@@ -3,8 +3,8 @@
     one thread:  next log segment · ladder of runs · checkpoint when the memtables are full ·
                  refresh to records of others · merge, optimize (child processes at nice 19) ·
                  idle work, after a minute without a commit
-    another:     vacuum, once an hour, or when it may free much: it reads much, and no checkpoint
-                 may wait for it
+    another:     vacuum, once an hour, also of a store whose owners end before, or when it may free
+                 much: it reads much, and no checkpoint may wait for it
     another:     commits of compacted plain tables; commits wait for room
 
 A failure is logged and kept for `status`; the work is retried with a pause that doubles up to
@@ -35,6 +35,7 @@ from siltstone.engine.commit.write_set import WriteSet
 from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.engine.read.view import View
 from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
+from siltstone.formats.manifest import KeyedStorage
 from siltstone.maintenance.compaction.compaction import Sizes, Span
 from siltstone.maintenance.schedule.pace import Pace, Zone
 from siltstone.storage.tables.tables import TableReader
@@ -42,6 +43,7 @@ from siltstone.storage.tables.tables import TableReader
 TICK_S = 0.25
 NEWS_INTERVAL_S = 1.0
 VACUUM_INTERVAL_S = 3600.0
+SETTLED_S = 60.0
 IDLE_S = 60.0
 PAUSE_S_MAX = 5.0
 FAILING_WAIT_S = 10.0
@@ -95,6 +97,7 @@ class Scheduler:
         room_timeout_s: float,
         is_background: bool,
         vacuum_interval_s: float = VACUUM_INTERVAL_S,
+        vacuumed_s_ago: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._committer, self._work = committer, work
@@ -113,7 +116,9 @@ class Scheduler:
         self._hurried_seq = committer.state.visible
         self._weighed: object = None  # the record whose history was too little for a merge
         self._failures = 0  # of flushes and merges, ever
-        self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock()
+        # One that is overdue waits until the program stays: a close waits for a running one.
+        vacuumed_s_ago = max(0.0, min(vacuumed_s_ago, vacuum_interval_s - SETTLED_S))
+        self._vacuum_interval_s, self._vacuumed_at = vacuum_interval_s, clock() - vacuumed_s_ago
         self._clock, self._idle_since, self._rested_at = clock, clock(), -1
         self._last_seq = -1
         self._aside: dict[str, threading.Thread] = {}
@@ -471,11 +476,15 @@ HISTORY_PARTS_MAX = 200
 
 def wants_optimize(view: View, tables: TableReader, *, parts_max: int = HISTORY_PARTS_MAX) -> bool:
     """Return whether a history has so many small parts that an optimize should join them."""
-    return any(
-        has_many_small(tables.open(s.history).spans, parts_max)
-        for s in view.record.keyed
-        if s.history is not None
-    )
+    return any(is_crumbled(s, tables, parts_max=parts_max) for s in view.record.keyed)
+
+
+def is_crumbled(
+    storage: KeyedStorage, tables: TableReader, *, parts_max: int = HISTORY_PARTS_MAX
+) -> bool:
+    """Return whether the history of one table has so many small parts."""
+    history = storage.history
+    return history is not None and has_many_small(tables.open(history).spans, parts_max)
 
 
 def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) -> bool:

@@ -3,7 +3,7 @@
     LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
            endpoint, whether it will serve, URL), padded with spaces, for other processes; valid
            only while the flock is held, and even then of an owner that died until its next one
-           has written
+           has written; and `ended`, which is valid without it
     MARK   flock'd, too, by an owner that has recovered the log
 
 The flock decides, together with a registry of this process by (device, inode) of the root, which
@@ -18,6 +18,7 @@ import contextlib
 import os
 import platform
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -44,6 +45,8 @@ class Holder(msgspec.Struct, frozen=True):
     """Whether it serves or will serve; None: an older siltstone did not write it."""
     url: str | None = None
     """Where its server answers other machines."""
+    ended: int | None = None
+    """The epoch of an owner that closed its log and synced MARK: nobody has owned it since."""
 
 
 class Ownership:
@@ -54,6 +57,7 @@ class Ownership:
         self._files, self._lock, self._will_serve = files, lock, will_serve
         self._identity = files.identity(root)
         self._recovered: Lock | None = None
+        self._ended: int | None = None
         # A file system that says of a new file that no path names it counts none.
         self.look: Look = lock.look if lock.look().st_nlink else partial(LinkCount, 1)
         """Counts the paths that name LOCK: none once it was deleted, or another one was seen.
@@ -125,6 +129,19 @@ class Ownership:
                 if self._recovered is not None:
                     return
 
+    def prove_end(self, epoch: int) -> None:
+        """Have `release` say in LOCK that the log is closed, and that MARK has its end.
+
+        Until a next owner writes LOCK, which it does first, no byte is added to the log.
+
+        Raises:
+            OSError: MARK cannot be synced; nothing will be said.
+        """
+        mark = self.root / "wal" / MARK_NAME
+        self._files.sync_file(mark)
+        self._files.sync_dir(mark.parent)
+        self._ended = epoch
+
     def will_not_serve(self) -> None:
         """Withdraw the announcement that it will serve, with the next `announce`."""
         self._will_serve = False
@@ -135,7 +152,7 @@ class Ownership:
             try:
                 with contextlib.suppress(OSError):  # LOCK is a hint; the flock is what counts
                     if self.is_in_place():
-                        self._write(Holder())
+                        self._write(Holder(ended=self._ended))
             finally:
                 if self._recovered is not None:
                     self._recovered.release()
@@ -233,6 +250,25 @@ def recovered_epoch(files: Files, root: Path) -> int | None:
         return epoch or None
     lock.release()
     return None
+
+
+def known_epoch(files: Files, root: Path, newest: Callable[[], int]) -> int | None:
+    """Return the epoch whose log another process knows by MARK; None if it may lack commits.
+
+    It is that of a live owner that has recovered the log, or of one that ended and proved it, and
+    that nobody followed. LOCK is not synced: after a power cut it may be of the owner before, whose
+    epoch is not that of the newest record any more.
+
+    Args:
+        files: The file system.
+        root: The store.
+        newest: Returns the epoch of the newest record.
+    """
+    found = recovered_epoch(files, root)
+    if found is not None:
+        return found
+    ended = read_holder(files, root).ended
+    return ended if ended is not None and ended == newest() else None
 
 
 def read_holder(files: Files, root: Path) -> Holder:
