@@ -113,6 +113,21 @@ def test_short_programs_leave_a_store_that_is_merged_and_vacuumed(tmp_path: Path
         assert db.verify(deep=True).is_sound
 
 
+@pytest.mark.parametrize(("memory_bytes_max", "looks"), [(1 << 30, 0), (SMALL, 1)])
+def test_an_end_opens_histories_only_where_a_merge_may_be_due(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    started: list[Path],
+    memory_bytes_max: int,
+    looks: int,
+) -> None:
+    exact: list[object] = []
+    monkeypatch.setattr(overdue, "wants_merge", lambda view, _: exact.append(view) or True)
+    with st.connect(tmp_path / "s", memory_bytes_max=memory_bytes_max) as db:
+        fill(db)
+    assert (len(exact), len(started)) == (looks, looks)
+
+
 def test_a_program_that_ends_without_close_starts_it_too(tmp_path: Path) -> None:
     run(tmp_path / "s", 1, "exit")
     wait_for_upkeep(tmp_path / "s")

@@ -32,7 +32,12 @@ from siltstone.maintenance.schedule.scheduler import (
     VACUUM_INTERVAL_S,
     is_crumbled,
 )
-from siltstone.maintenance.schedule.unmerged import wants_merge
+from siltstone.maintenance.schedule.unmerged import (
+    MERGE_MEMORY_SHARE,
+    MERGE_ROWS_MIN,
+    ROW_BYTES,
+    wants_merge,
+)
 from siltstone.options import Options
 from siltstone.storage.files.files import ABSENT, Files, refusals
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -61,7 +66,8 @@ class Overdue:
             SiltstoneError: A file cannot be read.
         """
         return cls(
-            merge=wants_merge(view, memory_bytes_max),
+            merge=may_want_merge(view.record, memory_bytes_max)
+            and wants_merge(view, memory_bytes_max),
             optimize=bool(crumbled(view.record, site.tables.reader)),
             vacuum=vacuumed_s_ago(site.files, site.manifests) >= VACUUM_INTERVAL_S,
         )
@@ -70,6 +76,21 @@ class Overdue:
     def is_any(self) -> bool:
         """Whether there is anything to do."""
         return self.merge or self.optimize or self.vacuum
+
+
+def may_want_merge(record: Record, memory_bytes_max: int) -> bool:
+    """Say whether a merge can be due, by the numbers of a record alone.
+
+    Most ends need not open a history, which takes milliseconds for each table.
+    """
+    rows = [
+        (0 if each.history is None else each.history.rows)
+        + sum(load.pin.rows for load in each.loads)
+        for each in record.keyed
+        if each.merged_seq < record.flushed_seq
+    ]
+    is_much = sum(rows) * ROW_BYTES >= MERGE_MEMORY_SHARE * memory_bytes_max
+    return is_much or max(rows, default=0) >= MERGE_ROWS_MIN
 
 
 def crumbled(record: Record, tables: TableReader) -> list[int]:

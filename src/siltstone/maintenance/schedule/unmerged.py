@@ -22,7 +22,7 @@ MERGE_SHARE = 0.1
 MERGE_MEMORY_SHARE = 1 / 32
 MERGE_VECTORS_SHARE = 1 / 16
 """Less than a third of what finds rows may take, so they have room until the merge ends."""
-_ROW_BYTES = 64
+ROW_BYTES = 64
 
 
 def wants_merge(view: View, memory_bytes_max: int) -> bool:
@@ -51,7 +51,7 @@ def history_bytes(view: View) -> int:
     """
     sources = (source for levels in _foldable(view) for source in levels.flushed)
     return sum(
-        _ROW_BYTES * source.rows if isinstance(source, Memtable) else index_bytes(source)
+        ROW_BYTES * source.rows if isinstance(source, Memtable) else index_bytes(source)
         for source in sources
     )
 
