@@ -86,6 +86,11 @@ def test_a_column_of_another_type_or_with_a_null_is_refused(table: st.Table, key
     assert table.count() == 5
 
 
+def test_an_array_of_no_dimension_is_one_key(table: st.Table) -> None:
+    assert table.get_many(np.array(3)).column("id").to_pylist() == [3]
+    assert table.delete(np.array(3)).rows == 1
+
+
 def test_one_column_is_no_key_of_two(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s") as db:
         table = db.create_table("t", {"a": "int64", "b": "int64"}, primary_key=["a", "b"])

@@ -8,6 +8,7 @@ A value is checked when it comes. `tests/formats/test_accepted_values.py` has al
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import siltstone as st
@@ -95,6 +97,33 @@ def test_a_table_of_rows_takes_no_type_in_which_a_value_is_another(
         assert db.tables() == []
         db.create_table("t", data=[{"v": 1}, {"v": 2.5}, {"v": None}, {"v": np.float32(0.5)}])
         assert db["t"].to_arrow().column("v").to_pylist() == [1.0, 2.5, None, 0.5]
+
+
+class Red(str, enum.Enum):  # noqa: UP042 - StrEnum has a `str()` of its own
+    RED = "red"
+
+
+class Named(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "another text"
+
+
+@pytest.mark.parametrize("given", [Red.RED, Named("red")])
+def test_a_text_of_a_class_of_its_own_is_the_text_that_it_equals(
+    tmp_path: Path, given: str
+) -> None:
+    with st.connect(tmp_path / "s") as db:
+        columns = pa.schema([("k", pa.string()), ("v", pa.list_(pa.string()))])
+        table = db.create_table("t", columns, primary_key="k")
+        table.upsert({"k": given, "v": [given]})
+        table.upsert(pa.table({"k": ["red"], "v": [["red"]]}))
+        table.upsert({"k": given, "v": [given]})
+        assert table.to_arrow().to_pylist() == [{"k": "red", "v": ["red"]}]
+        assert table.get(given) == table.get("red")
+        assert table.delete(given).rows == 1
+        assert table.count() == 0
 
 
 @pytest.mark.parametrize("nothing", [pd.NaT, pd.NA, np.datetime64("NaT")])

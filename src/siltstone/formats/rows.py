@@ -111,7 +111,7 @@ def _string(value: object) -> str:
             value.encode()
         except UnicodeEncodeError:
             raise UnfitError from None
-        return value if type(value) is str else str(value)
+        return value if type(value) is str else str.__str__(value)  # an enum's is its name
     raise UnfitError
 
 

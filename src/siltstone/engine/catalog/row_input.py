@@ -238,7 +238,8 @@ def key_input(given: object, table_schema: TableSchema) -> list[Key]:
             for key in codec.keys(conform(batch, table_schema.schema, fields))
         )
         return list(dict.fromkeys(keys))
-    if isinstance(given, Iterable) and not isinstance(given, _ONE_KEY):
+    is_one = isinstance(given, _ONE_KEY) or (isinstance(given, np.ndarray) and not given.ndim)
+    if isinstance(given, Iterable) and not is_one:
         return list(dict.fromkeys(codec.from_user(key) for key in given))
     return [codec.from_user(given)]
 
