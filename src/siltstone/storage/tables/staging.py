@@ -7,6 +7,7 @@ field ids of the written files are compared with the pin's.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -92,18 +93,38 @@ def arranged(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return `batch` with decimals at multiples of 16 bytes: Lance panics otherwise.
+    """Return `batch` with copies of the columns that Lance panics over.
 
-    What came from the log or from another process lies at multiples of 8; all other types are
-    content with that.
+    Decimals that do not lie at multiples of 16 bytes: what came from the log or from another
+    process lies at multiples of 8, with which all other types are content. And structs in structs
+    that a slice cut: arrow-rs counts their offset twice.
     """
     arrays = [
         pa.concat_arrays([column, pa.nulls(0, column.type)])  # two parts: always a copy
-        if "decimal" in str(column.type) and any(b and b.address % 16 for b in column.buffers())
+        if _is_misaligned(column) or _has_struct_in_struct(_stored(column.type))
         else column
         for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _is_misaligned(column: pa.Array) -> bool:
+    return "decimal" in str(column.type) and any(b and b.address % 16 for b in column.buffers())
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_struct_in_struct(kind: pa.DataType) -> bool:
+    """Say whether a struct of a type, at any depth, has a struct for a field.
+
+    Whether one has an offset is not asked: the copy costs less than to write the rows.
+    """
+    inner = [_stored(kind.field(at).type) for at in range(kind.num_fields)]
+    is_direct = pa.types.is_struct(kind) and any(map(pa.types.is_struct, inner))
+    return is_direct or any(map(_has_struct_in_struct, inner))
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _recast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
