@@ -22,6 +22,8 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.write import bulk as bulk_writes
 from siltstone.engine.write.stage_task import Staged, StageTask, sorter_of
+from siltstone.errors import InvariantError
+from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.storage.tables import staged_keys
 from tests.crash.store_life import Life, Scenario, Step, smaller
@@ -282,7 +284,47 @@ def versions(*values: int, hides: bool = False) -> Step:
     return Step(f"versions {values}", act)
 
 
+def _refuse(life: Life) -> None:
+    """Let the tables of this process refuse the history of `t`, as Lance may."""
+    writer = life.store._parts.site.tables.writer
+    stage = writer.stage
+
+    def refusing(pin: Pin, *args: object, **options: object) -> object:
+        if pin.folder.startswith("tables/t-") and pin.folder.endswith(".history"):
+            raise InvariantError("Lance panicked while it wrote")
+        return stage(pin, *args, **options)
+
+    writer.stage = refusing
+
+
+REFUSE = Step("refuse", _refuse, is_commit=False)
+
 SCENARIOS: dict[str, Scenario] = {
+    "a table that Lance refuses": Scenario(
+        [
+            OPEN,
+            create(),
+            create("u"),
+            upsert(1, 2),
+            CHECKPOINT,
+            REFUSE,
+            upsert(2, 3, v="w"),
+            upsert(1, name="u"),
+            CHECKPOINT,
+            bulk(3, 4, 5),
+            delete(1),
+            CHECKPOINT,
+            MERGE,
+            VACUUM,
+            CLOSE,
+            OPEN,  # from here on it is taken
+            upsert(7),
+            CHECKPOINT,
+            MERGE,
+            VACUUM,
+            upsert(8),
+        ]
+    ),
     "versions of other clients": Scenario(
         [
             OPEN,
