@@ -71,7 +71,7 @@ def merge_store(
     Raises:
         RequestError, TableNotFoundError: No store, or no such table.
         UnavailableError: Nothing was changed.
-        CorruptionError: A table is damaged. It was not merged; of all tables the others were.
+        SiltstoneError: A table cannot be merged, whatever the reason; all others were.
     """
     parts = _admin(path, options, build=build)
     done = parts.work.merger.merge(
@@ -114,7 +114,7 @@ def optimize_store(
 
     Raises:
         RequestError, TableNotFoundError: No store, or no such table.
-        UnavailableError, CorruptionError: Nothing was changed.
+        SiltstoneError: A table cannot be optimized, whatever the reason; all others were.
     """
     parts = _admin(path, options, wait_s)
     done = parts.work.optimizer.optimize(

@@ -14,6 +14,7 @@ SiltstoneError
 ├── CorruptionError           the bytes are not those that we wrote: restore, never retry
 ├── BusyError                 a wait reached its limit: try later
 ├── UnavailableError          the file system refuses, or a package is missing: fix it, try again
+│   └── LanceRefusedError     it is one table that Lance cannot write: change or drop that one
 └── InvariantError            a bug in siltstone: report it; nothing more is written
 """
 
@@ -317,6 +318,10 @@ class BusyError(SiltstoneError):
 
 class UnavailableError(SiltstoneError):
     """The file system refuses, or an optional package is missing; nothing was changed."""
+
+
+class LanceRefusedError(UnavailableError):
+    """Lance cannot write the rows of one table, and nothing that the system lacks is the cause."""
 
 
 class InvariantError(SiltstoneError):

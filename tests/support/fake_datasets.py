@@ -15,6 +15,7 @@ from siltstone.errors import UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
 from siltstone.shares import LanceShares
+from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.tables import base_numbers, promotion, staging
 from siltstone.storage.tables.inventories import Inventories, check
@@ -127,8 +128,13 @@ class FakeReader:
 
         return FakePinned(pin, manifest, read, known, offsets)
 
+    def read_arrow(self, pin: Pin) -> pa.Table:  # the seam
+        return arrow_file.read(self._data.files, self._data.root, pin)
+
     def files(self, pin: Pin) -> list[InventoryFile]:  # the seam
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
+        if pin.is_arrow:
+            return [manifest]
         return [
             *self._data.living(pin).values(),
             manifest,

@@ -14,6 +14,7 @@ import pyarrow as pa
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.errors import translated
 from siltstone.storage.tables import kept_names, staging
 from siltstone.storage.tables.values import (
@@ -74,6 +75,9 @@ class FakeWriter:
         old = self._data.manifest(pin)
         staging.refuse_unfit(staged.columns, old.columns)
         return self._data.commit(pin.folder, extended(old, staged), staged.files)
+
+    def write_arrow(self, folder: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Pin:
+        return arrow_file.write(self._data.files, self._data.root, folder, schema, batches)
 
     def append(
         self,

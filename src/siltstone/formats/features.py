@@ -4,6 +4,7 @@
     2   part 8: the column types and entries of the two tables below
     3   part 9: bases with hidden rows
     4   part 9, step 3: bulk commits that history names instead of having copies; thinned records
+    5   part 13: rows that Lance refused, in Arrow files of ours
 
 A store has the lowest format that it needs. A thing of a higher one is written to the log after a
 record of that format is durable (`storage.manifest.store_format`), so an older siltstone refuses
@@ -35,7 +36,7 @@ _TYPES: dict[str, int] = {
     "blob": 2,
 }
 """The format that brought a kind of column type, by the first word of its stored form."""
-HIDDEN_ROWS, ATTACHED_LOADS = 3, 4
+HIDDEN_ROWS, ATTACHED_LOADS, FALLBACKS = 3, 4, 5
 THINNED_RECORDS = 4
 """The format that a store must have before FLOOR says that records are thinned."""
 _ENTRIES: dict[type, int] = {group.CreateNamespace: 2, group.DropNamespace: 2}
@@ -63,11 +64,13 @@ def format_of_catalog(catalog: Catalog) -> int:
 
 
 def format_of_storage(keyed: Iterable[KeyedStorage]) -> int:
-    """Return the format that a record must have for the bases and loads that it names."""
+    """Return the format that a record must have for the files of rows that it names."""
     return max(map(_format_of, keyed), default=FIRST_FORMAT)
 
 
 def _format_of(storage: KeyedStorage) -> int:
+    if storage.fallbacks:
+        return FALLBACKS
     if storage.loads:
         return ATTACHED_LOADS
     hides = storage.base is not None and storage.base.hidden

@@ -21,7 +21,7 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.checked_json import CheckedJson
 from siltstone.units import require
 
-FIRST_FORMAT, MANIFEST_FORMAT = 1, 4  # of a new store, and the newest that is known
+FIRST_FORMAT, MANIFEST_FORMAT = 1, 5  # of a new store, and the newest that is known
 PRIVATE_DIRECTORY = "_siltstone"
 PHYSICAL = "physical.manifest"  # the suffix is Lance's: another one is a manifest not committed
 
@@ -46,6 +46,8 @@ class Pin(msgspec.Struct, frozen=True):
 
     `key_runs` find rows of a base by key, oldest first. They change no result: an older siltstone
     drops the field, and parts that no run covers are found in other ways.
+
+    `version` 0: no Lance dataset but one Arrow file, the file at `path` (see `Fallback`).
     """
 
     version: int
@@ -56,6 +58,11 @@ class Pin(msgspec.Struct, frozen=True):
     inventory: str
     hidden_rows: int | msgspec.UnsetType = msgspec.UNSET
     key_runs: tuple[KeyRun, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_arrow(self) -> bool:
+        """Whether it is an Arrow file of ours, which Lance cannot open."""
+        return self.version == 0
 
     @property
     def runs(self) -> tuple[KeyRun, ...]:
@@ -226,15 +233,28 @@ class Load(msgspec.Struct, frozen=True):
     pin: Pin
 
 
+class Fallback(msgspec.Struct, frozen=True):
+    """Flushed row versions that Lance refused, and why; `first_seq` <= _seq <= `last_seq`.
+
+    They are in an Arrow file of ours, with the columns of history, in seq order.
+    """
+
+    first_seq: int
+    last_seq: int
+    pin: Pin
+    reason: str
+
+
 class KeyedStorage(msgspec.Struct, frozen=True):
     """The Lance datasets of one incarnation of a keyed table.
 
     `base` is the fold of history up to exactly `merged_seq`, written with schema `base_schema`;
-    `history` and the `loads` (by seq, ascending) together hold every row version with
-    `history_from < _seq <= the record's flushed_seq`.
+    `history`, the `loads` (by seq, ascending) and the `fallbacks` (likewise) together hold every
+    row version with `history_from < _seq <= the record's flushed_seq`. History has nothing from the
+    first seq of the fallbacks on, and a merge folds nothing from there on.
 
-    A record with `attached_loads` has format 4: without them an older siltstone would lose rows.
-    The field is absent while there are none.
+    A record with `attached_loads` has format 4, one with `fallback_files` format 5: without them an
+    older siltstone would lose rows. The fields are absent while there are none.
     """
 
     incarnation: int
@@ -246,6 +266,7 @@ class KeyedStorage(msgspec.Struct, frozen=True):
     history_columns: tuple[int, ...] = ()
     history_from: int = 0
     attached_loads: tuple[Load, ...] | msgspec.UnsetType = msgspec.UNSET
+    fallback_files: tuple[Fallback, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def loads(self) -> tuple[Load, ...]:
@@ -257,10 +278,25 @@ class KeyedStorage(msgspec.Struct, frozen=True):
         found = tuple(sorted(loads, key=lambda load: load.seq))
         return msgspec.structs.replace(self, attached_loads=found or msgspec.UNSET)
 
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """The rows that Lance refused, oldest first."""
+        return self.fallback_files or ()
+
+    def with_fallbacks(self, fallbacks: Iterable[Fallback]) -> KeyedStorage:
+        """Return this storage with other fallbacks, oldest first."""
+        return msgspec.structs.replace(self, fallback_files=tuple(fallbacks) or msgspec.UNSET)
+
+    def foldable_seq(self, flushed_seq: int) -> int:
+        """Return the highest seq up to which a merge can fold, of a record's `flushed_seq`."""
+        first = self.fallbacks[0].first_seq if self.fallbacks else flushed_seq + 1
+        return min(flushed_seq, first - 1)
+
     def above(self, seq: int) -> KeyedStorage:
         """Return this storage with the history above `seq` alone; the files of it stay."""
         loads = self.with_loads(load for load in self.loads if load.seq > seq)
-        return msgspec.structs.replace(loads, history_from=seq)
+        left = loads.with_fallbacks(each for each in self.fallbacks if each.last_seq > seq)
+        return msgspec.structs.replace(left, history_from=seq)
 
     def with_base_of(self, other: KeyedStorage) -> KeyedStorage:
         """Return this storage with the base of another one."""

@@ -458,8 +458,8 @@ class LocalStore(Store):
     ) -> results.Merged | results.Deferred:
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
-        result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
-        owner.checkpointer.refresh()
+        with owner.checkpointer.refreshing():
+            result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
         return called(result, table)
 
     def optimize(
@@ -472,14 +472,14 @@ class LocalStore(Store):
         workers: int = WORKERS,
     ) -> results.Optimized | results.Deferred:
         owner = self._owner()
-        result = owner.optimizer.optimize(
-            catalogs.id_of(self._core.state().view.catalog, table),
-            target_rows=target_rows,
-            attempts=attempts,
-            publish_attempts=publish_attempts,
-            workers=workers,
-        )
-        owner.checkpointer.refresh()
+        with owner.checkpointer.refreshing():
+            result = owner.optimizer.optimize(
+                catalogs.id_of(self._core.state().view.catalog, table),
+                target_rows=target_rows,
+                attempts=attempts,
+                publish_attempts=publish_attempts,
+                workers=workers,
+            )
         return called(result, table)
 
     def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> results.Vacuumed:

@@ -18,6 +18,7 @@ from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.flush import checkpoint
 from siltstone.maintenance.flush.commit_parts import COMMIT_PARTS_MAX
+from siltstone.maintenance.flush.fallback import FALLBACK_BYTES_MAX
 from siltstone.maintenance.index.index_plan import Execute
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
@@ -43,6 +44,7 @@ class Env:
     """The seam to the outside: files, tables, the clock (microseconds), fresh names.
 
     `load_rows_min`: the rows per file from which on history names a load and has no copy of it.
+    `fallback_bytes_max`: of rows that Lance refuses, from which on their table takes no more.
     `commit_parts_max`: the parts of `commits` from which on a checkpoint joins some.
     `bounds`: what vacuum may thin.
     """
@@ -53,6 +55,7 @@ class Env:
     new_token: Callable[[], str] = random_token
     warm_up: Callable[[], None] = lance_tables.warm_up
     load_rows_min: int = field(default_factory=lambda: checkpoint.LOAD_ROWS_MIN)
+    fallback_bytes_max: int = FALLBACK_BYTES_MAX
     commit_parts_max: int = COMMIT_PARTS_MAX
     bounds: Bounds = BOUNDS
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from siltstone.formats.manifest import Record, Tag
 from siltstone.latency import Latency
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.maintenance.flush.fallback import full
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.gc.live_store import OwnerLive
 from siltstone.maintenance.gc.superseded import Superseded
@@ -45,6 +46,7 @@ from siltstone.maintenance.schedule.scheduler import (
     Work,
     wants_optimize,
 )
+from siltstone.maintenance.schedule.stalled import Stalled
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.maintenance.schedule.unmerged import history_bytes, unmerged_rows, wants_merge
 from siltstone.open.environment import Env, Storage, core_of, maintainers
@@ -196,7 +198,14 @@ class _Opening:
         )
         keys = KeyWatch(index_bytes_max=options.shares.bases)
         superseded = Superseded(tables.reader)
-        background = Background(owner, tables.reader, keys, options.memory_bytes_max, superseded)
+        background = Background(
+            owner,
+            tables.reader,
+            keys,
+            options.memory_bytes_max,
+            superseded,
+            self._env.fallback_bytes_max,
+        )
         owner.scheduler = scheduler = Scheduler(
             committer,
             background.work(),
@@ -281,6 +290,8 @@ class Background:
     keys: KeyWatch
     memory_bytes_max: int
     superseded: Superseded
+    fallback_bytes_max: int
+    stalled: Stalled = field(default_factory=Stalled)
 
     def work(self) -> Work:
         """Return what the scheduler runs."""
@@ -301,7 +312,13 @@ class Background:
             has_finished=owner.optimizer.has_left,
             take_finished=owner.optimizer.take_finished,
             rest=owner.rest.when_idle,
+            refused=self._refused,
         )
+
+    def _refused(self) -> Mapping[int, str]:
+        view = self.owner.committer.state.view
+        stalled = self.stalled.full(view, self.memory_bytes_max // 2)
+        return stalled | full(view.record, self.fallback_bytes_max)
 
     def _wants_vacuum(self) -> bool:
         return self.superseded.wants_vacuum(self.owner.committer.state.view.record)
@@ -319,19 +336,29 @@ class Background:
         return any(merged)
 
     def _history_bytes(self) -> int:
-        return history_bytes(self.owner.committer.state.view)
+        return history_bytes(self.owner.committer.state.view, self.stalled.tables)
 
     def _merge(self) -> int:
         """Start a merge if it is worth one; return the rows that it will fold."""
-        view = self.owner.committer.state.view
-        if self.owner.merge_child.is_running or not wants_merge(view, self.memory_bytes_max):
+        child = self.owner.merge_child
+        if child.is_running:
             return 0
-        self.owner.merge_child.start()
+        try:
+            child.reap()
+        finally:
+            if child.failure is not None:
+                self.owner.checkpointer.refresh()  # it may have ended just now
+            view = self.owner.committer.state.view
+            self.stalled.ended(view, child.failure)
+        if not wants_merge(view, self.memory_bytes_max, self.stalled.held_back(view)):
+            return 0
+        child.start()
+        self.stalled.begins(view)
         return unmerged_rows(view)
 
     def _merge_here(self) -> None:
-        self.owner.merger.merge()
-        self.owner.checkpointer.refresh()
+        with self.owner.checkpointer.refreshing():
+            self.owner.merger.merge()
 
     def _optimize(self) -> None:
         """Start an optimize if it is worth one."""

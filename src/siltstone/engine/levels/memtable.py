@@ -118,7 +118,7 @@ class Contents:
 class Memtable:
     """Rows of one incarnation in seq order (see the module)."""
 
-    __slots__ = ("_lock", "_tail_chunks", "contents", "nbytes", "origin")
+    __slots__ = ("__weakref__", "_lock", "_tail_chunks", "contents", "nbytes", "origin")
 
     def __init__(self, table_schema: TableSchema) -> None:
         self.contents = Contents(Tail(0, table_schema), (), ())

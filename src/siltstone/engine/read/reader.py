@@ -30,15 +30,17 @@ from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
 from siltstone.engine.levels.images import Images
 from siltstone.engine.levels.row_vectors import FreshVectors
 from siltstone.engine.levels.visibility import VisibilityCache
+from siltstone.engine.read.fallback_rows import FallbackRows
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import View
-from siltstone.errors import CorruptionError, SnapshotExpiredError
+from siltstone.errors import CorruptionError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats import blobs
 from siltstone.formats.group import UPSERT
 from siltstone.formats.manifest import (
+    Fallback,
     KeyedStorage,
     Load,
     Pin,
@@ -150,6 +152,7 @@ class Readers:
         self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
         self._images: weakref.WeakSet[Images] = weakref.WeakSet()
         self._vectors = FreshVectors(self._bytes_left)
+        self._fallbacks = FallbackRows(tables)
 
     def open(
         self, view: View, table: TableDefinition, seq: int, *, defined_at: int | None = None
@@ -311,24 +314,42 @@ class Readers:
         lease: object,
         *,
         known: Sequence[Source] = (),
-    ) -> tuple[HistoryRun, ...]:
+    ) -> tuple[Source, ...]:
         """Return the part (low, high] of the history in `storage`, oldest first.
 
-        Each load is a run of its own. `known` are levels of the same rows, perhaps with an index
-        in memory.
+        Each load is a run of its own. Rows that Lance refused are memtables, which may have rows
+        above `high`. `known` are levels of the same rows, perhaps with an index in memory.
         """
-        schema, runs, at = whole_table_schema(table).schema, list[HistoryRun](), low
-        loads = [load for load in storage.loads if low < load.seq <= high]
-        for load in (*loads, None):
-            end = high if load is None else load.seq - 1
+        schema, found, at = whole_table_schema(table).schema, list[Source](), low
+        others: list[tuple[int, int, Source | None]] = [(high + 1, high, None)]
+        for load in storage.loads:
+            if low < load.seq <= high:
+                seqs, opened = (load.seq - 1, load.seq), partial(self._attached, load)
+                others.append((load.seq, load.seq, _run(opened, schema, seqs, lease, known)))
+        others += (
+            (each.first_seq, each.last_seq, self._refused(table, each, schema))
+            for each in storage.fallbacks
+            if each.first_seq <= high and each.last_seq > low
+        )
+        for first, last, other in sorted(others, key=lambda each: each[0]):
+            end = min(first - 1, storage.foldable_seq(high))
             if storage.history is not None and at < end:
                 opened = partial(self._tables.open, storage.history)
-                runs.append(_run(opened, schema, (at, end), lease, known))
-            if load is not None:
-                opened = partial(self._attached, load)
-                runs.append(_run(opened, schema, (end, load.seq), lease, known))
-                at = load.seq
-        return tuple(runs)
+                found.append(_run(opened, schema, (at, end), lease, known))
+            if other is not None:
+                found.append(other)
+            at = max(at, last)
+        return tuple(found)
+
+    def _refused(self, table: TableDefinition, rows: Fallback, schema: Schema) -> Source:
+        """Return rows that Lance refused.
+
+        If they cannot be read, whoever reads the table hears it, and no other one.
+        """
+        try:
+            return self._fallbacks.of(table, rows)
+        except SiltstoneError as error:
+            return HistoryRun(_raising(error), schema, rows.first_seq - 1, rows.last_seq)
 
     def _attached(self, load: Load) -> Attached:
         pin = load.pin
@@ -371,6 +392,13 @@ class Readers:
         if lost is not None:
             raise CorruptionError(lost, None, f"missing; seq {seq} cannot be read without it")
         raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
+
+
+def _raising(error: SiltstoneError) -> Callable[[], PinnedTable]:
+    def opened() -> PinnedTable:
+        raise error
+
+    return opened
 
 
 def _run(

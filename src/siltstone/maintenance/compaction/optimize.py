@@ -47,6 +47,7 @@ from siltstone.maintenance.compaction.compaction import (
     with_pins,
 )
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
+from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Deferred, require_budgets
@@ -142,8 +143,8 @@ class Optimizer:
 
         Raises:
             RequestError: `target_rows` is below 2, or a budget is below 1.
-            UnavailableError, CorruptionError: A file cannot be read or written; nothing was
-                changed.
+            SiltstoneError: A table cannot be optimized, whatever the reason; nothing of it was
+                changed. The others were optimized.
         """
         if type(target_rows) is not int or target_rows < 2:
             raise RequestError(
@@ -153,7 +154,17 @@ class Optimizer:
         require_budgets(workers, workers)
         run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
         sizes = Sizes(target_rows, by_tiers)
-        order = _OptimizeOrder(table, sizes, publish_attempts, run, at_once, on_progress)
+
+        def work(only: int | None) -> Optimized | Deferred:
+            order = _OptimizeOrder(only, sizes, publish_attempts, run, at_once, on_progress)
+            return self._optimized(order, attempts, build)
+
+        return isolated(self._manifests.newest, table, work, _sum)
+
+    def _optimized(
+        self, order: _OptimizeOrder, attempts: int, build: index_plan.Execute | None
+    ) -> Optimized | Deferred:
+        table, publish_attempts = order.table, order.publish_attempts
         total, reason, left = NOTHING, "other writers won each race", list[Finished]()
         fruitless = 0
         for attempt in range(attempts * _ROUNDS):
@@ -449,6 +460,13 @@ class Optimizer:
         cross(Failpoint.OPTIMIZE_AFTER_PUBLISH)
         self._promote(published)
         return optimized(fitting)
+
+
+def _sum(one: Optimized | Deferred, other: Optimized | Deferred) -> Optimized | Deferred:
+    """Return what was done of both; deferred if both are."""
+    if isinstance(one, Deferred):
+        return other
+    return one if isinstance(other, Deferred) else total_of(one, other)
 
 
 def _merged(seen: SeenJob) -> Sequence[str]:

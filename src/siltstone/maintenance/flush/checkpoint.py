@@ -4,6 +4,8 @@
     a step of the   no lock; files   one record   one assignment swaps the view, then the log's
     leader, us      and pins, synced for all      segments below the floor are recycled
 
+Rows of a table that Lance refuses go to files of ours (`fallback`), and hold up no other table.
+
 Nothing waits for it: commits continue into fresh memtables, and readers see a sealed memtable until
 the assignment in which its flushed rows replace it. A failure at any step leaves the sealed
 generation in the union and its frames in the log; the next checkpoint flushes it again. A crash
@@ -16,11 +18,12 @@ checkpoint, on the thread that holds the lock, and would wait for itself.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import pyarrow as pa
@@ -35,10 +38,10 @@ from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.read_union import EVERYTHING
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View
-from siltstone.errors import BusyError, ClosedError, FencedError
+from siltstone.errors import BusyError, ClosedError, FencedError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_storage
-from siltstone.formats.manifest import Catalog, KeyedStorage, Load, Pin, Record
+from siltstone.formats.manifest import Catalog, Fallback, KeyedStorage, Load, Pin, Record
 from siltstone.formats.schema import (
     OP_COLUMN,
     SEQ_COLUMN,
@@ -46,7 +49,16 @@ from siltstone.formats.schema import (
     history_name,
     history_schema,
 )
-from siltstone.maintenance.flush.commit_parts import COMMIT_PARTS_MAX, joined, put_on
+from siltstone.maintenance.flush import commit_parts
+from siltstone.maintenance.flush.commit_parts import COMMIT_PARTS_MAX
+from siltstone.maintenance.flush.fallback import (
+    OF_ONE_TABLE,
+    are_readable,
+    fallback_sources,
+    joined,
+    reason_of,
+    stretches,
+)
 from siltstone.maintenance.flush.ready import made_ready
 from siltstone.maintenance.flush.refresh import (
     carry_images,
@@ -56,12 +68,15 @@ from siltstone.maintenance.flush.refresh import (
     renewed,
 )
 from siltstone.maintenance.retention import carried
+from siltstone.storage.files.arrow_file import DIRECTORY as FALLBACK
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import Tables
 from siltstone.storage.tables.values import NO_FILES, Compacted, StagedFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import SegmentNumber
+
+_log = logging.getLogger(__name__)
 
 COMMITS_FOLDER = "commits"
 ATTEMPTS = 3
@@ -78,6 +93,8 @@ class _Flushed:
     """The rows of one incarnation that a flush wrote, still to be put on the history of the day.
 
     `loads` are parts of history as they are; without other rows there is nothing `staged`.
+    `sources` have the other rows. `refused`: Lance does not take them; these files have them, and
+    what it refused before.
     """
 
     incarnation: int
@@ -85,6 +102,8 @@ class _Flushed:
     base_pin: Pin | None
     staged: StagedFiles
     loads: tuple[Load, ...]
+    sources: tuple[Source, ...] = ()
+    refused: tuple[Fallback, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +119,8 @@ class _Commits:
 
     def put_on(self, tables: Tables, pin: Pin | None) -> Pin:
         """Join first: what is appended costs by the parts."""
-        return tables.writer.commit(put_on(tables, pin or self.base_pin, self.joined), self.staged)
+        pin = commit_parts.put_on(tables, pin or self.base_pin, self.joined)
+        return tables.writer.commit(pin, self.staged)
 
 
 class Checkpointer:
@@ -129,6 +149,7 @@ class Checkpointer:
         """
         self._all_tables, self._tables = site.tables, site.tables.writer
         self._manifests, self._now_us = site.manifests, site.now_us
+        self._new_token = site.new_token
         self._commit_parts_max = commit_parts_max
         self._committer, self._readers, self._log = committer, readers, log
         self._epoch = committer.state.view.record.epoch
@@ -241,6 +262,16 @@ class Checkpointer:
         self._after(record)
         return record
 
+    @contextmanager
+    def refreshing(self) -> Generator[None]:
+        """Refresh after work of this process, also if it failed for a table: others were done."""
+        try:
+            yield
+        except SiltstoneError:
+            self.refresh()
+            raise
+        self.refresh()
+
     def _refresh(self) -> Record:
         """Make the newest record the view's. Generations that it holds are no longer sealed.
 
@@ -267,32 +298,64 @@ class Checkpointer:
     # flush
 
     def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed]:
-        numbers = sorted({number for generation in sealed for number in generation.sources})
-        for number in numbers:
+        catalog, levels = sealed[-1].catalog, self._committer.state.view.levels
+        numbers = {number for generation in sealed for number in generation.sources}
+        numbers |= {n for n in levels if levels[n].storage.fallbacks and _is_living(catalog, n)}
+        for number in sorted(numbers):
             sources = [s for g in sealed for s in g.sources.get(number, ())]
-            yield self._flush_table(sealed[-1].catalog, number, sources)
+            yield self._flush_table(catalog, number, sources)
 
     def _flush_table(
         self, catalog: Catalog, incarnation: int, sources: Sequence[Source]
     ) -> _Flushed:
         table = catalogs.owner_of(catalog, incarnation)
         table_schema = whole_table_schema(table)  # dropped columns too: older seqs show them
-        storage = self._committer.state.view.levels[incarnation].storage
-        loads, sources = self._parted(sources, LOADS_MAX - len(storage.loads))
-        pin = storage.history
-        if not sources:
-            return _Flushed(incarnation, table_schema, None, NO_FILES, loads)
+        levels = self._committer.state.view.levels[incarnation]
+        refused = levels.storage.fallbacks
+        loads, sources = self._parted(sources, LOADS_MAX - len(levels.storage.loads))
+        for source in sources:
+            if isinstance(source, Memtable):
+                source.settle()
+        found = _Flushed(incarnation, table_schema, None, NO_FILES, loads, tuple(sources))
+        if refused and not (_is_living(catalog, incarnation) and are_readable(levels)):
+            return self._refused(found, refused[-1].reason)
+        found = replace(found, sources=(*fallback_sources(levels, refused), *sources))
+        if not found.sources:
+            return found
+        try:
+            return self._staged(found, levels.storage)
+        except OF_ONE_TABLE as error:
+            return self._refused(replace(found, sources=tuple(sources)), reason_of(error))
+
+    def _staged(self, found: _Flushed, storage: KeyedStorage) -> _Flushed:
+        """Write the rows to Lance."""
+        pin, table_schema, sources = storage.history, found.table_schema, found.sources
         if pin is None:
             schema = history_schema(table_schema.schema)
             pin = self._tables.create(f"{storage.folder}/.history", schema)
         else:
             pin = self._widened(pin, storage, table_schema)
-        for source in sources:
-            if isinstance(source, Memtable):
-                source.settle()
         seqs = (sources[0].first_seq, sources[-1].last_seq)
         staged = self._tables.stage(pin, _history_batches(sources, table_schema), seqs=seqs)
-        return _Flushed(incarnation, table_schema, pin, staged, loads)
+        return replace(found, base_pin=pin, staged=staged)
+
+    def _refused(self, found: _Flushed, reason: str) -> _Flushed:
+        """Write the new rows to files of ours, since Lance refuses them."""
+        levels = self._committer.state.view.levels[found.incarnation]
+        storage, kept = levels.storage, [*levels.storage.fallbacks]
+        loads = (*storage.loads, *found.loads)
+        new = [s for s in found.sources if not kept or s.first_seq > kept[-1].last_seq]
+        for stretch in stretches(new, loads):
+            rows = joined(kept, levels, stretch, loads)
+            batches = _history_batches(rows, found.table_schema)
+            folder = f"{storage.folder}/{FALLBACK}/{self._new_token()}"
+            schema = history_schema(found.table_schema.schema)
+            pin = self._tables.write_arrow(folder, schema, batches)
+            kept.append(Fallback(rows[0].first_seq, rows[-1].last_seq, pin, reason))
+        _log.warning(
+            "Lance refuses rows of %s; they are in a file of ours: %s", storage.folder, reason
+        )
+        return replace(found, base_pin=None, staged=NO_FILES, refused=tuple(kept))
 
     def _parted(
         self, sources: Sequence[Source], loads_max: int
@@ -325,7 +388,7 @@ class Checkpointer:
         pin = self._committer.state.view.record.commits
         if pin is None:
             pin = self._tables.create(COMMITS_FOLDER, COMMITS_SCHEMA)
-        parts = joined(self._all_tables, pin, self._commit_parts_max)
+        parts = commit_parts.joined(self._all_tables, pin, self._commit_parts_max)
         batches = (generation.log.to_batch() for generation in sealed)
         seqs = (sealed[0].log.first, sealed[-1].last_seq)
         return _Commits(pin, self._tables.stage(pin, batches, seqs=seqs), parts)
@@ -335,7 +398,7 @@ class Checkpointer:
     def _publish(
         self,
         last: Generation,
-        flushed: Sequence[_Flushed],
+        flushed: list[_Flushed],
         commits: _Commits,
         started_us: int,
     ) -> Record:
@@ -364,22 +427,32 @@ class Checkpointer:
 
         return self._manifests.publish(change, base=self._committer.state.view.record)
 
-    def _pins(self, record: Record, flushed: Sequence[_Flushed]) -> dict[int, _Histories]:
-        """Put the flushed rows on each history as `record` has it."""
+    def _pins(self, record: Record, flushed: list[_Flushed]) -> dict[int, _Histories]:
+        """Put the flushed rows on each history as `record` has it.
+
+        An item of `flushed` that Lance refuses now is replaced: another try has its file.
+        """
         stored = {storage.incarnation: storage for storage in record.keyed}
         pins: dict[int, _Histories] = {}
-        for item in flushed:
-            old = stored.get(item.incarnation)
-            pin, columns = item.base_pin, [c.id for c in item.table_schema.schema.columns]
-            if pin is None:
-                pins[item.incarnation] = _Histories(None, (), item.loads)
-                continue
-            if old is not None and old.history is not None:
-                pin = self._widened(old.history, old, item.table_schema)
-                columns = [*old.history_columns, *columns]
-            pin = self._tables.commit(pin, item.staged)
-            pins[item.incarnation] = _Histories(pin, tuple(dict.fromkeys(columns)), item.loads)
+        for place, item in enumerate(flushed):
+            try:
+                found = self._histories(item, stored.get(item.incarnation))
+            except OF_ONE_TABLE as error:
+                item = flushed[place] = self._refused(item, reason_of(error))  # noqa: PLW2901
+                found = self._histories(item, None)
+            pins[item.incarnation] = found
         return pins
+
+    def _histories(self, item: _Flushed, old: KeyedStorage | None) -> _Histories:
+        """Put the flushed rows of one table on its history as it is now."""
+        pin, columns = item.base_pin, [c.id for c in item.table_schema.schema.columns]
+        if pin is None:
+            return _Histories(None, (), item.loads, item.refused)
+        if old is not None and old.history is not None:
+            pin = self._widened(old.history, old, item.table_schema)
+            columns = [*old.history_columns, *columns]
+        pin = self._tables.commit(pin, item.staged)
+        return _Histories(pin, tuple(dict.fromkeys(columns)), item.loads, ())
 
     # retire
 
@@ -407,19 +480,26 @@ class Checkpointer:
                 resident_bytes_max=self._resident_bytes_max,
             )
 
-        ready = made_ready(state, change(state.view), self._readers)
+        ahead = change(state.view)  # it holds what the next one under the lock would read again
+        ready = made_ready(state, ahead, self._readers)
         self._committer.swap_view(lambda view: ready.put_into(change(view)))
+        self._committer.free = (), 0  # writers ask again: a table may take no more rows now
 
 
 @dataclass(frozen=True, slots=True)
 class _Histories:
-    """What a flush adds to one storage: a history, unless there is no `pin`, and loads."""
+    """What a flush adds to one storage: a history, unless there is no `pin`, and loads.
+
+    Its `fallbacks` take the place of those before.
+    """
 
     pin: Pin | None
     columns: tuple[int, ...]
     loads: tuple[Load, ...]
+    fallbacks: tuple[Fallback, ...]
 
     def put_on(self, storage: KeyedStorage) -> KeyedStorage:
+        storage = storage.with_fallbacks(self.fallbacks)
         if self.loads:
             storage = storage.with_loads((*storage.loads, *self.loads))
         if self.pin is None:
@@ -446,6 +526,14 @@ def _stored(
                 old = found.put_on(old)
             stored[step.id] = old
     return tuple(stored.values())
+
+
+def _is_living(catalog: Catalog, incarnation: int) -> bool:
+    """Say whether an incarnation is what its table has now."""
+    table = catalogs.owner_if_known(catalog, incarnation)
+    if table is None or not catalogs.is_alive(table):
+        return False
+    return catalogs.incarnation_of(table).id == incarnation
 
 
 def _history_batches(

@@ -148,9 +148,7 @@ def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
     return view.changed(levels=levels)
 
 
-def _reopened(
-    view: View, levels: Levels, run: HistoryRun, readers: Readers
-) -> tuple[HistoryRun, ...]:
+def _reopened(view: View, levels: Levels, run: HistoryRun, readers: Readers) -> tuple[Source, ...]:
     seqs = (max(run.low, levels.storage.merged_seq), run.high)
     found = _runs(view, levels.storage, (run,), seqs, readers, view.lease)
     require(bool(found), f"the record has no history for a run up to seq {run.high}")
@@ -164,7 +162,7 @@ def _runs(
     seqs: tuple[int, int],
     readers: Readers,
     lease: object,
-) -> tuple[HistoryRun, ...]:
+) -> tuple[Source, ...]:
     """Return history above one seq, up to another; what is `known` of it is not read again."""
     table = catalogs.owner_of(view.catalog, storage.incarnation)
     return readers.history(table, storage, *seqs, lease, known=known)
@@ -190,8 +188,9 @@ def _levels(
         for source in (*old.flushed, *moved)
         if source.last_seq > storage.merged_seq
     )
-    if any(isinstance(source, HistoryRun) for source in moved):
-        # Attached rows: the record names their files, or nobody does once they are in history.
+    if storage.fallbacks or any(isinstance(source, HistoryRun) for source in moved):
+        # Attached rows: the record names their files, or nobody does once they are in history. And
+        # rows that Lance refused are those of their files, also for whoever asks for history next.
         kept = _runs(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
     found = old.kept if base is old.base else VisibilityCache()
@@ -206,9 +205,17 @@ def _spilled(
     readers: Readers,
     resident_bytes_max: int,
 ) -> dict[int, Levels]:
-    """Give memory back: over the bound flushed memtables are read from history instead."""
+    """Give memory back: over the bound flushed memtables are read from history instead.
+
+    Those that Lance refused are not in history, and stay.
+    """
     resident = {
-        number: sum(s.nbytes for s in found.flushed if isinstance(s, Memtable))
+        number: sum(
+            source.nbytes
+            for source in found.flushed
+            if isinstance(source, Memtable)
+            and source.last_seq <= found.storage.foldable_seq(source.last_seq)
+        )
         for number, found in levels.items()
     }
     total = sum(resident.values())

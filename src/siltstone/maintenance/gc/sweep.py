@@ -25,6 +25,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Catalog, Pin, Record, TableDefinition
+from siltstone.storage.files.arrow_file import DIRECTORY as FALLBACK
 from siltstone.storage.files.files import Files, is_temporary, names_in
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.tables import kept_names
@@ -74,7 +75,7 @@ def pins_of(record: Record) -> Iterator[Pin]:
     """Yield every pin that a record names."""
     for storage in record.keyed:
         yield from (pin for pin in (storage.base, storage.history) if pin is not None)
-        yield from (load.pin for load in storage.loads)
+        yield from (part.pin for part in (*storage.loads, *storage.fallbacks))
     if record.commits is not None:
         yield record.commits
     yield from versions_of(record.catalog)
@@ -316,10 +317,9 @@ def _dataset(path: str) -> str:
         return "commits"
     if parts[0] != "tables" or len(parts) < 3:
         return ""
-    inner = ("base", ".history", ".attached")
-    if parts[2] not in inner:
-        return "/".join(parts[:2])
-    return "/".join(parts[: 4 if parts[2] == ".attached" else 3])
+    if parts[2] in {".attached", FALLBACK}:  # one for each job, or file
+        return "/".join(parts[:4])
+    return "/".join(parts[: 3 if parts[2] in {"base", ".history"} else 2])
 
 
 def _is_of(dataset: str, living: Collection[str]) -> bool:

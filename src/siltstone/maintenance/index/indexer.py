@@ -24,6 +24,7 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import BusyError, RequestError, SiltstoneError, no_such
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Index, Pin, Record, TableDefinition
+from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
 from siltstone.maintenance.index.index_plan import (
@@ -179,10 +180,31 @@ class Indexer:
         Raises:
             TableNotFoundError: There is no such table in the newest record.
             RequestError: A budget is below 1.
-            UnavailableError, CorruptionError: A file cannot be read or written; nothing was
-                changed.
+            SiltstoneError: The indexes of a table cannot be built, whatever the reason; nothing of
+                it was changed. Those of the others were built.
         """
         require_budgets(attempts, publish_attempts)
+
+        def work(only: int | None) -> CaughtUp | Deferred:
+            return self._caught_up(
+                only,
+                is_urgent=is_urgent,
+                attempts=attempts,
+                publish_attempts=publish_attempts,
+                execute=execute,
+            )
+
+        return isolated(self._manifests.newest, table, work, _either)
+
+    def _caught_up(
+        self,
+        table: int | None,
+        *,
+        is_urgent: bool,
+        attempts: int,
+        publish_attempts: int,
+        execute: Execute | None,
+    ) -> CaughtUp | Deferred:
         total, reason = _NOTHING, "other writers won each race"
         hopeless: set[str] = set()
         for attempt in range(attempts):
@@ -456,6 +478,13 @@ def _with_recalls(record: Record, fitting: Sequence[_Built]) -> Record:
 
 def _key(task: IndexTask) -> str:
     return f"{task.incarnation}/{task.spec.name}"
+
+
+def _either(one: CaughtUp | Deferred, other: CaughtUp | Deferred) -> CaughtUp | Deferred:
+    """Return what was done of both; deferred if both are."""
+    if isinstance(one, Deferred):
+        return other
+    return one if isinstance(other, Deferred) else _sum(one, other)
 
 
 def _sum(one: CaughtUp, other: CaughtUp) -> CaughtUp:

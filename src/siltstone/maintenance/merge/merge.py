@@ -27,7 +27,13 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader, Overlay
 from siltstone.engine.read.reader import Readers
-from siltstone.errors import BusyError, CorruptionError, RequestError, SiltstoneError
+from siltstone.errors import (
+    BusyError,
+    CorruptionError,
+    InvariantError,
+    RequestError,
+    SiltstoneError,
+)
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDefinition
@@ -139,25 +145,26 @@ class Merger:
 
         Raises:
             RequestError: A budget is below 1.
-            UnavailableError: The file system refuses; nothing was changed.
-            CorruptionError: A table is damaged. It was not merged, the others were.
+            UnavailableError: The file system refuses.
+            SiltstoneError: A table cannot be merged, whatever the reason: it is damaged, or Lance
+                refuses its rows. It was not merged, the others were.
         """
         require_budgets(attempts, publish_attempts)
         reason, failed, total, target = "", 0, Merged(0, (), 0), None
-        damaged: dict[int, CorruptionError] = {}
+        failures: dict[int, SiltstoneError] = {}
         while failed < attempts:
             try:
                 record, lease = self._manifests.lease_newest()
                 with lease:
                     target = record.flushed_seq if target is None else target
-                    done = self._merge(record, table, execute, publish_attempts, damaged)
+                    done = self._merge(record, table, execute, publish_attempts, failures)
             except (_LostError, GcHorizonError, BusyError) as error:
                 reason, failed = str(error), failed + 1
                 continue
             failed, total = 0, _sum(total, done)
             if done.seq >= target:
                 break
-        for error in damaged.values():
+        for error in failures.values():
             raise error
         return Deferred(reason, attempts) if failed else total
 
@@ -167,14 +174,14 @@ class Merger:
         table: int | None,
         execute: Execute | None,
         publish_attempts: int,
-        damaged: dict[int, CorruptionError],
+        failures: dict[int, SiltstoneError],
     ) -> Merged:
-        """Fold a slice of each table that is not `damaged`; return how far all of these are."""
+        """Fold a slice of each table that has not failed; return how far all of these are."""
         cross(Failpoint.MERGE_BEFORE_PLAN)
         wanted = [
             (t, s)
             for t, s in candidates(record, table)
-            if _is_behind(record, t, s) and s.incarnation not in damaged
+            if _is_behind(record, t, s) and s.incarnation not in failures
         ]
         if not wanted:
             self._promote_late(record)
@@ -186,14 +193,18 @@ class Merger:
             for each, storage in wanted:
                 try:
                     found = self._planned(record, each, storage, execute)
-                except CorruptionError as error:
-                    damaged[storage.incarnation] = error
+                except SiltstoneError as error:
+                    failures[storage.incarnation] = error
+                    continue
+                except pa.ArrowException as error:
+                    text = f"{catalogs.name_of(each)!r} cannot be merged: {error}"
+                    failures[storage.incarnation] = InvariantError(text)
                     continue
                 planned.append(found)
                 if found.base != found.storage.base:
                     names.append(catalogs.name_of(each))
             if not planned:
-                raise damaged[wanted[0][1].incarnation]
+                raise failures[wanted[0][1].incarnation]
             cross(Failpoint.MERGE_AFTER_FRAGMENTS)
             written = job.as_written()
             published = self._manifests.publish(
@@ -236,8 +247,9 @@ class Merger:
         self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None
     ) -> _Planned:
         low, history = storage.merged_seq, self._readers.history
-        runs = history(table, storage, low, record.flushed_seq, None)
-        upto = slice_end(runs, record.flushed_seq, self._rows_max)
+        last = storage.foldable_seq(record.flushed_seq)
+        runs = history(table, storage, low, last, None)
+        upto = slice_end(runs, last, self._rows_max)
         table_schema = table_schema_of(catalogs.schema_of(table))
         if upto < record.flushed_seq:
             runs = history(table, storage, low, upto, None)
@@ -324,7 +336,8 @@ def candidates(
 def _is_behind(record: Record, table: TableDefinition, storage: KeyedStorage) -> bool:
     """Tell whether there is something to merge: rows, or a base of an older schema."""
     schemas = (0, catalogs.schema_of(table).id)
-    return storage.merged_seq < record.flushed_seq or storage.base_schema not in schemas
+    is_above = storage.merged_seq < storage.foldable_seq(record.flushed_seq)
+    return is_above or (storage.base_schema not in schemas and not storage.fallbacks)
 
 
 def require_budgets(attempts: int, publish_attempts: int) -> None:

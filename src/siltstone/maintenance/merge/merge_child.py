@@ -55,6 +55,7 @@ class MergeChild:
         self._errors: IO[bytes] | None = None
         self._deadline = self._started_at = 0.0
         self._is_waited_for = self._is_nice = False
+        self.failure: str | None = None
 
     @property
     def is_running(self) -> bool:
@@ -70,7 +71,7 @@ class MergeChild:
         """Start one over all tables unless one is running."""
         if self.is_running:
             return
-        self._reap()
+        self.reap()
         # A file, not a pipe: nobody reads while the child runs, and a full pipe would stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
         self._started_at = time.monotonic()
@@ -103,16 +104,18 @@ class MergeChild:
             self.stop()
             self.start()
 
-    def _reap(self) -> None:
-        """Say how the last child failed, if it did.
+    def reap(self) -> None:
+        """Say how the last child failed, if it did; `failure` has it if it ended by itself.
 
         Raises:
             UnavailableError: It failed; its last line says why, or how it ended.
         """
-        process, self._process = self._process, None
+        process, self._process, self.failure = self._process, None, None
         if process is None:
             return
         message, status = self._last_line(), process.wait()
+        if status > 0:
+            self.failure = message or f"exit code {status}"
         if status != 0:
             ended = f"killed by signal {-status}" if status < 0 else f"exit code {status}"
             raise UnavailableError(f"the {self._kind} child failed: {message or ended}")

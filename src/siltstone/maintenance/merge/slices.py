@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from siltstone.engine.levels.history_run import HistoryRun, seqs_of
+from siltstone.engine.levels.history_run import HistoryRun, Source, seqs_of
 
 ROWS_MIN = 65_536
 ROW_BYTES = 112
@@ -20,13 +20,14 @@ def slice_rows(index_bytes_max: int) -> int:
     return max(ROWS_MIN, index_bytes_max // ROW_BYTES)
 
 
-def slice_end(runs: Iterable[HistoryRun], upto: int, rows_max: int) -> int:
+def slice_end(runs: Iterable[Source], upto: int, rows_max: int) -> int:
     """Return the seq up to which `runs` (oldest first) are folded: `rows_max` rows, or one commit.
 
     It reads their seqs alone, and holds a batch of them.
     """
     left, first = rows_max, None
     for run in runs:
+        assert isinstance(run, HistoryRun)  # nothing else is folded
         for seqs in seqs_of(run):
             first = int(seqs[0]) if first is None else first
             if len(seqs) > left:

@@ -192,6 +192,7 @@ class Verifier:
                 leases.enter_context(lease)
             if newest is not None:
                 self._times(newest, tally)
+                self._refused(newest, tally)
                 self._known_numbers(tally)
                 self._log(newest, tally)
                 logged = self._logged_pins(tally)
@@ -371,6 +372,15 @@ class Verifier:
                 " clock: until the clock is there, nothing gets older, so no retention ends, and"
                 " reads by time find what was before the clock was wrong",
             )
+
+    def _refused(self, record: Record, tally: _Tally) -> None:
+        """Tell of rows that Lance refuses: nothing is lost, but nothing of them is merged."""
+        for storage in record.keyed:
+            for each in storage.fallbacks:
+                seqs = f"rows of seq {each.first_seq} to {each.last_seq}"
+                tally.warn(
+                    each.pin.path, f"Lance refuses {seqs} of {storage.folder}: {each.reason}"
+                )
 
     def _drift(self, record: Record, logged: Collection[str], tally: _Tally) -> None:
         tally.say("drift")

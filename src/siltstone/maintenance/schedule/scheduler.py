@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -34,7 +34,13 @@ from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.write_set import WriteSet
 from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.engine.read.view import View
-from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
+from siltstone.errors import (
+    BusyError,
+    FencedError,
+    LanceRefusedError,
+    PoisonedError,
+    in_words,
+)
 from siltstone.formats.manifest import KeyedStorage
 from siltstone.maintenance.compaction.compaction import Sizes, Span
 from siltstone.maintenance.schedule.pace import Pace, Zone
@@ -63,6 +69,7 @@ class Work:
     `history_bytes`: what the indexes of un-merged history take; if it alone is where writers are
     slowed, a writer runs `merge_here` if there is no background. `hurry` is called before each
     `merge` with whether writers wait for it; `is_merging` says whether one runs.
+    `refused`: why a table takes no more rows, by its incarnation; then all writers ask for room.
     `wants_vacuum`: a vacuum may free much; asked at each turn, True once.
     """
 
@@ -81,6 +88,7 @@ class Work:
     hurry: Callable[[bool], object] = lambda _: None
     is_merging: Callable[[], bool] = lambda: False
     wants_vacuum: Callable[[], bool] = lambda: False
+    refused: Callable[[], Mapping[int, str]] = dict
 
 
 class Scheduler:
@@ -181,9 +189,11 @@ class Scheduler:
             BusyError: The wait took longer than `room_timeout_s`, or the work keeps failing;
                 nothing was written.
             FencedError, PoisonedError: The background found that, and ended.
-            UnavailableError: Without a background: there is no room, and the checkpoint failed.
+            UnavailableError: Lance refuses a table of the write set, and enough rows of it wait for
+                that to change. Or, without a background, the checkpoint failed that makes room.
         """
         self._refuse_ended()
+        self._refuse_full(write_set)
         self._committer.free = self._look()
         if self.failure is not None:  # also if it came just now: from here on all have to ask
             self._committer.free = (), 0
@@ -207,7 +217,7 @@ class Scheduler:
         A writer may put an older answer over a newer one: it lasts until the next news.
         """
         sealed, active = self._committer.state.view.sealed, self._committer.active_bytes
-        if len(sealed) >= self._sealed_max:
+        if len(sealed) >= self._sealed_max or self._work.refused():
             return sealed, 0
         beside = self._unmerged_bytes() - active
         return sealed, min(self._memtable_bytes_max, self._folding.slow - beside)
@@ -269,6 +279,13 @@ class Scheduler:
             raise FencedError(error.ours, error.theirs) from error
         if isinstance(error, PoisonedError):
             raise PoisonedError(str(error)) from error
+
+    def _refuse_full(self, write_set: WriteSet) -> None:
+        """Refuse rows of a table that takes no more, for a reason that is no other table's."""
+        refused = self._work.refused()
+        for part in write_set.parts if refused else ():
+            if part.incarnation in refused:
+                raise LanceRefusedError(f"{refused[part.incarnation]}; nothing was written")
 
     def _why_no_room(self, waited: float, failures: int) -> str:
         unmerged = self._unmerged_bytes()

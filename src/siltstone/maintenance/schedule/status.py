@@ -8,9 +8,10 @@ from pathlib import Path
 
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.history_run import HistoryRun, vector_bytes
+from siltstone.engine.levels.history_run import HistoryRun, Source, vector_bytes
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import State, View
+from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.schedule.pace import Backpressure
@@ -25,7 +26,8 @@ from siltstone.storage.wal.segments import parse_name
 class TableStatus:
     """One table: rows and files of its base (or newest version), and rows not merged into it.
 
-    `indexes` show the rows of base that each index lacks.
+    `indexes` show the rows of base that each index lacks. `refused` says why Lance does not take
+    the newest flushed rows, which wait in `refused_bytes` of files; None: it took them.
     """
 
     name: str
@@ -36,13 +38,19 @@ class TableStatus:
     base_parts: int
     history_parts: int
     indexes: tuple[IndexStatus, ...] = ()
+    refused: str | None = None
+    refused_bytes: int = 0
 
     def __str__(self) -> str:
         text = (
             f"{self.name}: {self.base_rows} rows in {self.base_parts} parts,"
             f" {self.unmerged_rows} not merged, history in {self.history_parts} parts"
         )
-        return f"{text}; indexes {', '.join(map(str, self.indexes))}" if self.indexes else text
+        if self.indexes:
+            text = f"{text}; indexes {', '.join(map(str, self.indexes))}"
+        if self.refused is not None:
+            text = f"{text}; Lance refuses rows: {self.refused} ({self.refused_bytes} bytes wait)"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +262,12 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
             parts = _parts(tables, stored.base)
             more = _parts(tables, stored.history)
             indexes = tuple(statuses(view.record, table, stored, tables))
-            yield TableStatus(name, True, base, unmerged, stored.merged_seq, parts, more, indexes)
+            refused = stored.fallbacks[-1].reason if stored.fallbacks else None
+            nbytes = sum(each.pin.size for each in stored.fallbacks)
+            merged = stored.merged_seq
+            yield TableStatus(
+                name, True, base, unmerged, merged, parts, more, indexes, refused, nbytes
+            )
         else:
             version = catalogs.version_of(incarnation)
             if version is None:
@@ -268,9 +281,12 @@ def _parts(tables: TableReader, pin: Pin | None) -> int:
     return 0 if pin is None else len(tables.open(pin).spans)
 
 
-def _rows(source: object) -> int:
-    """Return the row versions of a source; 0 for a run whose index is not loaded."""
-    return source.rows if isinstance(source, Memtable | HistoryRun) else 0
+def _rows(source: Source) -> int:
+    """Return the row versions of a source; 0 if they cannot be read: who reads them hears why."""
+    try:
+        return source.rows
+    except CorruptionError:
+        return 0
 
 
 def _leases(view: View) -> set[int]:

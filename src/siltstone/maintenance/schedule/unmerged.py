@@ -8,7 +8,7 @@ and keeps them; so what it keeps counts, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun, Source, index_bytes, vector_bytes
@@ -25,40 +25,48 @@ MERGE_VECTORS_SHARE = 1 / 16
 ROW_BYTES = 64
 
 
-def wants_merge(view: View, memory_bytes_max: int) -> bool:
-    """Return whether there is enough to merge: rows of a table, or bytes of memory."""
-    if history_bytes(view) >= MERGE_MEMORY_SHARE * memory_bytes_max:
+def wants_merge(view: View, memory_bytes_max: int, without: Container[int] = ()) -> bool:
+    """Return whether there is enough to merge: rows of a table, or bytes of memory.
+
+    Here and below, incarnations in `without` do not count.
+    """
+    if history_bytes(view, without) >= MERGE_MEMORY_SHARE * memory_bytes_max:
         return True
-    if flushed_vector_bytes(view) >= MERGE_VECTORS_SHARE * memory_bytes_max:
+    if flushed_vector_bytes(view, without) >= MERGE_VECTORS_SHARE * memory_bytes_max:
         return True
-    for levels in _foldable(view):
-        rows = sum(source.rows for source in levels.flushed)
+    for levels in _living(view, without):
         base = 0 if levels.base is None else levels.base.rows
-        if rows >= max(MERGE_ROWS_MIN, MERGE_SHARE * base):
+        if foldable_rows(levels) >= max(MERGE_ROWS_MIN, MERGE_SHARE * base):
             return True
     return False
 
 
-def unmerged_rows(view: View) -> int:
+def unmerged_rows(view: View, without: Container[int] = ()) -> int:
     """Return the row versions that a merge would fold now."""
-    return sum(source.rows for levels in _foldable(view) for source in levels.flushed)
+    return sum(map(foldable_rows, _living(view, without)))
 
 
-def history_bytes(view: View) -> int:
+def foldable_rows(levels: Levels) -> int:
+    """Return the row versions of one table that a merge would fold now."""
+    return sum(source.rows for source in _foldable(levels))
+
+
+def history_bytes(view: View, without: Container[int] = ()) -> int:
     """Return the bytes of the indexes, when loaded, of all that a merge would fold now.
 
     Flushed memtables that stay in memory have a share of their own, and count as history.
     """
-    sources = (source for levels in _foldable(view) for source in levels.flushed)
     return sum(
         ROW_BYTES * source.rows if isinstance(source, Memtable) else index_bytes(source)
-        for source in sources
+        for levels in _living(view, without)
+        for source in _foldable(levels)
     )
 
 
-def flushed_vector_bytes(view: View) -> int:
+def flushed_vector_bytes(view: View, without: Container[int] = ()) -> int:
     """Return the bytes of the vectors that searches keep of all that a merge would fold now."""
-    return sum(vector_bytes(source) for levels in _foldable(view) for source in levels.flushed)
+    living = _living(view, without)
+    return sum(vector_bytes(source) for levels in living for source in _foldable(levels))
 
 
 def sealed_bytes(sealed: Sequence[Generation]) -> int:
@@ -71,10 +79,16 @@ def _bytes(source: Source) -> int:
     return index_bytes(source) if isinstance(source, HistoryRun) else source.nbytes
 
 
-def _foldable(view: View) -> Iterator[Levels]:
+def _foldable(levels: Levels) -> Iterator[Source]:
+    """Yield the flushed levels that a merge folds: not those from the first refused row on."""
+    for source in levels.flushed:
+        if source.last_seq <= levels.storage.foldable_seq(source.last_seq):
+            yield source
+
+
+def _living(view: View, without: Container[int]) -> Iterator[Levels]:
     """Yield the levels of the tables that exist: history of what was dropped is never merged."""
     for table in view.catalog.tables:
-        if catalogs.is_alive(table):
-            levels = view.levels.get(catalogs.incarnation_of(table).id)
-            if levels is not None:
-                yield levels
+        number = catalogs.incarnation_of(table).id
+        if catalogs.is_alive(table) and number in view.levels and number not in without:
+            yield view.levels[number]

@@ -226,7 +226,12 @@ def names_in(files: Files, directory: Path) -> list[str]:
 
 def write_new(files: Files, path: Path, data: Buffer) -> None:
     """Write and sync a new file; on an error remove it, if possible."""
-    _fill_new(files, path, [data], sync=True)
+    write_parts(files, path, [data])
+
+
+def write_parts(files: Files, path: Path, parts: Iterable[Buffer]) -> None:
+    """`write_new`, of a file whose parts are not all in memory."""
+    _fill_new(files, path, parts, sync=True)
 
 
 def create_by_link(files: Files, path: Path, data: Buffer) -> bool:

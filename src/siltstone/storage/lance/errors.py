@@ -78,7 +78,7 @@ def _classify_write(error: BaseException, folder: Path, text: str) -> errors.Sil
         return errors.SchemaMismatchError(f"{folder}: Lance cannot store these rows: {text}")
     if is_panic(error):
         return errors.InvariantError(f"{folder}: Lance panicked while it wrote: {text}")
-    return errors.UnavailableError(f"{folder}: the write failed: {text}")
+    return errors.LanceRefusedError(f"{folder}: the write failed: {text}")
 
 
 @contextmanager

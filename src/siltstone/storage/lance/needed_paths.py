@@ -48,6 +48,9 @@ class LancePaths:
         fragments: dict[str, FragmentPaths] = {}
         indexes: dict[tuple[str, bytes], Mapping[str, int]] = {}
         for pin in sorted(pins, key=lambda pin: (pin.folder, pin.version)):
+            if pin.is_arrow:
+                found.add(pin.path)
+                continue
             known = fragments.setdefault(pin.folder, FragmentPaths(pin.folder))
             found.update(self._beside(pin))
             expected = InventoryFile(pin.path, pin.size, pin.xxh3)

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.shares import LanceShares
+from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.caches import LanceCaches
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows
@@ -74,6 +76,8 @@ class LanceReader:
 
     def files(self, pin: Pin) -> list[InventoryFile]:
         """See `tables.TableReader.files`."""
+        if pin.is_arrow:
+            return [InventoryFile(pin.path, pin.size, pin.xxh3)]
         table = self._as_shown(pin)
         notes = self._data.notes(pin.inventory)
         notes += self._physical(pin)
@@ -84,6 +88,10 @@ class LanceReader:
             pin.inventory, self._data.index_files(pin.folder, table.dataset, pin.inventory)
         )
         return [*table.files.values(), *indexes.values(), *notes, manifest, *inventories]
+
+    def read_arrow(self, pin: Pin) -> pa.Table:
+        """See `tables.TableReader.read_arrow`."""
+        return arrow_file.read(self._files, self._root, pin)
 
     def derived(self, pin: Pin) -> dict[str, bytes]:
         """See `tables.TableReader.derived`."""

@@ -15,6 +15,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import blobs
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.storage.files import arrow_file
 from siltstone.storage.lance import adoption, deletions
 from siltstone.storage.lance.commits import LanceCommits, fragments_of
 from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
@@ -101,6 +102,10 @@ class LanceWriter:
             return pin
         require(pin.version == 1, f"{pin.path} is version {pin.version}, not the first")
         return self._first(pin.folder, self._reader.open(pin).dataset.schema, staged)
+
+    def write_arrow(self, folder: str, schema: pa.Schema, batches: Batches) -> Pin:
+        """See `tables.TableWriter.write_arrow`."""
+        return arrow_file.write(self._files, self._root, folder, schema, batches)
 
     def append(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:
         """See `tables.TableWriter.append`."""

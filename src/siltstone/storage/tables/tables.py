@@ -248,6 +248,14 @@ class TableReader(Protocol):
         """Return every file that the pin needs, its manifest and inventories included."""
         ...
 
+    def read_arrow(self, pin: Pin) -> pa.Table:
+        """Return all rows of an Arrow file of ours (`Pin.is_arrow`), into memory.
+
+        Raises:
+            CorruptionError: The bytes are not those that were written.
+        """
+        ...
+
     def derived(self, pin: Pin) -> dict[str, bytes]:
         """Return the bytes that files of the pin must have, because its manifest says so, by path.
 
@@ -311,6 +319,10 @@ class TableWriter(Protocol):
 
         Without a row it is the pin itself.
         """
+        ...
+
+    def write_arrow(self, folder: str, schema: pa.Schema, batches: Batches) -> Pin:
+        """Write rows to an Arrow file of ours in a new folder: for rows that Lance refuses."""
         ...
 
     def append(self, pin: Pin, batches: Batches, *, seqs: Seqs | None = None) -> Pin:

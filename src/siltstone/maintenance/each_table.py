@@ -1,0 +1,46 @@
+"""Each table: work on all tables that is done for each by itself when it fails for all.
+
+What is wrong with one table, whatever it is, leaves no other one out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import TypeVar
+
+from siltstone.engine.catalog import catalog as catalogs
+from siltstone.errors import SiltstoneError, TableNotFoundError
+from siltstone.formats.manifest import Record
+
+R = TypeVar("R")
+
+
+def isolated(
+    newest: Callable[[], Record],
+    table: int | None,
+    work: Callable[[int | None], R],
+    sum_of: Callable[[R, R], R],
+) -> R:
+    """Do `work` for one table (an id), or for all (None); return its result, or the sum of them.
+
+    Raises:
+        SiltstoneError: What `work` raises for a table. It is done for the others.
+    """
+    try:
+        return work(table)
+    except SiltstoneError as error:
+        if table is not None:
+            raise
+        whole, done, failed = error, list[R](), list[SiltstoneError]()
+    for each in newest().catalog.tables:
+        if catalogs.is_alive(each):
+            try:
+                done.append(work(each.id))
+            except TableNotFoundError:
+                continue  # it was dropped meanwhile
+            except SiltstoneError as error:
+                failed.append(error)
+    if failed or not done:
+        raise failed[0] if failed else whole
+    return reduce(sum_of, done)
