@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from siltstone.engine.read.past import PastRecords
-from siltstone.formats.manifest import KeyedStorage, Record
+from siltstone.engine.read.past_record import PastTable
+from siltstone.formats.manifest import Incarnation, KeyedStorage, Record
 from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
 from tests.support.simulated_files import SimFiles
 
@@ -53,11 +54,13 @@ def test_no_record_above_a_seq_serves_it_when_a_vacuum_takes_records_meanwhile(g
     for number in gone:
         store._files.unlink(store.path(number))
     records = PastRecords(store)
+    table = PastTable(KeyedStorage(TABLE, "t", merged_seq=10 * COUNT), Incarnation(5, TABLE))
     for seq in range(20, 10 * COUNT + 5, 5):
-        found = records.serving(TABLE, seq)
+        found = records.serving(table, seq)
         best = max(n for n in store.listing if n not in gone and (n == 1 or 10 * n <= seq))
         assert found is not None
-        assert found[0].number == best
+        assert found[1].number == best
+        assert found[0].merged_seq == (10 * best if best > 1 else 0)
 
 
 @pytest.mark.parametrize("gone", taken(), ids=str)
