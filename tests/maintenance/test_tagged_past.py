@@ -200,6 +200,13 @@ def test_a_backup_has_a_tag_between_the_first_loads_of_two_tables(past, tmp_path
     past.check_a_backup(tmp_path)
 
 
+def test_the_history_stays_by_which_a_tag_is_read(past):
+    past.play([("load", "a"), ("checkpoint",), ("upsert", "a"), ("tag", 0), *MERGES, *MERGES])
+    past.play([("vacuum",), *MERGES, ("vacuum",)])
+    assert past.oldest > max(past.db.tags().values())
+    past.check()
+
+
 def test_one_record_is_kept_for_a_tag_if_it_serves_all_tables(past):
     past.play([("load", "a"), ("load", "b"), ("merge",)])
     past.db.tag("all", past.db.seq)
