@@ -6,13 +6,16 @@ other is found under one name or two, of one file, so it is listed once.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from siltstone.storage.files.files import is_temporary
 from siltstone.storage.lance.external import external_tables
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.promotion import public_name
@@ -126,3 +129,103 @@ def test_two_processes_that_set_aside_at_once_show_ours_and_keep_theirs(
         assert shown(files) == {1: "ours 1", 2: "ours 2"}, step
         assert [text for text in kept(files) if text != "theirs again"] == BOTH, step
     assert step > 10
+
+
+class _Raced:
+    """A version by path is set aside by two processes, and other writers take its name."""
+
+    NAME = PUBLIC / public_name(2)
+
+    def __init__(self) -> None:
+        self.files, self.written = SimFiles(), ["theirs 2"]
+        before(self.files, theirs=2)
+
+    def alone(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Return the work of another process, whose steps are not counted."""
+
+        def run() -> None:
+            held, self.files.faults = self.files.faults, ()
+            work()
+            self.files.faults = held
+
+        return run
+
+    def write(self, text: str) -> None:
+        """Write by path, as a client: if nobody has the name."""
+        if self.files.create_if_absent(self.NAME, text.encode()):
+            self.written.append(text)
+
+    def set_aside_and_write(self) -> None:
+        promotion.clear(self.files, FOLDER, 1)
+        self.write("theirs again")
+
+    def take_the_name(self, taker: str) -> None:
+        if taker == "ours":
+            promotion.link(self.files, FOLDER, {2: OURS[2]}, 2)
+        else:
+            self.write("theirs at last")
+
+    def check(self, files: SimFiles, step: object) -> None:
+        """Whoever was killed, or lost the race: what clients wrote is there, and ours is shown."""
+        there = {*kept(files), *shown(files).values()}
+        assert there.issuperset(self.written), step
+        promote(files)
+        assert sorted(kept(files)) == sorted(self.written), step
+        assert shown(files) == {1: "ours 1", 2: "ours 2"}, step
+
+
+@pytest.mark.parametrize("taker", ["ours", "one more by path"])
+def test_no_version_by_path_is_deleted_when_three_processes_take_its_name(taker: str) -> None:
+    """One has looked; one sets aside, and a client writes again; one takes the name."""
+    first, is_raced = 0, True
+    while is_raced:
+        first += 1
+        then, is_taken = first, True
+        while is_taken:
+            then += 1
+            raced = _Raced()
+            second = _Other(first, raced.alone(raced.set_aside_and_write))
+            third = _Other(then, raced.alone(partial(raced.take_the_name, taker)))
+            raced.files.faults = [second, third]
+            promotion.clear(raced.files, FOLDER, 1)
+            raced.files.faults = ()
+            is_raced, is_taken = second.ran, third.ran
+            raced.check(raced.files, (first, then))
+    assert first > 10
+
+
+def test_no_version_by_path_is_deleted_when_who_moves_it_is_killed() -> None:
+    """One has looked; one sets aside, and a client writes again; the first goes on, and dies."""
+    first, is_raced = 0, True
+    while is_raced:
+        first += 1
+        then, is_killed = first, True
+        while is_killed:
+            then += 1
+            raced = _Raced()
+            second = _Other(first, raced.alone(raced.set_aside_and_write))
+            killer = _Killer(then, raced.files)
+            raced.files.faults = [second, killer]
+            with contextlib.suppress(SimulatedCrash):
+                promotion.clear(raced.files, FOLDER, 1)
+            is_raced, is_killed = second.ran, killer.ran
+            files = raced.files.killed() if is_killed else raced.files
+            raced.files.faults = ()
+            vacuum_temporary_files(files)
+            raced.check(files, (first, then))
+    assert first > 10
+
+
+class _Killer(_Other):
+    """Kills the machine at a step."""
+
+    def __init__(self, at: int, files: SimFiles) -> None:
+        super().__init__(at, files.crash)
+
+
+def vacuum_temporary_files(files: SimFiles) -> None:
+    """Delete what a vacuum deletes after its grace period."""
+    for directory in (PUBLIC, PRIVATE / promotion.EXTERNAL_DIRECTORY):
+        for name in files.list(directory) if files.is_dir(directory) else ():
+            if is_temporary(name):
+                files.unlink(directory / name)

@@ -218,3 +218,13 @@ def test_a_store_whose_older_record_is_promoted_before_any_step_of_a_vacuum_has_
     count = run(0)
     for at in (*chosen(count, "promotes", 6), *range(count - 60, count, 6)):
         run(at)
+
+
+def test_a_name_that_a_killed_process_gave_ours_among_what_is_set_aside_goes_with_it() -> None:
+    files = made()
+    aside = FOLDER / "_siltstone" / promotion.EXTERNAL_DIRECTORY
+    files.mkdir(aside)
+    files.link(ROOT / path_of(1), aside / f".{public_name(1)}.left.manifest")
+    assert strangers(files) == []
+    delete(files)
+    require_clean(files, "after the vacuum")

@@ -305,7 +305,7 @@ def test_a_damaged_first_record_is_replaced(place):
     place.repaired(expected, 1)
 
 
-def test_a_damaged_island_goes_and_its_tag_is_refused(place):
+def test_a_damaged_island_goes_and_its_tag_is_refused_and_named_until_it_is_removed(place):
     with open_store(place.root) as db:
         db.tag("early", 4)
         db.checkpoint()
@@ -314,9 +314,14 @@ def test_a_damaged_island_goes_and_its_tag_is_refused(place):
     expected = place.content()
     damage(place.records[0])
     assert place.manifests.kept().number > int(place.records[0].stem)
-    place.repaired(expected, 1)
-    with open_store(place.root) as db, pytest.raises(SnapshotExpiredError):
-        db.snapshot(tag="early")
+    done = place.repair(dry_run=False)
+    assert len(done.steps) == 1
+    assert {"tag 'early' at seq 4" in finding.message for finding in done.unproven} == {True}
+    with open_store(place.root) as db:
+        with pytest.raises(SnapshotExpiredError):
+            db.snapshot(tag="early")
+        db.untag("early")
+    place.require_whole(expected)
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as hs
 
-from siltstone.formats.manifest import KeyedStorage, Record
+from siltstone.engine.read.past_record import PastRecord, PastTable
+from siltstone.formats.manifest import Incarnation, KeyedStorage, Pin, Record, Version
 from siltstone.maintenance.thinning import Bounds, Extent, TableSize, floor_over, recent
 
 MINUTE_US = 60_000_000
@@ -98,6 +99,41 @@ def test_a_record_with_a_load_in_base_stays_until_a_later_one_has_it_too():
 
 def test_a_load_that_is_older_than_all_kept_records_keeps_none():
     assert kept(folds(50), sizes(50, loads=(50,))) == kept(folds(50), sizes(50))
+
+
+def test_the_first_record_that_has_a_load_in_base_stays_and_none_beside_it():
+    merged = {1: 0, 2: 0, 3: 20, 4: 30, 5: 40, 6: 50}
+    records = [record(n, {1: seq}, flushed=10 * (n - 1)) for n, seq in merged.items()]
+    usual = Bounds(gap_bytes=1 << 40, gaps_of_retention=1)
+    assert kept(records, {1: TableSize(1, ())}, bounds=usual) == [1, 5, 6]
+    assert kept(records, {1: TableSize(1, (), (20,))}, bounds=usual) == [1, 3, 5, 6]
+
+
+@given(
+    hs.lists(hs.tuples(hs.integers(0, 4), hs.booleans()), min_size=4, max_size=14),
+    hs.integers(1, 30),
+)
+def test_a_seq_that_some_record_serves_is_served_by_one_that_is_kept(steps, load):
+    """As readers choose: over checkpoints and merges of a table with a load straight into base."""
+    records, flushed, merged = list[Record](), 0, 0
+    for number, (grown, is_merged) in enumerate(steps, 1):
+        flushed += grown
+        if merged < load <= flushed:
+            merged = load  # the checkpoint after the load
+        elif is_merged:
+            merged = flushed
+        records.append(record(number, {1: merged}, flushed=flushed))
+    loads = (load,) if load <= flushed else ()
+    pin = Pin(1, "t1/base/_siltstone/x/1.manifest", 1, "", 1, "")
+    versions = tuple(Version(seq, pin) for seq in loads)
+    table = PastTable(KeyedStorage(1, "t1", merged_seq=merged), Incarnation(0, 1, versions))
+    usual = Bounds(gap_bytes=1 << 40, gaps_of_retention=1)
+    numbers = kept(records, {1: TableSize(1, (), loads)}, bounds=usual)
+    past = [PastRecord.of(each) for each in records]
+    standing = [each for each in past if each.record.number in numbers]
+    for seq in range(records[0].flushed_seq, flushed + 1):
+        is_served = any(table.serving(past, lambda each: each, seq))
+        assert any(table.serving(standing, lambda each: each, seq)) == is_served
 
 
 def test_fixed_records_stay():

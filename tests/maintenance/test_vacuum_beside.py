@@ -586,6 +586,18 @@ def test_a_second_vacuum_whose_clock_is_ahead_is_heard_by_what_began_after_the_f
     assert db.verify(deep=True).is_sound
 
 
+def test_what_began_upon_a_horizon_that_is_ahead_is_condemned_by_the_next_one(
+    db, clock, monkeypatch
+):
+    """Its start is said to be that horizon: the next one is above it, whatever the clock says."""
+    ahead = Clock()
+    ahead.move(days=3650)
+    (db.path / "tables" / "orphan.lance").write_bytes(b"x")
+    beside(db, ahead)
+    db._parts.owner.checkpointer.renew()
+    test_a_commit_of_what_a_vacuum_has_said_that_it_condemns_is_refused(db, clock, monkeypatch)
+
+
 def test_the_directories_of_a_base_that_is_being_made_stay(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

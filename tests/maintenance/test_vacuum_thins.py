@@ -9,6 +9,7 @@ import pytest
 import siltstone as st
 from siltstone.errors import CorruptionError
 from siltstone.maintenance.backup.backup import Backuper
+from siltstone.maintenance.retention import islands_of
 from tests.maintenance.stores import EAGER, Clock, data_paths, open_store, paths, rows
 
 KEYED = {"id": "int64", "v": "int64"}
@@ -188,6 +189,18 @@ def test_a_tag_that_was_set_before_keeps_its_record_and_one_set_later_is_served(
         with told.db.snapshot(tag=name) as past:
             assert told.shown(past) == told.answers[tagged]
     assert told.db.verify(deep=True).findings == ()
+
+
+def test_no_record_is_thinned_that_serves_a_tag(told):
+    tagged = list(told.answers)[2::5]
+    for seq in tagged:
+        told.db.tag(f"tag{seq}", seq)
+    records = [told.manifests.read(number) for number in told.manifests.numbers()]
+    serving = {record.number for record, _ in islands_of(records, tagged).serving}
+    told.vacuum()
+    assert len(serving) > FOLDS - 2
+    assert serving <= set(told.manifests.numbers())
+    assert told.thinned()
 
 
 def test_a_lost_record_is_named_and_never_passes_for_a_thinned_one(told):

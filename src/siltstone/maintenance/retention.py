@@ -2,7 +2,8 @@
 
     FLOOR     the newest record older than the retention: every seq from its flushed_seq (`bound`)
               on stays readable, by the records from it on and by history above their bases
-    island    a record below FLOOR that serves a tagged seq, or is leased
+    islands   the records below FLOOR that serve tagged seqs: for each table of such a seq one that
+              its readers can use (`engine.read.past_record`), and as few as that takes
     followed  the lowest seq of a tag with a lifetime: all changes since are kept for its readers,
               as if the retention were as long
     needs     the parts of the catalog and of each history for the kept records, tags and leases
@@ -15,12 +16,14 @@ dropped, so the next record of a checkpoint is correct whichever process trimmed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeVar
 
 import msgspec
 
+from siltstone.engine.read.past_record import PastRecord, PastTable
 from siltstone.formats.manifest import (
     Catalog,
     Incarnation,
@@ -63,18 +66,65 @@ def floor_of(records: Sequence[Record], cutoff_us: int) -> Record:
     return old[-1] if old else records[0]
 
 
-def island_of(records: Sequence[Record], seq: int) -> Record | None:
-    """Return the newest of `records` (ascending) that serves every table at `seq`."""
-    return next((record for record in reversed(records) if _serves(record, seq)), None)
+@dataclass(frozen=True, slots=True)
+class Islands:
+    """Records by which readers can read tables at tagged seqs.
+
+    `serving` are the records, each with a seq. `history` is per incarnation the lowest merged_seq
+    from which one of those seqs is read on. At the seqs `lost` no record serves some table.
+    """
+
+    serving: tuple[tuple[Record, int], ...] = ()
+    history: Mapping[int, int] = field(default_factory=dict)
+    lost: frozenset[int] = frozenset()
 
 
-def _serves(record: Record, seq: int) -> bool:
-    begun = _begun(record.catalog)
-    return all(
-        storage.merged_seq <= seq
-        for storage in record.keyed
-        if begun.get(storage.incarnation, 0) <= seq
-    )
+def islands_of(records: Sequence[Record], seqs: Iterable[int]) -> Islands:
+    """Return the fewest of `records` (ascending) that serve what the newest does not, at `seqs`."""
+    past = [PastRecord.of(record) for record in records]
+    tables = [*_past_tables(past[-1])]
+    serving: list[tuple[Record, int]] = []
+    history: dict[int, int] = {}
+    lost: set[int] = set()
+    for seq in sorted(set(seqs)):
+        needy = [t for t, until in tables if t.incarnation.seq <= seq < min(until, t.merged_seq)]
+        chosen = _chosen(past, needy, seq)
+        serving += ((each.record, seq) for each in chosen)
+        for table in needy:
+            found = next((s for each in chosen if (s := table.served_by(each, seq))), None)
+            if found is None:
+                lost.add(seq)
+            else:
+                lowest = history.get(found.incarnation, FOREVER)
+                history[found.incarnation] = min(lowest, found.merged_seq)
+    return Islands(tuple(serving), history, frozenset(lost))
+
+
+def _past_tables(newest: PastRecord) -> Iterator[tuple[PastTable, int]]:
+    """Yield each incarnation of a keyed table with the seq at which it ended."""
+    for table in newest.record.catalog.tables:
+        for step, until in _spans(table.incarnations, _end(table)):
+            storage = newest.keyed.get(step.id)
+            if storage is not None:
+                yield PastTable(storage, step), until
+
+
+def _chosen(past: Sequence[PastRecord], tables: Sequence[PastTable], seq: int) -> list[PastRecord]:
+    """Return the fewest records by which all tables can be read that some record serves.
+
+    A record serves a table from some record on up to its best one. So who takes the oldest of the
+    best ones first, and each further one only if none of those serves, needs the fewest.
+    """
+    places, best = range(len(past)), list[tuple[int, PastTable]]()
+    for table in tables:
+        found = next(table.serving(places, past.__getitem__, seq), None)
+        if found is not None:
+            best.append((found[0], table))
+    chosen: list[PastRecord] = []
+    for place, table in sorted(best, key=itemgetter(0)):
+        if not any(table.served_by(each, seq) for each in chosen):
+            chosen.append(past[place])
+    return chosen
 
 
 def _begun(catalog: Catalog) -> dict[int, int]:
@@ -83,7 +133,7 @@ def _begun(catalog: Catalog) -> dict[int, int]:
 
 def needs_of(
     kept: Sequence[Record],
-    islands: Sequence[tuple[Record, int]],
+    islands: Islands,
     *,
     bound: int,
     tags: Sequence[Tag],
@@ -93,7 +143,7 @@ def needs_of(
 
     Args:
         kept: The records from FLOOR on, and those leased.
-        islands: Records below FLOOR, each with the tagged seq that it serves.
+        islands: What serves the tagged seqs below FLOOR.
         bound: The seq from which on all seqs are needed.
         tags: All tags.
         newest: The record to trim.
@@ -101,7 +151,7 @@ def needs_of(
     followed = min((tag.seq for tag in tags if tag.lasts_s), default=FOREVER)
     bound = min(bound, followed)
     below = tuple(sorted({tag.seq for tag in tags if tag.seq < bound}))
-    records = [*kept, *(record for record, _ in islands)]
+    records = [*kept, *(record for record, _ in islands.serving)]
     schemas = {
         (storage.incarnation, storage.base_schema)
         for record in (*records, newest)
@@ -111,21 +161,16 @@ def needs_of(
     begun = _begun(newest.catalog)
     history = {
         storage.incarnation: min(
-            _asked(storage.incarnation, begun.get(storage.incarnation, 0), kept, islands, followed),
-            default=storage.merged_seq,
+            islands.history.get(storage.incarnation, storage.merged_seq),
+            *_asked(storage.incarnation, begun.get(storage.incarnation, 0), kept, followed),
+            storage.merged_seq,
         )
         for storage in newest.keyed
     }
     return Needs(bound, below, frozenset(schemas), history)
 
 
-def _asked(
-    incarnation: int,
-    begun: int,
-    kept: Sequence[Record],
-    islands: Sequence[tuple[Record, int]],
-    followed: int,
-) -> Iterator[int]:
+def _asked(incarnation: int, begun: int, kept: Sequence[Record], followed: int) -> Iterator[int]:
     """Yield the merged_seq from which each record reads on; one before the table reads it all.
 
     Who follows from `followed` on reads all of a table that begins later.
@@ -138,9 +183,6 @@ def _asked(
             yield 0
     if followed < begun:
         yield 0
-    for record, seq in islands:
-        if begun <= seq:
-            yield _merged(record, incarnation) or 0
 
 
 def _merged(record: Record, incarnation: int) -> int | None:

@@ -1,8 +1,6 @@
 """Past: finds the record that serves an old seq, the last commit before a time, and changes since.
 
-A table's merged_seq only rises along the chain, so bisection finds the newest record that still
-serves a seq. A reader takes the lease before it uses the record; a record that vacuum deleted does
-not count.
+A reader takes the lease before it uses the record; a record that vacuum deleted does not count.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.definition_changes import changes_at
 from siltstone.engine.levels.commit_log import Commit, CommitLog, transaction_id
 from siltstone.engine.read.moment import EPOCH, MICROSECOND
+from siltstone.engine.read.past_record import PastRecord, PastTable
 from siltstone.engine.read.view import State, View
 from siltstone.formats.group import Token
-from siltstone.formats.manifest import Record, TableDefinition
+from siltstone.formats.manifest import KeyedStorage, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
 from siltstone.storage.tables.tables import TableReader
 
 COMMITS_FOLDER = "commits"
-_TRIMMED = 1 << 62
 _LIKE_NUMBERS = 1024
 
 Touched = Iterable[tuple[int, tuple[int, ...]]]
@@ -46,25 +44,16 @@ class PastRecords:
 
     def __init__(self, manifests: ManifestStore) -> None:
         self._manifests = manifests
-        self._read = lru_cache(maxsize=256)(manifests.read)
+        self._read = lru_cache(maxsize=256)(lambda number: PastRecord.of(manifests.read(number)))
         self._leases: weakref.WeakValueDictionary[int, Lease] = weakref.WeakValueDictionary()
 
-    def serving(self, incarnation: int, seq: int) -> tuple[Record, Lease] | None:
-        """Return the newest record whose base of the incarnation is not above `seq`, leased."""
+    def serving(self, table: PastTable, seq: int) -> tuple[KeyedStorage, Lease] | None:
+        """Return the table as of the best record that serves `seq`, and a lease on the record."""
         numbers = self._manifests.numbers(below_floor=True)
-        low, high = 0, len(numbers)
-        while low < high:
-            middle = (low + high) // 2
-            if self._merged(numbers[middle], incarnation, seq) <= seq:
-                low = middle + 1
-            else:
-                high = middle
-        # One that vacuum took since the listing counts as old, and may have led us too far.
-        for number in reversed(numbers[:low]):
-            if self._merged(number, incarnation, seq) <= seq:
-                lease = self._leased(number)
-                if lease is not None:
-                    return self._read(number), lease
+        for number, storage in table.serving(numbers, self._standing, seq):
+            lease = self._leased(number)
+            if lease is not None:
+                return storage, lease
         return None
 
     def upto(self, seq: int) -> Lease | None:
@@ -81,10 +70,15 @@ class PastRecords:
         return next((lease for lease in leases if lease is not None), None)
 
     def _flushed(self, number: int) -> int:
+        past = self._standing(number)
+        return 0 if past is None else past.record.flushed_seq  # vacuumed meanwhile: it was old
+
+    def _standing(self, number: int) -> PastRecord | None:
+        """Return a record; None: vacuum took it meanwhile."""
         try:
-            return self._read(number).flushed_seq
+            return self._read(number)
         except FileNotFoundError:
-            return 0  # vacuumed meanwhile: it was old
+            return None
 
     def _leased(self, number: int, *, below_floor: bool = True) -> Lease | None:
         """Return the lease that others have on a record, or a new one; None: vacuum took it."""
@@ -105,16 +99,6 @@ class PastRecords:
                 lost = next((number for number in due if number not in standing), None)
                 return None if lost is None else self._manifests.path(lost)
         return None
-
-    def _merged(self, number: int, incarnation: int, seq: int) -> int:
-        try:
-            record = self._read(number)
-        except FileNotFoundError:
-            return 0  # vacuumed meanwhile: it was old
-        for storage in record.keyed:
-            if storage.incarnation == incarnation:
-                return storage.merged_seq
-        return _TRIMMED if record.flushed_seq > seq else 0  # gone again, or not yet begun
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Reader: the levels of a table for a read at a seq, in a view or in the past.
 
     seq >= merged_seq   the view's own levels
-    seq <  merged_seq   the past: the newest record whose bases have merged_seq <= seq, and history
-                        from there up to seq
+    seq <  merged_seq   the past: base as of a record that serves the seq (`past_record`), and
+                        history from there up to seq
 
 The second case is complete because a merge folds only flushed seqs: a seq below a base's merged_seq
 is at most flushed_seq, so history has every version up to it.
@@ -33,6 +33,7 @@ from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.fallback_rows import FallbackRows
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
+from siltstone.engine.read.past_record import PastTable
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import View
@@ -44,7 +45,6 @@ from siltstone.formats.manifest import (
     KeyedStorage,
     Load,
     Pin,
-    Record,
     Schema,
     TableDefinition,
 )
@@ -206,7 +206,7 @@ class Readers:
                 texts=self._texts(view, table),
             )
         else:
-            old, lease = self._serving(view, levels.storage, seq)
+            old, lease = self._serving(view, PastTable(levels.storage, incarnation), seq)
             leases = (view.lease, lease)
             sources = self.history(table, levels.storage, old.merged_seq, seq, leases)
             base = self.base(table, old)
@@ -232,11 +232,12 @@ class Readers:
         """
         leases: dict[int, Lease] = {}
         for table in view.catalog.tables:
-            levels = view.levels.get(catalogs.incarnation_of(table, seq).id)
+            incarnation = catalogs.incarnation_of(table, seq)
+            levels = view.levels.get(incarnation.id)
             if levels is None or seq >= levels.storage.merged_seq:
                 continue
             if catalogs.is_alive(table, seq):
-                lease = self._serving(view, levels.storage, seq)[1]
+                lease = self._serving(view, PastTable(levels.storage, incarnation), seq)[1]
                 leases.setdefault(lease.number, lease)
         return leases
 
@@ -258,7 +259,7 @@ class Readers:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
             return levels.storage, view.lease
-        return self._serving(view, levels.storage, seq)
+        return self._serving(view, PastTable(levels.storage, incarnation), seq)
 
     def plain(
         self, table_schema: TableSchema, pin: Pin | None, lease: object = None
@@ -374,20 +375,16 @@ class Readers:
     def _bytes_left(self) -> int:
         return self.index_bytes_max - self._taken()
 
-    def _serving(self, view: View, storage: KeyedStorage, seq: int) -> tuple[KeyedStorage, Lease]:
-        """Return the storage, as of an older record, whose base is not above `seq`, and a lease.
+    def _serving(self, view: View, table: PastTable, seq: int) -> tuple[KeyedStorage, Lease]:
+        """Return the storage, as of an older record that serves `seq`, and a lease.
 
         Raises:
             SnapshotExpiredError: It is not kept any more.
             CorruptionError: The record that has it is lost.
         """
-        found = self._records.serving(storage.incarnation, seq)
+        found = self._records.serving(table, seq)
         if found is not None:
-            record, lease = found
-            none_yet = KeyedStorage(storage.incarnation, storage.folder)
-            old = next((s for s in record.keyed if s.incarnation == storage.incarnation), none_yet)
-            if old.merged_seq >= storage.history_from and _covers(view, record, old, seq):
-                return old, lease
+            return found
         lost = self._records.missing() if seq >= view.record.oldest_seq else None
         if lost is not None:
             raise CorruptionError(lost, None, f"missing; seq {seq} cannot be read without it")
@@ -414,21 +411,3 @@ def _run(
     is_whole = all(source.last_seq <= high for source in inside)
     index = known_of(inside, low) if is_whole else ()
     return HistoryRun(opened, schema, low, high, lease=lease, known=index)
-
-
-def _covers(view: View, record: Record, storage: KeyedStorage, seq: int) -> bool:
-    """Say whether base as of a record, and history above it, have all row versions up to `seq`.
-
-    The last record before a merge beyond `seq` has them. If that one was lost, or vacuum spared an
-    older one alone, for a tag, history tells what came since; but not what was loaded straight
-    into base.
-    """
-    if record.flushed_seq >= seq:
-        return True
-    table = catalogs.owner_of(view.catalog, storage.incarnation)
-    return not any(
-        record.flushed_seq < version.seq <= seq
-        for step in table.incarnations
-        if step.id == storage.incarnation
-        for version in step.versions
-    )

@@ -153,30 +153,30 @@ class Backuper:
         if needed > record.format:  # an older siltstone would restore it, and fail in its log
             path, wrong = self._manifests.path(record.number), lost_format(record, needed)
             raise CorruptionError(path, None, f"{wrong}: newer ones are lost; repair the store")
-        islands, lost = self._islands(record, _tags(record, frames), held)
+        islands, lost = self._islands(record, tags_of(record, frames), held)
         return _Source(record, frames, islands, lost)
 
     def _islands(
         self, record: Record, tags: dict[str, int], held: ExitStack
     ) -> tuple[tuple[Record, ...], tuple[str, ...]]:
         """Return older records, leased, that serve tags which `record` does not; and lost tags."""
-        below = {name: seq for name, seq in tags.items() if not retention.island_of([record], seq)}
-        numbers = self._manifests.numbers(below_floor=True) if below else []
+        if not retention.islands_of([record], tags.values()).lost:
+            return (), ()
+        numbers = self._manifests.numbers(below_floor=True)
         older = list(existing(self._manifests, (n for n in numbers if n < record.number)))
+        islands = retention.islands_of([*older, record], tags.values())
         found: dict[int, Record] = {}
-        lost: list[str] = []
-        for name, seq in below.items():
-            island = retention.island_of(older, seq)
-            if island is not None and island.number not in found:
+        lost = set(islands.lost)
+        for island, seq in islands.serving:
+            if island.number not in found:
                 lease = self._manifests.lease(island.number, below_floor=True)
-                island = None if lease is None else island
-                if lease is not None:
-                    held.enter_context(lease)
-            if island is None:
-                lost.append(name)
-            else:
+                if lease is None:
+                    lost.add(seq)
+                    continue
+                held.enter_context(lease)
                 found[island.number] = island
-        return tuple(found[number] for number in sorted(found)), tuple(lost)
+        names = tuple(name for name, seq in tags.items() if seq in lost)
+        return tuple(found[number] for number in sorted(found)), names
 
     def _wanted(self, source: _Source) -> list[InventoryFile]:
         """Return all files of the snapshot but its log."""
@@ -377,7 +377,7 @@ def lost_format(record: Record, needed: int) -> str:
     return f"its format is {record.format}, the log is of format {needed}"
 
 
-def _tags(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
+def tags_of(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
     """Return the tags and their seqs after `frames`."""
     found = {tag.name: tag.seq for tag in record.catalog.tags}
     for entry in _entries(frames):

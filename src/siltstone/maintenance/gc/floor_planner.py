@@ -56,8 +56,8 @@ class FloorPlanner:
         )
 
     def _fixed(self, records: Sequence[Record], tags: Sequence[Tag]) -> AbstractSet[int]:
-        islands = (retention.island_of(records, tag.seq) for tag in tags)
-        serving = {island.number for island in islands if island is not None}
+        seqs = (tag.seq for tag in tags if tag.seq >= records[0].flushed_seq)  # above FLOOR
+        serving = {record.number for record, _ in retention.islands_of(records, seqs).serving}
         now_us, bounds = self.now_us(), self.bounds
         return serving | thinning.recent(records, self._base_files, now_us=now_us, bounds=bounds)
 

@@ -58,6 +58,7 @@ from siltstone.maintenance.gc.sweep import (
     versions_of,
 )
 from siltstone.maintenance.merge.merge import shown_pins
+from siltstone.maintenance.retention import Islands
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.storage.files.files import refusals
 from siltstone.storage.manifest.floor import Floor
@@ -110,13 +111,13 @@ class _Census:
 
     kept: Sequence[Record]
     leased: Sequence[Record]
-    islands: Sequence[tuple[Record, int]]
+    islands: Islands
     dead: Sequence[Record]
     tags: Sequence[Tag]
 
     @property
     def stay(self) -> list[Record]:
-        return [*self.kept, *self.leased, *(record for record, _ in self.islands)]
+        return [*self.kept, *self.leased, *(record for record, _ in self.islands.serving)]
 
 
 class Vacuum:
@@ -259,12 +260,9 @@ class Vacuum:
 
     def _census(self, floor: Floor, oldest_seq: int, tags: Sequence[Tag]) -> _Census:
         records = self._records()
-        islands = [
-            (found, tag.seq)
-            for tag in tags
-            if tag.seq < oldest_seq and (found := retention.island_of(records, tag.seq))
-        ]
-        tagged = {record.number for record, _ in islands}
+        below_seqs = (tag.seq for tag in tags if tag.seq < oldest_seq)
+        islands = retention.islands_of(records, below_seqs)
+        tagged = {record.number for record, _ in islands.serving}
         below = [r for r in records if not floor.keeps(r.number) and r.number not in tagged]
         leased = [record for record in below if self._is_leased(record.number)]
         held = {record.number for record in leased}
@@ -524,5 +522,8 @@ def _begun_us(seen: SeenJob) -> int:
 def _spared(census: _Census) -> tuple[str, ...]:
     return (
         *(f"record {record.number}: leased" for record in census.leased),
-        *(f"record {record.number}: serves the tag at seq {seq}" for record, seq in census.islands),
+        *(
+            f"record {record.number}: serves the tag at seq {seq}"
+            for record, seq in census.islands.serving
+        ),
     )

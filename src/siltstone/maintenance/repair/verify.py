@@ -1,11 +1,12 @@
 """Verify: reads a store's files and reports every file that is not as written; changes nothing.
 
     quick   FLOOR, every record, the pins and inventories that they and the log name, the log's
-            chain, MARK; external versions
+            chain, MARK; external versions; whether readers can open each tag, the oldest seq and
+            each record
     deep    also every byte of every file, of both copies of deletion files, and every row: keys of
             base are unique, seqs of history ascend within their range, base is the fold of history
             if history reaches back that far, indexes find what scans find, for some values, and key
-            runs all rows of their parts
+            runs all rows of their parts; whether readers can open every kept seq
 
 An error is damage. A warning is a state that the next owner corrects, or a loss without loss of
 rows. Drift is an external version, which the store does not read. `maintenance.repair.repair` says
@@ -46,10 +47,12 @@ from siltstone.maintenance.backup.backup import (
     lost_format,
     named_by,
     newest_with_log,
+    tags_of,
 )
 from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
 from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
+from siltstone.maintenance.repair.kept_past import KeptPast
 from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -176,6 +179,7 @@ class Verifier:
 
         total = len(Sweep(self._files, self._root).listed) * (2 if deep else 1)
         tally = _Tally(Integrity(self._site, deep=deep, on_file=seen), total, on_progress)
+        past = KeptPast(self._tables.reader, self._readers, tally.integrity.damage)
         newest: Record | None = None
         with ExitStack() as leases:
             for number in self._numbers(tally):
@@ -187,6 +191,8 @@ class Verifier:
                 if record is not None:
                     self._pins(pins_of(record), tally)
                     self._runs(record, tally)
+                    for wrong in past.unread_in(record, lease):
+                        tally.error(self._manifests.path(number), wrong)
                     leases.close()
                     newest = record
                 leases.enter_context(lease)
@@ -196,6 +202,7 @@ class Verifier:
                 self._known_numbers(tally)
                 self._log(newest, tally)
                 logged = self._logged_pins(tally)
+                self._past(past, tally, deep=deep)
                 self._names(tally)
                 self._drift(newest, logged, tally)
                 self._dead_jobs(tally)
@@ -361,6 +368,29 @@ class Verifier:
             found = list(named_by(frames))
             self._pins(found, tally)
             return {*(pin.folder for pin in found), *created_by(frames)}
+
+    def _past(self, past: KeptPast, tally: _Tally, *, deep: bool) -> None:
+        """Name what readers cannot read, if it is to be kept still after we found it."""
+        tally.say("past")
+        before, wrong = None, list[str]()
+        for _ in range(LOG_ATTEMPTS):
+            try:
+                record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
+                with lease:
+                    tags, kept = tags_of(record, frames), self._kept_records() if deep else ()
+                    if before == (record.number, tags):
+                        break
+                    before = record.number, tags
+                    wrong = [*past.unread_from(record, lease, tags, kept)]
+            except UNREADABLE:
+                return  # it is named already
+            if not wrong:
+                return
+        for reason in wrong:
+            tally.error(self._manifests.folder, reason)
+
+    def _kept_records(self) -> list[Record]:
+        return [record for _, record in readable(self._manifests, self._manifests.numbers())]
 
     def _times(self, record: Record, tally: _Tally) -> None:
         """Tell of commits ahead of our clock: later ones have times above theirs."""

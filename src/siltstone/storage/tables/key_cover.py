@@ -117,7 +117,8 @@ class TableKeys:
     def cover(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys] = ()) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
 
-        `staged` are keys of its rows, by their positions, which are then not read.
+        `staged` are keys of its rows, by their positions, which are then not read. None of the
+        rows is hidden: who drops some (`engine.write.bulk.unique`) drops what is staged of them.
 
         A run that is found damaged is written again, with a warning. A base that cannot be read
         stays as it is: a vacuum may have deleted files that no record names yet, which the
@@ -247,8 +248,7 @@ class _Cover:
         """Write runs for the parts that have none."""
         group: list[Unit] = []
         rows = 0
-        staged = () if self.table.pin.hidden else self.staged
-        for unit in units_of(keys.uncovered, staged, self.secret):
+        for unit in units_of(keys.uncovered, self.staged, self.secret):
             if group and rows + unit.rows > RUN_ROWS_MAX:
                 yield self._of(group)
                 group, rows = [], 0

@@ -13,10 +13,12 @@ manifest is set aside, with a warning, when ours needs the name, when a client r
 from a catalog (Lance would build the client's commit on it), and at each promotion of the table:
 
     _versions/<n>.manifest ═link═▶ _siltstone/strangers/.<n>.manifest.<inode>.manifest
-                           ─rename▶ a temporary name ─▶ unlink
+                           ─rename▶ _siltstone/strangers/.<n>.manifest.<unused>.manifest ─▶ unlink
 
-A crash between the two steps leaves both names of one file, which is one version; the next process
-that sets it aside finds the name taken by that file, and continues. It is never deleted here.
+A crash between the steps leaves two names of one file, which is one version; the next process that
+sets it aside finds the first name taken by that file, and continues. It is never deleted here: what
+was renamed may be one that a client wrote since, and keeps that name if its public one is taken. A
+manifest of ours that a crash leaves there loses that name when vacuum deletes it.
 
 A public name is of a version of ours if a file below `_siltstone/<txn>/` is the same file. So a
 vacuum may not delete that file while the public name stands, or can be given again, by a process
@@ -185,9 +187,13 @@ def withdraw(files: Files, folder: Path, private: Path) -> Path:
         hidden = files.temporary(private)
         files.rename(private, hidden)
     public = folder / "_versions" / public_name(version)
-    with contextlib.suppress(FileNotFoundError):
-        if files.identity(public) == files.identity(hidden):
-            files.unlink(public)
+    aside = folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY
+    names = files.list(aside) if files.is_dir(aside) else ()
+    others = [aside / name for name in names if version_of(name) == version]  # see `_take_away`
+    for path in (*others, public):
+        with contextlib.suppress(FileNotFoundError):
+            if files.identity(path) == files.identity(hidden):
+                files.unlink(path)
     return hidden
 
 
@@ -232,7 +238,7 @@ def _set_aside(files: Files, folder: Path, public: Path) -> Path:
     identity = files.identity(public)
     target = aside / f".{public.name}.{identity[1]}{SUFFIX}"
     if files.exists(target) and files.identity(target) != identity:  # a copied store has it
-        target = files.temporary(aside / public.name).with_suffix(SUFFIX)
+        target = _unused(files, aside, public)
     with contextlib.suppress(FileExistsError):
         files.link(public, target)
     if is_ours(files, folder, target):  # another process has given ours that name meanwhile
@@ -241,28 +247,53 @@ def _set_aside(files: Files, folder: Path, public: Path) -> Path:
     files.sync_file(target)
     files.sync_dir(aside)
     cross(Failpoint.ASIDE_AFTER_LINK)
-    _take_away(files, public, identity, files.temporary(aside / public.name))
+    _take_away(files, folder, public, identity)
     cross(Failpoint.ASIDE_AFTER_UNLINK)
+    _warn(public, target)
+    return target
+
+
+def _warn(public: Path, aside: Path) -> None:
     _log.warning(
         "%s: a version that was written by path, not through siltstone, was set aside as %s;"
         " the store does not read it: verify lists it, import_external(<table>) commits rows that"
         " it appended, and write through siltstone",
         public,
-        target,
+        aside,
     )
-    return target
 
 
-def _take_away(files: Files, public: Path, identity: tuple[int, int], scratch: Path) -> None:
-    """Unlink a public name, unless another thread or process has given it to a version of ours.
+def _unused(files: Files, aside: Path, public: Path) -> Path:
+    """Return an unused name for a version that is set aside."""
+    return files.temporary(aside / public.name).with_suffix(SUFFIX)
 
-    What it is can be known for certain only once nobody else finds it.
+
+def _take_away(files: Files, folder: Path, public: Path, identity: tuple[int, int]) -> None:
+    """Unlink a public name, unless another thread or process has given it to another version.
+
+    What it is can be known for certain only once nobody else finds it. Until then it has a name
+    among the versions that were set aside: it may be one, which a client has just written, and
+    whose public name is taken when it is given back.
     """
-    files.rename(public, scratch)
-    if files.identity(scratch) != identity:
-        with contextlib.suppress(FileExistsError):
-            files.link(scratch, public)
-    files.unlink(scratch)
+    aside = folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY
+    taken = _unused(files, aside, public)
+    files.rename(public, taken)
+    is_other = files.identity(taken) != identity and not _is_given_back(files, taken, public)
+    if is_other and not is_ours(files, folder, taken):
+        files.sync_file(taken)
+        files.sync_dir(aside)
+        _warn(public, taken)
+    else:
+        files.unlink(taken)
+
+
+def _is_given_back(files: Files, taken: Path, public: Path) -> bool:
+    """Give a version its public name back, unless that has been taken since."""
+    try:
+        files.link(taken, public)
+    except FileExistsError:
+        return False
+    return True
 
 
 def is_ours(files: Files, folder: Path, public: Path) -> bool:
