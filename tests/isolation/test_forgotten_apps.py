@@ -34,7 +34,7 @@ def test_a_store_at_its_limit_of_apps_takes_a_new_one_when_it_forgot_one(monkeyp
     for refused in (lambda: apply(db, 1, 102, "c"), lambda: db.claim("c")):
         with pytest.raises(st.RequestError, match=r"'c' would be token app 3.*forget_token_app"):
             refused()
-    with pytest.raises(st.RequestError, match="the one that was used last the longest ago is 'b'"):
+    with pytest.raises(st.RequestError, match=r"the least recently used one is 'b' \(claim 1\)"):
         db.claim("c")
     receipt = db.forget_token_app("b")
     assert receipt.seq == db.seq == db.durable_seq

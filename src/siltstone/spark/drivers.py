@@ -65,8 +65,12 @@ def started(db: Store, place: SinkOptions, stream: str, driver: str) -> Start:
     if holder == driver:
         return Start(driver, number)
     with stores.owner(place.uri, force=place.force) as owner:
-        # Above all claims so far: each took a seq of its own.
-        return Start(driver, _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1)))
+        # Above all claims so far: of a driver (each took a seq of its own), of forgotten apps.
+        return Start(driver, _RETRY.run(lambda: owner.claim(name, driver, _above(owner, name))))
+
+
+def _above(owner: Store, name: str) -> int:
+    return max(owner.seq, owner.claimed(name)[0]) + 1
 
 
 def take(db: Store, app: str, start: Start, first_commit: int) -> int:
