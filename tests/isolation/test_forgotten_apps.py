@@ -218,3 +218,20 @@ def test_the_past_is_as_it_was_before_and_after_an_app_was_forgotten() -> None:
         assert (old["t"].count(), then["t"].count(), db["t"].count()) == (3, 3, 4)
     entry = next(entry for entry in db.log() if entry.seq == gone)
     assert (entry.rows, entry.tables, entry.token) == (0, (), None)
+
+
+def test_a_claim_number_that_was_only_asked_for_is_not_held_by_two() -> None:
+    """A transaction claims, and its app is forgotten and claimed again before it commits."""
+    db = with_two_rows()
+    db.claim("app")
+    late = db.transaction()
+    assert late.claim("app") == 2
+    db.forget_token_app("app")
+    assert db.claim("app") == 2
+    with pytest.raises(st.FencedError):
+        late.commit()
+    late = db.transaction()
+    assert late.claim("app") == 3
+    db.forget_token_app("app")
+    late.commit()
+    assert db.claimed("app") == (3, "")
