@@ -76,6 +76,7 @@ def test_a_second_status_opens_no_version_again(tmp_path, monkeypatch) -> None:
         assert opened == {}
         db["a"].upsert({"id": 9, "v": 9})
         db.checkpoint()
+        opened.clear()
         assert db.status().tables[0].history_parts == first.tables[0].history_parts + 1
         assert {folder.split("/")[1].split("-")[0] for folder in opened} == {"a"}
         db["b"].create_index("v")

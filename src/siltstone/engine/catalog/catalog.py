@@ -220,12 +220,12 @@ def owner_of(catalog: Catalog, incarnation: int) -> TableDefinition:
 
 def owner_if_known(catalog: Catalog, incarnation: int) -> TableDefinition | None:
     """Return the table of an incarnation; None: vacuum removed all records of it."""
-    # A table and its first incarnation have one number.
     return _owner(catalog, incarnation) or by_id(catalog, incarnation)
 
 
 def _owner(catalog: Catalog, incarnation: int) -> TableDefinition | None:
-    for table in catalog.tables:
+    first = by_id(catalog, incarnation)  # a table and its first incarnation have one number
+    for table in catalog.tables if first is None else (first,):
         if any(step.id == incarnation for step in table.incarnations):
             return table
     return None
