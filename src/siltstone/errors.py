@@ -244,10 +244,11 @@ class FencedError(SiltstoneError):
 
     def __init__(self, ours: int | str, theirs: int | str, *, app: str | None = None) -> None:
         self.ours, self.theirs, self.app = ours, theirs, app
+        ended = f"{theirs} claimed it" if theirs else "nobody claimed it, or it was forgotten"
         super().__init__(
             f"our epoch {ours} ended: epoch {theirs} owns the store; reopen it"
             if app is None
-            else f"our claim {ours} of app {app!r} ended: {theirs} claimed it; stop this process"
+            else f"our claim {ours} of app {app!r} ended: {ended}; stop this process"
         )
 
 

@@ -113,7 +113,8 @@ OPERATIONS = (
     Operation("attach", _TRANSACTION, _WRITE, Role.ADMIN),
     Operation("changed_since", _TRANSACTION, _WORK, Role.ADMIN),
     Operation("claim", _CHANGED, _WRITE, Role.WRITE),
-    Operation("claimed", _STORE, _READ, Role.READ),
+    *_alike(_STORE, _READ, Role.READ, "claimed", "token_apps"),
+    Operation("forget_token_app", _STORE, _WRITE, Role.ADMIN),
     Operation("outcome", _STORE, _WORK, Role.READ),
     # snapshots, queries, changes
     Operation("snapshot", _STORE, _ONCE, Role.READ),

@@ -215,6 +215,27 @@ def test_a_tag_is_forgotten_only_on_request(filled: Shell, monkeypatch: pytest.M
     assert len(filled.lines("tag", "ls")) == 1
 
 
+def test_an_app_is_listed_and_is_forgotten_only_on_request(
+    filled: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = ["app", "batch", "seq", "rows", "claim", "holder"]
+    assert filled.lines("apps", "ls") == [head]
+    with st.connect(filled.db) as db:
+        db.claim("stream", holder="run 1")
+        with db.transaction(token=("etl", 7)) as tx:
+            tx["orders"].upsert({"region": "eu", "id": 9, "total": 1})
+    rows = [["stream", "-1", "0", "0", "1", "run 1"], ["etl", "7", "5", "1", "0", ""]]
+    assert filled.lines("apps", "ls") == [head, *rows]
+    assert filled.lines("apps", "forget", "etl", "--dry-run") == [head, rows[1]]
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        assert filled("apps", "forget", "etl") == 2
+    assert filled.lines("apps", "ls") == [head, *rows]
+    assert filled("apps", "forget", "etl", "--yes") == 0
+    assert filled("apps", "forget", "etl", "--yes") == 3
+    assert filled.lines("apps", "ls") == [head, rows[0]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -3,6 +3,7 @@
     seq, tags, tables (columns, key, count, rows found by key), log (seq, time, transaction, ...)
     at        seq -> table -> rows; "expired" where the past is not kept
     changes   table -> row versions in the order of their seqs
+    apps      the token apps, and the number above which claims begin, if some were forgotten
 
 Values are written by `repr`: it tells 1 from True, and one time zone from another. In a file each
 text that is longer than a number is there once: a row lives at many seqs.
@@ -39,7 +40,17 @@ def answers(store: st.Store) -> Answers:
             name: list(map(repr, stream.read_all().to_pylist()))
             for name, stream in sorted(changes(store).items())
         },
+        **apps(store),
     }
+
+
+def apps(store: st.Store) -> Answers:
+    first, _ = store.claimed("an app that nobody has")
+    told = [
+        repr((a.name, a.batch, a.seq, a.claim, a.rows, a.holder, a.superseded, a.since))
+        for a in store.token_apps()
+    ]
+    return {"apps": [first, *told]} if first else {}
 
 
 def rows_of(source: st.Store | st.Snapshot) -> dict[str, list[str]]:

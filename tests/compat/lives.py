@@ -14,6 +14,7 @@ lance-client    plain table versions that another Lance client committed, one hi
 namespaces      created, dropped and overwritten, in a record and in the log; format 2
 types           columns and keys of the types of format 2: in base, in history and in the log
 blobs           a plain table with blobs, appended to, compacted and deleted from; format 2
+forgotten-apps  token apps that were forgotten, and began anew, in a record and in the log; format 5
 """
 
 # pyright: reportArgumentType=false
@@ -373,9 +374,34 @@ def blobs(diary: Diary) -> None:
     diary.finish()
 
 
+def forgotten_apps(diary: Diary) -> None:
+    db = diary.db
+    begin(diary)
+    diary.commit(
+        lambda: db.claim("stream", holder="run 1"),
+        lambda: db.claim("stream", holder="run 2", at=9),
+        lambda: db.claim("other"),
+        lambda: db.forget_token_app("stream"),
+        lambda: db.claim("stream", holder="run 1"),
+    )
+    db.checkpoint()
+    diary.commit(
+        lambda: db.forget_token_app("etl"),
+        lambda: _again(db),
+        lambda: db.forget_token_app("other"),
+        lambda: db.claim("other", holder="in the log"),
+    )
+    diary.finish()
+
+
+def _again(db: st.Store) -> None:
+    with db.transaction(token=("etl", 1)) as tx:
+        tx["small"].upsert({"id": 1, "v": "once more"})
+
+
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
-    lance_client, namespaces, types, blobs,
+    lance_client, namespaces, types, blobs, forgotten_apps,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES} | base_lives.STATES
 

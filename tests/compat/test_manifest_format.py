@@ -8,6 +8,7 @@ from siltstone.formats import manifest
 from siltstone.formats.manifest import (
     Catalog,
     Column,
+    ForgottenApps,
     Incarnation,
     KeyedStorage,
     Named,
@@ -107,3 +108,23 @@ def test_namespaces_that_were_ever_written_are_read():
 
 def test_a_record_without_namespaces_has_no_word_of_them():
     assert b"namespaces" not in manifest.encode(RECORD)
+
+
+GOLDEN_FORGOTTEN = Path(__file__).with_name("manifest_format_5_forgotten_apps.json")
+ANEW = TokenApp("etl", claim=10, holder="run 1", since=9)
+RECORD_FORGOTTEN = msgspec.structs.replace(
+    RECORD, catalog=Catalog(apps=(ANEW,), forgotten_apps=ForgottenApps(9, 9)), format=5
+)
+
+
+def test_forgotten_apps_are_written_as_they_always_were():
+    assert manifest.encode(RECORD_FORGOTTEN) == GOLDEN_FORGOTTEN.read_bytes()
+
+
+def test_forgotten_apps_that_were_ever_written_are_read():
+    assert manifest.decode(GOLDEN_FORGOTTEN.read_bytes(), "golden") == RECORD_FORGOTTEN
+
+
+def test_a_record_without_forgotten_apps_has_no_word_of_them():
+    assert b"forgotten" not in manifest.encode(RECORD)
+    assert b"since" not in manifest.encode(RECORD)

@@ -85,6 +85,9 @@ def answer(source: LocalStore | Snapshot) -> Answer:
             found["namespaces"] = spaces
     if isinstance(source, LocalStore):
         found["(tags)"] = source.tags()
+        claim, apps = source.claimed("an app that nobody has")[0], source.token_apps()
+        if apps or claim:
+            found["(apps)"] = [claim, *map(repr, apps)]
         found["(log)"] = [(entry.seq, entry.rows) for entry in source.log(limit=1000)]
         for name, versions in source.changes().items():
             rows = versions.read_all().to_pylist()

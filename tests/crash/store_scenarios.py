@@ -299,6 +299,15 @@ def _refuse(life: Life) -> None:
 
 REFUSE = Step("refuse", _refuse, is_commit=False)
 
+
+def forget(app: str) -> Step:
+    return step(f"forget {app}", lambda db: db.forget_token_app(app))
+
+
+def claim(app: str, holder: str) -> Step:
+    return step(f"claim {app}", lambda db: db.claim(app, holder))
+
+
 SCENARIOS: dict[str, Scenario] = {
     "a table that Lance refuses": Scenario(
         [
@@ -323,6 +332,28 @@ SCENARIOS: dict[str, Scenario] = {
             MERGE,
             VACUUM,
             upsert(8),
+        ]
+    ),
+    "forgotten apps": Scenario(
+        [
+            OPEN,
+            create(),
+            transaction(lambda tx: tx["t"].upsert({"id": 1, "v": "1"}), token=("etl", 7)),
+            claim("stream", "a"),
+            claim("stream", "b"),
+            forget("stream"),
+            claim("stream", "a"),
+            CHECKPOINT,
+            forget("etl"),
+            transaction(lambda tx: tx["t"].upsert({"id": 1, "v": "2"}), token=("etl", 1)),
+            CLOSE,
+            OPEN,
+            forget("stream"),
+            MERGE,
+            VACUUM,
+            claim("stream", "c"),
+            CHECKPOINT,
+            forget("stream"),
         ]
     ),
     "versions of other clients": Scenario(

@@ -16,6 +16,7 @@ GOLDEN = Path(__file__).parents[1] / "compat" / "group" / "v1.bin"
 GOLDEN_HOLD = GOLDEN.with_name("hold-1.bin")
 GOLDEN_KEEP = GOLDEN.with_name("keep-1.bin")
 GOLDEN_COMPACT = GOLDEN.with_name("compact-1.bin")
+GOLDEN_FORGET = GOLDEN.with_name("forget-5.bin")
 GOLDEN_NAMESPACES = GOLDEN.with_name("namespaces-2.bin")
 PIN = Pin(7, "tables/t-1/base/_siltstone/x/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a")
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
@@ -73,6 +74,12 @@ def test_a_tag_for_a_time_is_written_and_read_for_ever() -> None:
     member = Member(1, 0, None, [group.Keep("stream", 12, 604_800)])
     assert joined(group.encode(3, 1_700_000_000_000_000, [member])) == GOLDEN_KEEP.read_bytes()
     assert group.decode(GOLDEN_KEEP.read_bytes())[0].members == [member]
+
+
+def test_a_forgotten_app_is_written_and_read_for_ever() -> None:
+    member = Member(1, 0, None, [group.ForgetApp("etl")])
+    assert joined(group.encode(3, 1_700_000_000_000_000, [member])) == GOLDEN_FORGET.read_bytes()
+    assert group.decode(GOLDEN_FORGET.read_bytes())[0].members == [member]
 
 
 def test_a_compaction_of_a_plain_table_is_written_and_read_for_ever() -> None:

@@ -162,3 +162,23 @@ def test_runs_of_different_apps_do_not_fence_each_other(world: World) -> None:
     assert {entry.token[0] for entry in world.b.log(100) if entry.token} == {"one", "two"}
     for run in runs:
         run.reader.stop()
+
+
+def test_a_driver_whose_app_was_forgotten_is_fenced_and_the_next_one_goes_on(
+    drivers: Drivers,
+) -> None:
+    """A claim of a forgotten app may be above every seq of the store."""
+    older = drivers.start("older")
+    drivers.step(older)
+    with st.connect(drivers.world.b.path, join=True) as db:
+        db.claim("huge", "nobody", 1 << 40)
+        before = db.seq
+        for app in db.token_apps():
+            db.forget_token_app(app.name)
+        assert db.seq > before
+    with pytest.raises(st.FencedError, match="or it was forgotten"):
+        drivers.commit(older, drivers.planned(older))
+    newer = drivers.start("newer")
+    newer.execute(len(drivers.checkpoint.offsets) - 1, None)
+    drivers.step(newer)
+    drivers.check()

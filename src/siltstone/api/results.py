@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.past import UNKNOWN, LogEntry
 from siltstone.formats.backup import Backup
-from siltstone.formats.manifest import Record
+from siltstone.formats.manifest import Record, TokenApp
 from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
@@ -61,6 +61,7 @@ __all__ = [
     "Repaired",
     "Restored",
     "Status",
+    "TokenApp",
     "Vacuumed",
     "Verified",
 ]

@@ -141,7 +141,31 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
     @abstractmethod
     def claimed(self, app: str) -> tuple[int, str]:
-        """Return the last claim of a token app and its holder; (0, "") if nobody claimed it."""
+        """Return the last claim of a token app and its holder.
+
+        If nobody claimed it: the highest claim of the apps that were forgotten (else 0), and "".
+        """
+
+    @abstractmethod
+    def token_apps(self) -> list[results.TokenApp]:
+        """Return the token apps: their last batch and claim; the one used last comes last.
+
+        A batch of -1: the app was claimed, and has applied none.
+        """
+
+    @abstractmethod
+    def forget_token_app(self, app: str) -> results.Receipt:
+        """Forget a token app, its batches, claims and holders, in a commit of its own.
+
+        A store keeps 10,000 apps, and nothing but this call forgets one. Call it for a program that
+        is over: the store does not know any more what the app applied, so *an old batch of the app
+        would be a new one*, and be applied again; and a holder that lost the app may claim it as a
+        new one. The claims that it had stay fenced: later claims have higher numbers.
+
+        Raises:
+            RequestError: There is no such app.
+            BusyError: A transaction with a token of the app is open; nothing was forgotten.
+        """
 
     @abstractmethod
     def outcome(self, transaction_id: str) -> Outcome:

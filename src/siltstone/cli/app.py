@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from siltstone.cli import (
+    apps,
     backups,
     export,
     indexes,
@@ -98,6 +99,7 @@ for command in (
 for command in (rows.get, rows.delete):
     add_command(app, command, context_settings={"ignore_unknown_options": True})
 app.add_typer(tags.app, name="tag")
+app.add_typer(apps.app, name="apps")
 app.add_typer(indexes.app, name="index")
 
 

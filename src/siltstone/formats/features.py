@@ -4,7 +4,7 @@
     2   part 8: the column types and entries of the two tables below
     3   part 9: bases with hidden rows
     4   part 9, step 3: bulk commits that history names instead of having copies; thinned records
-    5   part 13: rows that Lance refused, in Arrow files of ours
+    5   part 13: rows that Lance refused, in Arrow files of ours; token apps that were forgotten
 
 A store has the lowest format that it needs. A thing of a higher one is written to the log after a
 record of that format is durable (`storage.manifest.store_format`), so an older siltstone refuses
@@ -39,7 +39,12 @@ _TYPES: dict[str, int] = {
 HIDDEN_ROWS, ATTACHED_LOADS, FALLBACKS = 3, 4, 5
 THINNED_RECORDS = 4
 """The format that a store must have before FLOOR says that records are thinned."""
-_ENTRIES: dict[type, int] = {group.CreateNamespace: 2, group.DropNamespace: 2}
+FORGOTTEN_APPS = 5
+_ENTRIES: dict[type, int] = {
+    group.CreateNamespace: 2,
+    group.DropNamespace: 2,
+    group.ForgetApp: FORGOTTEN_APPS,
+}
 """The format that brought a kind of entry of the log."""
 
 
@@ -60,7 +65,8 @@ def format_of_catalog(catalog: Catalog) -> int:
     """Return the format that a store must have for what a catalog defines, now and in its past."""
     shapes = (shaped.schema for table in catalog.tables for shaped in table.schemas)
     spaces = _ENTRIES[group.CreateNamespace] if catalog.namespaces else FIRST_FORMAT
-    return max(spaces, max(map(format_of_schema, shapes), default=FIRST_FORMAT))
+    apps = FORGOTTEN_APPS if catalog.forgotten.seq else FIRST_FORMAT
+    return max(spaces, apps, max(map(format_of_schema, shapes), default=FIRST_FORMAT))
 
 
 def format_of_storage(keyed: Iterable[KeyedStorage]) -> int:

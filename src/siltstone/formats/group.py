@@ -27,6 +27,7 @@ An entry is a list that begins with its kind:
                                                       the same rows
     15 namespace       name, {property: value}        creates a namespace, without a table
     16 drop namespace  name
+    17 forget   app                            a token app, its batches and its claims
 
 A further kind comes with a higher format of the record (`formats.features`).
 """
@@ -151,14 +152,18 @@ class DropNamespace(msgspec.Struct, frozen=True, array_like=True, tag=16):
     name: str
 
 
+class ForgetApp(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    app: str
+
+
 Entry = (
     RowsEntry | Batch | Attach | Advance
     | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold | Keep
-    | Hide | Compact | CreateNamespace | DropNamespace
+    | Hide | Compact | CreateNamespace | DropNamespace | ForgetApp
 )  # fmt: skip
 DDL = (
     Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Hide, Advance, Compact,
-    CreateNamespace, DropNamespace,
+    CreateNamespace, DropNamespace, ForgetApp,
 )  # fmt: skip
 
 
@@ -180,7 +185,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Head)
-_NEWEST = "drop namespace (16)"
+_NEWEST = "forget (17)"
 
 
 def encode(

@@ -172,6 +172,7 @@ class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
     """The highest batch that the token app `name` applied, and the last claim of the app.
 
     `holder` claimed it by name ("": none); `superseded` are the earlier holders, oldest first.
+    Commits up to the seq `since` are not of this app: one of its name may have been forgotten.
     """
 
     name: str
@@ -181,6 +182,22 @@ class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int = 0
     holder: str = ""
     superseded: tuple[str, ...] = ()
+    since: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has applied a batch, or somebody claimed it."""
+        return self.batch >= 0 or self.claim > 0
+
+
+class ForgottenApps(msgspec.Struct, frozen=True):
+    """What is left of forgotten token apps: the seq of the last such commit, the highest claim."""
+
+    seq: int = 0
+    claim: int = 0
+
+
+_NONE_FORGOTTEN = ForgottenApps()
 
 
 class NamespaceDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -203,7 +220,8 @@ class Catalog(msgspec.Struct, frozen=True):
     """All definitions from frames, as of one seq, and the next free ids.
 
     A record with `created_namespaces` has format 2: without them an older siltstone would show
-    other results. The field is absent while there are none.
+    other results. One with `forgotten_apps` has format 5: an older one would give old claims again.
+    The fields are absent while there are none.
     """
 
     tables: tuple[TableDefinition, ...] = ()
@@ -211,6 +229,12 @@ class Catalog(msgspec.Struct, frozen=True):
     apps: tuple[TokenApp, ...] = ()
     next_id: int = 1
     created_namespaces: tuple[NamespaceDefinition, ...] | msgspec.UnsetType = msgspec.UNSET
+    forgotten_apps: ForgottenApps | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def forgotten(self) -> ForgottenApps:
+        """What is left of the token apps that were forgotten."""
+        return self.forgotten_apps or _NONE_FORGOTTEN
 
     @property
     def namespaces(self) -> tuple[NamespaceDefinition, ...]:

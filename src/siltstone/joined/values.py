@@ -35,7 +35,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import KeyRun, Pin, Record, Schema
+from siltstone.formats.manifest import KeyRun, Pin, Record, Schema, TokenApp
 from siltstone.joined.protocol import BODY_BYTES_MAX
 from siltstone.lance_namespace import errors as lance_errors
 from siltstone.maintenance.compaction.compaction import Optimized
@@ -60,7 +60,7 @@ _CLASSES: dict[str, type] = {
         *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
         *(IndexStatus, JobStatus, Status, TableStatus, Backpressure, Vacuumed, Verified),
         *(Pin, Schema, InventoryFile, KeyRun, StagedKeys, StagedFiles, Staged, StageTask),
-        *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask),
+        *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask, TokenApp),
     )
 }
 _ERRORS: dict[str, type[SiltstoneError]] = {

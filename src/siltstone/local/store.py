@@ -203,8 +203,18 @@ class LocalStore(Store):
             return tx.claim(app, holder, at)
 
     def claimed(self, app: str) -> tuple[int, str]:
-        found = catalogs.app_of(self._state().view.catalog, definitions.check_app(app))
-        return found.claim, found.holder
+        catalog = self._state().view.catalog
+        found = catalogs.app_of(catalog, definitions.check_app(app))
+        return catalogs.last_claim(catalog, found), found.holder
+
+    def token_apps(self) -> list[results.TokenApp]:
+        return list(self._state().view.catalog.apps)
+
+    def forget_token_app(self, app: str) -> results.Receipt:
+        with self.transaction() as tx:
+            tx.forget_app(app)
+        assert tx.receipt is not None
+        return tx.receipt
 
     def outcome(self, transaction_id: str) -> Outcome:
         self._core.check()

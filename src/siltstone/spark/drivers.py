@@ -32,10 +32,11 @@ _DIGITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A driver, and the number with which it claimed the start of its stream."""
+    """A driver, the number with which it claimed the start of its stream, and the seq then."""
 
     driver: str
     number: int
+    seq: int
 
 
 def driver_of(environment: Mapping[str, str], checkpoint: str) -> str:
@@ -62,11 +63,16 @@ def started(db: Store, place: SinkOptions, stream: str, driver: str) -> Start:
     """
     name = START_PREFIX + _short(stream)
     number, holder = db.claimed(name)
-    if holder == driver:
-        return Start(driver, number)
+    whose, _, seq = holder.partition("@")
+    if whose == driver:
+        return Start(driver, number, int(seq))
     with stores.owner(place.uri, force=place.force) as owner:
-        # Above all claims so far: each took a seq of its own.
-        return Start(driver, _RETRY.run(lambda: owner.claim(name, driver, owner.seq + 1)))
+        return _RETRY.run(lambda: _claimed_by(driver, owner, name))
+
+
+def _claimed_by(driver: str, owner: Store, name: str) -> Start:
+    seq = owner.seq + 1  # no claim number tells when: those of forgotten apps may be of any size
+    return Start(driver, owner.claim(name, f"{driver}@{seq}"), seq)
 
 
 def take(db: Store, app: str, start: Start, first_commit: int) -> int:
@@ -75,7 +81,7 @@ def take(db: Store, app: str, start: Start, first_commit: int) -> int:
     Raises:
         FencedError: A driver that started later has the app; this one must stop.
     """
-    return db.claim(app, start.driver, start.number if start.number <= first_commit else 0)
+    return db.claim(app, start.driver, start.number if start.seq <= first_commit else 0)
 
 
 def _short(text: str) -> str:

@@ -20,6 +20,7 @@ from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats import group
 from siltstone.formats.manifest import (
     Catalog,
+    ForgottenApps,
     Incarnation,
     Named,
     NamespaceDefinition,
@@ -219,12 +220,12 @@ def owner_of(catalog: Catalog, incarnation: int) -> TableDefinition:
 
 def owner_if_known(catalog: Catalog, incarnation: int) -> TableDefinition | None:
     """Return the table of an incarnation; None: vacuum removed all records of it."""
-    # A table and its first incarnation have one number.
     return _owner(catalog, incarnation) or by_id(catalog, incarnation)
 
 
 def _owner(catalog: Catalog, incarnation: int) -> TableDefinition | None:
-    for table in catalog.tables:
+    first = by_id(catalog, incarnation)  # a table and its first incarnation have one number
+    for table in catalog.tables if first is None else (first,):
         if any(step.id == incarnation for step in table.incarnations):
             return table
     return None
@@ -239,7 +240,13 @@ def schema_by_id(table: TableDefinition, schema_id: int) -> Schema:
 
 def app_of(catalog: Catalog, name: str) -> TokenApp:
     """Return the token app `name` (batch -1: it has applied nothing yet)."""
-    return next((app for app in catalog.apps if app.name == name), TokenApp(name))
+    found = next((app for app in catalog.apps if app.name == name), None)
+    return TokenApp(name, since=catalog.forgotten.seq) if found is None else found
+
+
+def last_claim(catalog: Catalog, app: TokenApp) -> int:
+    """Return the number above which the next claim of an app is: above its forgotten ones, too."""
+    return app.claim or catalog.forgotten.claim
 
 
 def table_tag(table: int, name: str) -> str:
@@ -397,6 +404,15 @@ def _claim(catalog: Catalog, entry: group.Claim | group.Hold, _seq: int, _time: 
     return _with_app(catalog, changed)
 
 
+def _forget_app(catalog: Catalog, entry: group.ForgetApp, seq: int, _time: int) -> Catalog:
+    highest = max(catalog.forgotten.claim, app_of(catalog, entry.app).claim)
+    return msgspec.structs.replace(
+        catalog,
+        apps=tuple(app for app in catalog.apps if app.name != entry.app),
+        forgotten_apps=ForgottenApps(seq, highest),
+    )
+
+
 def _create_namespace(
     catalog: Catalog, entry: group.CreateNamespace, seq: int, _time: int
 ) -> Catalog:
@@ -431,4 +447,5 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Compact: _advance,
     group.CreateNamespace: _create_namespace,
     group.DropNamespace: _drop_namespace,
+    group.ForgetApp: _forget_app,
 }  # type: ignore[dict-item]

@@ -29,8 +29,30 @@ def changes_at(catalog: Catalog, seq: int, time_us: int) -> tuple[str, ...]:
 
     `time_us` is its time, which no other commit has.
     """
-    of_tables = (change for table in catalog.tables for change in _changes(table, seq))
+    tables = _changed(catalog).get(seq, ())
+    of_tables = (change for table in tables for change in _changes(table, seq))
     return (*of_tables, *_of_namespaces(catalog, seq), *_of_tags(catalog, time_us))
+
+
+_CATALOGS_MAX = 4
+_changed_memo: dict[int, tuple[Catalog, dict[int, list[TableDefinition]]]] = {}
+
+
+def _changed(catalog: Catalog) -> dict[int, list[TableDefinition]]:
+    """Return the tables that each seq changed; a memo by identity, for a catalog rarely changes."""
+    memo = _changed_memo.get(id(catalog))
+    if memo is not None and memo[0] is catalog:
+        return memo[1]
+    found: dict[int, list[TableDefinition]] = {}
+    for table in catalog.tables:
+        steps = (*table.names, *table.schemas, *table.incarnations)
+        seqs = {table.created, *(step.seq for step in steps)}
+        for seq in seqs if table.dropped is None else {*seqs, table.dropped}:
+            found.setdefault(seq, []).append(table)
+    if len(_changed_memo) >= _CATALOGS_MAX:
+        _changed_memo.clear()
+    _changed_memo[id(catalog)] = (catalog, found)
+    return found
 
 
 def _of_tags(catalog: Catalog, time_us: int) -> Iterator[str]:

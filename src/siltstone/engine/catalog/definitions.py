@@ -257,17 +257,30 @@ def claim(
         holder is None or not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < 1 << 63
     ):
         raise RequestError(f"a holder must claim at an integer from 0; got {at!r} by {holder!r}")
+    last = catalogs.last_claim(catalog, found)
     if holder is None:
-        return group.Claim(app, found.claim + 1)
+        return group.Claim(app, last + 1)
     if not is_text(holder) or not 0 < len(holder) <= HOLDER_CHARACTERS_MAX:
         raise RequestError(
             f"a holder must be a string of 1 to {HOLDER_CHARACTERS_MAX} characters; got {holder!r}"
         )
     if holder == found.holder:
         return None
-    if holder in found.superseded if at is None else at <= found.claim:
+    if holder in found.superseded if at is None else at <= last:
         raise FencedError(holder, found.holder or found.claim, app=app)
-    return group.Hold(app, found.claim + 1 if at is None else at, holder)
+    return group.Hold(app, last + 1 if at is None else at, holder)
+
+
+def forget_app(catalog: Catalog, app: str) -> group.ForgetApp:
+    """Return the entry that forgets a token app.
+
+    Raises:
+        RequestError: There is none of that name.
+    """
+    if not catalogs.app_of(catalog, check_app(app)).is_known:
+        known = [each.name for each in catalog.apps]
+        raise RequestError(f"there is {no_such('token app', app, known)}")
+    return group.ForgetApp(app)
 
 
 def check_claim(claim: object, token: group.Token | None) -> None:

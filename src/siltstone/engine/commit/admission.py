@@ -13,7 +13,7 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog import namespaces
+from siltstone.engine.catalog import definitions, namespaces
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.recent_writes import Coded, Keys, LostError, RecentWrites
 from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, RowPart, WriteSet
@@ -126,8 +126,9 @@ def _check_token(write_set: WriteSet, catalog: Catalog) -> None:
     token = write_set.token
     assert token is not None
     app = catalogs.app_of(catalog, token.app)
-    if write_set.claim is not None and write_set.claim != app.claim:
-        raise FencedError(write_set.claim, app.claim, app=app.name)
+    is_other = write_set.app_since is not None and write_set.app_since != app.since
+    if is_other or (write_set.claim is not None and write_set.claim != app.claim):
+        raise FencedError(write_set.claim or 0, app.claim, app=app.name)
     _check_room(app, catalog)
     if token.batch == app.batch:
         raise AlreadyAppliedError(app.seq, app.rows)
@@ -188,8 +189,8 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
         _check_next_schema(entry, catalog, read_seq)
     elif isinstance(entry, group.Tagged):
         _check_tag(entry, catalog)
-    elif isinstance(entry, group.Claim | group.Hold):
-        _check_claim(entry, catalog)
+    elif isinstance(entry, group.Claim | group.Hold | group.ForgetApp):
+        _check_app(entry, catalog)
     elif isinstance(entry, group.CreateNamespace):
         namespaces.refuse_many(catalog, entry.name)
 
@@ -209,20 +210,32 @@ def _check_next_schema(entry: group.Alter, catalog: Catalog, read_seq: int | Non
         _conflict(table, read_seq, newest.seq)
 
 
-def _check_claim(entry: group.Claim | group.Hold, catalog: Catalog) -> None:
+def _check_app(entry: group.Claim | group.Hold | group.ForgetApp, catalog: Catalog) -> None:
+    if isinstance(entry, group.ForgetApp):
+        definitions.forget_app(catalog, entry.app)
+        return
     app = catalogs.app_of(catalog, entry.app)
-    if entry.claim <= app.claim:
+    if entry.claim <= catalogs.last_claim(catalog, app):
         raise FencedError(entry.claim, app.claim, app=app.name)
     _check_room(app, catalog)
 
 
 def _check_room(app: TokenApp, catalog: Catalog) -> None:
-    """Every record has all apps, for ever: a name per batch would make each publish slower."""
-    if len(catalog.apps) >= APPS_MAX and app not in catalog.apps:
+    """Every record has all apps: a name per batch would make each publish slower."""
+    if len(catalog.apps) >= APPS_MAX and not app.is_known:
+        oldest = catalog.apps[0]  # whoever applies a batch or claims goes behind the others
         raise RequestError(
-            f"{app.name!r} would be token app {len(catalog.apps) + 1}; a store keeps {APPS_MAX},"
-            " for ever: use one app with rising batches"
+            f"{app.name!r} would be token app {len(catalog.apps) + 1}; a store keeps {APPS_MAX}"
+            " until they are forgotten on request. Use one app with rising batches, or forget one"
+            " that is over (`forget_token_app`): the least recently used one is"
+            f" {oldest.name!r} ({_use_of(oldest)})"
         )
+
+
+def _use_of(app: TokenApp) -> str:
+    applied = f"batch {app.batch} at seq {app.seq}" if app.seq else ""
+    claimed = f"claim {app.claim}{app.holder and f' by {app.holder!r}'}" if app.claim else ""
+    return ", ".join(filter(None, (applied, claimed)))
 
 
 def _check_free(name: str, catalog: Catalog) -> None:

@@ -338,7 +338,7 @@ def _contains(codes: Codes | FiledCodes, wanted: Codes) -> np.ndarray:
 
 
 class OpenTransactions:
-    """The read seqs of the open transactions. Lock: one, for all methods.
+    """The read seqs of the open transactions, and their token apps. Lock: one, for all methods.
 
     Who begins one takes the next of `numbers` first: whatever interrupts `begin`, it can be ended.
     """
@@ -346,12 +346,15 @@ class OpenTransactions:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reads: dict[int, int] = {}
+        self._apps: dict[int, str] = {}
         self._abandoned: deque[int] = deque()
         self.numbers = itertools.count(1)
 
-    def begin(self, number: int, visible: object) -> object:
+    def begin(self, number: int, visible: object, app: str = "") -> object:
         """Register a transaction at the state that `visible()` returns under the lock."""
         with self._lock:
+            if app:
+                self._apps[number] = app
             state = visible()  # type: ignore[operator]
             self._reads[number] = state.visible
             return state
@@ -360,6 +363,8 @@ class OpenTransactions:
         """Remove a transaction. Further calls do nothing."""
         with self._lock:
             self._reads.pop(number, None)
+            if self._apps:
+                self._apps.pop(number, None)
 
     def abandon(self, number: int) -> None:
         """Remove a transaction soon: for a finalizer, which may run under its thread's lock."""
@@ -367,7 +372,9 @@ class OpenTransactions:
 
     def _sweep(self) -> None:
         while self._abandoned:
-            self._reads.pop(self._abandoned.popleft(), None)
+            number = self._abandoned.popleft()
+            self._reads.pop(number, None)
+            self._apps.pop(number, None)
 
     def oldest(self, visible: object) -> int:
         """Return the lowest read seq of an open transaction, else the visible seq."""
@@ -376,6 +383,12 @@ class OpenTransactions:
                 self._sweep()
             now: int = visible().visible  # type: ignore[operator]
             return min(self._reads.values()) if self._reads else now
+
+    def has_app(self, app: str) -> bool:
+        """Say whether a transaction with a token of the app is open."""
+        with self._lock:
+            self._sweep()
+            return app in self._apps.values()
 
     @property
     def count(self) -> int:

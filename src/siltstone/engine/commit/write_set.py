@@ -174,7 +174,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     first file that it names was begun, None if it names no file. `planned` is the catalog by whose
     tables and schemas its rows were made, if it has rows alone: to that one it fits. `few` is what
     its own thread prepared of a few rows for the leader, if it has no `reads`; it belongs to
-    `parts`.
+    `parts`. `app_since` is that of its token's app (`TokenApp`), if that was known when it began.
     """
 
     number: int
@@ -183,6 +183,7 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
     changes: Sequence[group.Entry] = ()
     token: group.Token | None = None
     claim: int | None = None
+    app_since: int | None = None
     reads: ReadSet | None = None
     is_sync: bool = True
     rows: int = 0

@@ -99,11 +99,11 @@ class CommitLog:
                 return self.first + index
         return None
 
-    def token(self, token: Token) -> Commit | None:
-        """Return the commit with `token`, None if it is not here."""
-        count = self.count
+    def token(self, token: Token, since: int = 0) -> Commit | None:
+        """Return the commit with `token` above the seq `since`, None if it is not here."""
+        first, count = since + 1 - self.first, self.count
         for index in list(self._tokens):  # at once: the leader adds to them meanwhile
-            if index < count and self._tokens[index] == token:
+            if first <= index < count and self._tokens[index] == token:
                 return self.commit(index)
         return None
 

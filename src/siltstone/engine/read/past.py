@@ -200,14 +200,16 @@ class CommitHistory:
         return (epoch, number) < (first, max(numbers, default=0))
 
     def find_token(self, state: State, token: Token) -> Commit | None:
-        """Return the commit with `token`, None if no such commit is known."""
+        """Return the commit with `token`, None if no such commit of the app is known."""
+        since = catalogs.app_of(state.view.catalog, token.app).since
         for log in _logs(state.view):
-            found = log.token(token)
+            found = log.token(token, since)
             if found is not None:
                 return found
         wanted = (pc.field("app") == token.app) & (pc.field("batch") == token.batch)
         flushed = self._flushed(state.view.record, wanted)
-        return next((commit for commit in flushed if commit.token == token), None)
+        own = (commit for commit in flushed if commit.token == token and commit.seq > since)
+        return next(own, None)
 
     def newest(self, state: State, limit: int) -> list[Commit]:
         """Return the last commits, newest first, at most `limit`."""

@@ -11,7 +11,7 @@ from siltstone.engine.read.kept import keepers, kept_from, readable
 from siltstone.engine.read.view import State
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
-from siltstone.errors import FencedError, SnapshotExpiredError
+from siltstone.errors import BusyError, FencedError, SnapshotExpiredError
 from siltstone.formats import group
 
 
@@ -138,3 +138,16 @@ class DefiningTransaction(EngineTransaction):
         if entry is not None:
             self.change(entry)
         return catalogs.app_of(self.catalog, app).claim
+
+    def forget_app(self, app: str) -> None:
+        """Forget a token app; see `api.store.Store.forget_token_app`.
+
+        A transaction of it that begins meanwhile is fenced when it commits (`app_since`).
+        """
+        entry = definitions.forget_app(self.catalog, app)
+        if self.core.transactions.has_app(app):
+            raise BusyError(
+                f"a transaction of app {app!r} is open, and its batch would be a new one; end it,"
+                " then forget the app"
+            )
+        self.change(entry)

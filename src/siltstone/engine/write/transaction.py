@@ -88,12 +88,16 @@ class EngineTransaction:
         self._is_over = False
         self.hold = StagingHold(core)
         self._number = next(core.transactions.numbers)  # from here on a finalizer may end it
-        state = core.transactions.begin(self._number, core.state)
+        app = "" if self._token is None else self._token.app
+        state = core.transactions.begin(self._number, core.state, app)
         assert isinstance(state, State)
         self.read_seq = state.visible
         self.catalog: Catalog = state.view.catalog
-        if claim is None and self._token is not None:
-            claim = catalogs.app_of(self.catalog, self._token.app).claim
+        self._app_since: int | None = None
+        if app:
+            known = catalogs.app_of(self.catalog, app)
+            claim = known.claim if claim is None else claim
+            self._app_since = known.since if known.is_known else None
         self._claim = claim
         self._reads = ReadSet(checked=self.read_seq) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
@@ -307,6 +311,7 @@ class EngineTransaction:
             changes=self._changes,
             token=self._token,
             claim=self._claim,
+            app_since=self._app_since,
             reads=self._reads,
             # What names files is durable before they are let go.
             is_sync=self._is_sync or names_files,

@@ -13,7 +13,7 @@ from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.view import State, View
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
-from siltstone.maintenance.index.index_plan import IndexStatus, statuses
+from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
@@ -259,9 +259,10 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
         if levels is not None:
             stored, unmerged = levels.storage, sum(_rows(source) for source in levels.sources)
             base = 0 if stored.base is None else stored.base.rows
-            parts = _parts(tables, stored.base)
-            more = _parts(tables, stored.history)
-            indexes = tuple(statuses(view.record, table, stored, tables))
+            parts, has_segments = _shape(tables, stored.base)
+            more, _ = _shape(tables, stored.history)
+            has_indexes = has_segments or declared_on(view.record, table.id)
+            indexes = tuple(statuses(view.record, table, stored, tables)) if has_indexes else ()
             refused = stored.fallbacks[-1].reason if stored.fallbacks else None
             nbytes = sum(each.pin.size for each in stored.fallbacks)
             merged = stored.merged_seq
@@ -273,12 +274,28 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
             if version is None:
                 yield TableStatus(name, False, 0, 0, 0, 0, 0)
             else:
-                parts = _parts(tables, version.pin)
+                parts, _ = _shape(tables, version.pin)
                 yield TableStatus(name, False, version.pin.rows, 0, version.seq, parts, 0)
 
 
-def _parts(tables: TableReader, pin: Pin | None) -> int:
-    return 0 if pin is None else len(tables.open(pin).spans)
+_SHAPES_MAX = 16_384
+_shapes: dict[Pin, tuple[int, bool]] = {}
+
+
+def _shape(tables: TableReader, pin: Pin | None) -> tuple[int, bool]:
+    """Return how many parts a version has, and whether it has segments of indexes.
+
+    A version never changes, and only some are kept open: the others Lance would open each time.
+    """
+    if pin is None:
+        return 0, False
+    found = _shapes.get(pin)
+    if found is None:
+        opened = tables.open(pin)
+        if len(_shapes) >= _SHAPES_MAX:
+            _shapes.clear()
+        found = _shapes[pin] = len(opened.spans), bool(opened.segments)
+    return found
 
 
 def _rows(source: Source) -> int:
