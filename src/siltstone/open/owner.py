@@ -309,6 +309,7 @@ class Background:
     def _prepare(self) -> None:
         """Begin a turn of the background, unless the directory is another store's by now."""
         self.owner.ownership.require_in_place()
+        self.owner.ownership.recovered()  # a reader may have held MARK when the store was opened
         if self.owner.wal.wants_next:
             self.owner.wal.prepare()
 
