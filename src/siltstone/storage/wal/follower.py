@@ -135,8 +135,8 @@ class WalFollower:
         except FileNotFoundError:
             found = []  # a store that was just made
         newest = max((s.header for s in found if s.header), key=lambda h: h.age, default=None)
-        age = (0, 0) if newest is None else newest.age
-        if mark is not None and mark.place[:2] > age:
+        age = _age(newest)
+        if mark is not None and (mark.epoch, mark.segment) > age:
             return None
         if position is None:
             others = tuple(segment for segment in found if segment.header is None)
@@ -150,18 +150,18 @@ class WalFollower:
         """Return where the last whole frame of the newest segment ends; it is durable then."""
         path = segment_path(self._directory, header.epoch, header.segment)
         source = SegmentSource(path, self._store_id, header.epoch, header.segment)
-        start, known = header.start, self.position
-        if known is not None and known.place[:2] == start.place[:2]:
-            start = known
-        if mark is None or mark.place[:2] != header.age:
+        known = self.position
+        if known is not None and (known.epoch, known.segment) != header.age:
+            known = None
+        if mark is None or (mark.epoch, mark.segment) != header.age:
             mark = None
         try:
             with closing(self._files.open(path, write=False)) as file:
-                if start is known and not self._goes_on(file, known, mark, source):
+                if known is not None and not self._goes_on(file, known, mark, source):
                     return known.offset
-                return self._walk(file, start, header, mark, source)
+                return self._walk(file, known or header.start, header, mark, source)
         except FileNotFoundError as error:
-            raise SegmentRecycled(path, header.segment, start.offset) from error
+            raise SegmentRecycled(path, header.segment, 0) from error
 
     def _goes_on(
         self, file: File, known: Position, mark: Mark | None, source: SegmentSource
@@ -243,6 +243,10 @@ class WalFollower:
         if at.offset != stop or (isinstance(end, Position) and at != end):
             raise SegmentRecycled(path, start.segment, at.offset)
         return at
+
+
+def _age(header: SegmentHeader | None) -> tuple[int, int]:
+    return (0, 0) if header is None else header.age
 
 
 def _from(source: SegmentSource, offset: int) -> SegmentSource:
