@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from siltstone.server.rest.limits import Limits
-from tests.server.rest import Rest, rest_of
+from tests.server.rest import rest_of
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 COUNT = (
@@ -22,7 +22,7 @@ def connected(stack: contextlib.ExitStack, port: int) -> socket.socket:
 
 
 def test_idle_sockets_above_the_bound_keep_no_client_out(tmp_path: Path) -> None:
-    with rest_of(tmp_path / "shop") as (db, service, _), contextlib.ExitStack() as stack:
+    with rest_of(tmp_path / "shop") as (db, service, rest), contextlib.ExitStack() as stack:
         db.create_table("t", {"id": "int64"}, primary_key="id")
         idle = [connected(stack, service.port) for _ in range(600)]
         for half in idle[::2]:
@@ -32,7 +32,7 @@ def test_idle_sockets_above_the_bound_keep_no_client_out(tmp_path: Path) -> None
             client = connected(stack, service.port)
             client.sendall(HEALTH)
             assert client.recv(4_000).startswith(b"HTTP/1.1 200")
-        assert Rest(service).post("/v1/table/t/count_rows", {}).json == 0
+        assert rest.post("/v1/table/t/count_rows", {}).json == 0
         newest = idle[-1]  # the oldest ones are cut
         newest.sendall(HEALTH)
         assert newest.recv(4_000).startswith(b"HTTP/1.1 200")

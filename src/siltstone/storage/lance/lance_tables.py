@@ -46,8 +46,8 @@ def require_threads() -> None:
     value = os.environ.get(_THREADS)
     if value is not None and not (value.isascii() and value.isdigit() and int(value) > 1):
         raise RequestError(
-            f"{_THREADS} is {value!r} in the environment of this process, and Lance hangs with fewer"
-            " than two threads: unset it, or set it to 2 or more, before the process starts"
+            f"{_THREADS} is {value!r} in the environment of this process, and Lance hangs with"
+            " fewer than two threads: unset it, or set it to 2 or more, before the process starts"
         )
 
 
