@@ -109,16 +109,16 @@ class HttpConnection(HttpToolsProtocol):
         ]
         if len(around) <= most:
             return True
-        silent = [each for each in around if each is not self and each.waits_for_head]
+        # What is private here is of others of this class.
+        silent = [each for each in around if each is not self and each._waits_for_head()]  # noqa: SLF001
         if silent:
-            end(min(silent, key=lambda each: each._waits_since))  # noqa: SLF001 - of this class
+            end(min(silent, key=lambda each: each._waits_since))  # noqa: SLF001
             return True
         self._asks_health_alone = True
         return len(around) <= most + HEALTH_MAX
 
-    @property
-    def waits_for_head(self) -> bool:
-        """Whether nothing was asked yet, or a later head has begun and is not whole."""
+    def _waits_for_head(self) -> bool:
+        """Say whether nothing was asked yet, or a later head has begun and is not whole."""
         cycle = cast("Any", self.cycle)
         return cycle is None or (self._is_in_head and cycle.response_complete)
 
