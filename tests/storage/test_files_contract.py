@@ -1,5 +1,6 @@
 """The real and the simulated file system keep one contract."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def test_buffers_of_any_kind_and_number_are_written_one_after_the_other(place):
     file.pwritev([], 0)
     file.pwrite(b"", 0)
     file.close()
+
+
+def test_what_is_stored_is_read_as_it_was_written_also_by_who_may_only_read(place):
+    files, base = place
+    files.write(base / "f", bytes(range(256)) * 50)
+    with closing(files.open(base / "f")) as file:
+        file.pwrite(b"not synced", 5000)
+        for offset in (0, 1, 4095, 4096, 4999, 12_700, 12_800, 13_000):
+            for size in (0, 1, 4096, 4097, 20_000):
+                assert file.pread_stored(size, offset) == file.pread(size, offset)
+    with closing(files.open(base / "f", write=False)) as file:
+        file.sync()
+        assert file.pread_stored(10, 5000) == b"not synced"
+        assert file.pread(10, 5000) == b"not synced"
 
 
 def test_one_call_writes_and_syncs_buffers_of_any_kind_and_number(place):

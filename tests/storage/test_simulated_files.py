@@ -124,6 +124,7 @@ def test_a_failed_sync_leaves_the_content_readable_and_never_durable():
         file.sync()
     file.sync()
     assert files.read(F) == b"lost"
+    assert file.pread_stored(4, 0) == b""
     assert contents(files) == {b""}
 
 

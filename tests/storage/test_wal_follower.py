@@ -64,7 +64,8 @@ def test_each_durable_frame_comes_once_with_its_segment(files: SimFiles, wal: Wa
     assert poll(follower) == [5, 6, 7, 8]
 
 
-def test_what_is_not_synced_is_not_shown(files: SimFiles, wal: Wal) -> None:
+def test_what_its_owner_did_not_sync_is_not_shown(files: SimFiles, wal: Wal) -> None:
+    assert files.lock(MARK) is not None  # as an owner that has recovered the log
     follower = followed(files)
     append(wal, 2, sync=False)
     assert poll(follower) == []
@@ -79,6 +80,31 @@ def test_following_makes_no_write_call(files: SimFiles, wal: Wal) -> None:
     before = files.operations
     poll(follower)
     assert {step.what for step in files.trace[before:]} <= {"open", "read", "pread", "list"}
+
+
+def test_without_an_owner_following_syncs_what_it_shows_and_looks_again_without_a_sync(
+    files: SimFiles, wal: Wal
+) -> None:
+    append(wal, 2)
+    append(wal, sync=False)
+    machine = files.killed()
+    follower = followed(machine)
+    assert poll(follower) == [1, 2, 3]
+    synced = [step for step in machine.trace if step.what in ("sync", "sync_dir")]
+    assert [step.path for step in synced] == [LOG / "00000001-000000000001.wal", LOG]
+    assert poll(followed(next(machine.images(random.Random(0))).files)) == [1, 2, 3]
+    before = machine.operations
+    assert poll(follower) == []
+    assert {step.what for step in machine.trace[before:]} <= {"open", "read", "pread", "list"}
+
+
+def test_what_nobody_owns_and_mark_vouches_for_is_shown_without_a_sync(
+    files: SimFiles, wal: Wal
+) -> None:
+    append(wal, 5)
+    machine = files.killed()
+    assert poll(followed(machine)) == [1, 2, 3, 4, 5]
+    assert {step.what for step in machine.trace} <= {"open", "read", "pread", "list"}
 
 
 def test_a_follower_goes_on_through_a_recovery_without_gap_or_repetition(
@@ -181,17 +207,19 @@ def test_every_changed_byte_of_a_durable_frame_is_a_signal_and_never_data(
     assert poll(followed(files)) == [1, 2, 3, 4, 5]
 
 
-def test_without_an_owner_and_without_mark_whole_older_segments_are_shown(
-    files: SimFiles, wal: Wal
-) -> None:
+def test_without_mark_all_whole_frames_are_shown(files: SimFiles, wal: Wal) -> None:
     append(wal, 5)
     files.unlink(MARK)
     follower = followed(files)
-    assert poll(follower) == [1, 2, 3]
+    assert poll(follower) == [1, 2, 3, 4, 5]
     assert poll(follower) == []
+    append(wal)
+    assert poll(follower) == [6]
 
 
-def test_a_torn_mark_is_as_good_as_none(files: SimFiles, wal: Wal) -> None:
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_torn_mark_is_as_good_as_none(files: SimFiles, wal: Wal, is_held: bool) -> None:
+    _held = files.lock(MARK) if is_held else None
     append(wal, 5)
     follower = followed(files)
     assert poll(follower) == [1, 2, 3, 4, 5]
@@ -200,21 +228,21 @@ def test_a_torn_mark_is_as_good_as_none(files: SimFiles, wal: Wal) -> None:
     newer = files.read(MARK)
     file = files.open(MARK)
     file.pwrite(whole[:20] + newer[20:], 0)
-    assert poll(follower) == []
-    file.pwrite(newer, 0)
     assert poll(follower) == [6]
+    file.pwrite(newer, 0)
+    assert poll(follower) == []
+    append(wal)
+    assert poll(follower) == [7]
 
 
-def test_an_older_mark_still_says_what_of_a_recovered_segment_was_durable(
-    files: SimFiles, wal: Wal
-) -> None:
+def test_an_older_mark_hides_nothing_of_a_recovered_segment(files: SimFiles, wal: Wal) -> None:
     append(wal, 4)
     old = files.read(MARK)
     append(wal, sync=False)
     machine = files.killed()
     reopen(machine, epoch=2)
     machine.open(MARK).pwrite(old, 0)  # as if the crash came before recovery wrote its own
-    assert poll(followed(machine)) == [1, 2, 3, 4]
+    assert poll(followed(machine)) == [1, 2, 3, 4, 5]
 
 
 def test_a_mark_that_lies_far_ahead_shows_no_more_than_recovery_found(
@@ -235,6 +263,7 @@ def test_a_follower_at_every_step_shows_only_what_every_power_cut_keeps() -> Non
     shown = 0
     for step in steps(life):
         step()
+        _held = life.files.lock(MARK)  # by the first one, and kept
         for frame in follower.poll(SegmentNumber(life.floor)):
             assert frame.first_seq > shown
             shown = frame.last_seq

@@ -206,6 +206,14 @@ class Disk:
             (at, s) for at, s in self._unsynced if not (isinstance(s, Write) and s.inode == inode)
         ]
 
+    def stored(self, inode: int) -> bytes:
+        """Return the file without what a failed sync left of it in memory alone."""
+        content = bytearray(self._nodes[inode].durable)
+        for _, step in self._unsynced:
+            if isinstance(step, Write) and step.inode == inode:
+                _overwrite(content, step.offset, step.data)
+        return bytes(content)
+
     # --- power
 
     def killed(self) -> Disk:

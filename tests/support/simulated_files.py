@@ -399,6 +399,12 @@ class _SimFile:
         with self._machine.step("pread", self._path):
             return bytes(self._machine.disk.node(self._inode).cached[offset : offset + size])
 
+    def pread_stored(self, size: int, offset: int) -> bytes:
+        """Read what is durable, or would be after a sync that does not fail."""
+        self._refuse_closed()
+        with self._machine.step("pread", self._path):
+            return self._machine.disk.stored(self._inode)[offset : offset + size]
+
     def sync(self) -> None:
         self._refuse_closed()
         self._machine.sync(self._inode, self._path)

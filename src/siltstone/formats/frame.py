@@ -86,7 +86,7 @@ class Position(msgspec.Struct, frozen=True):
     seq: Seq
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def place(self) -> tuple[Epoch, SegmentNumber, int]:
         """The order of positions; a later epoch replaces unacknowledged frames of earlier ones."""
         return self.epoch, self.segment, self.offset
 
@@ -146,6 +146,11 @@ class Mark(msgspec.Struct, frozen=True):
     segment: SegmentNumber
     offset: int
     seq: Seq
+
+    @property
+    def place(self) -> tuple[Epoch, SegmentNumber, int]:
+        """The order of marks and positions; see `Position.place`."""
+        return self.epoch, self.segment, self.offset
 
 
 class SegmentSource(msgspec.Struct, frozen=True):

@@ -53,6 +53,7 @@ from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
 from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
+from siltstone.storage.lance.lance_tables import require_threads
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, system_time_us
 from siltstone.storage.manifest.ownership import Ownership, own
@@ -72,7 +73,11 @@ def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = Fals
         options: Of the store.
         env: The seam to the outside.
         will_serve: Note in LOCK that others will be able to join.
+
+    Raises:
+        RequestError: Lance does not work in this process.
     """
+    require_threads()  # before the directory is made
     mode = GROUP_MODE if options.group_access else PRIVATE_MODE
     initialise(env.files, root, now_us=env.now_us, new_token=env.new_token, mode=mode)
     refuse_newer(env.files, root)
@@ -326,6 +331,7 @@ class Background:
     def _prepare(self) -> None:
         """Begin a turn of the background, unless the directory is another store's by now."""
         self.owner.ownership.require_in_place()
+        self.owner.ownership.recovered()  # a reader may have held MARK when the store was opened
         if self.owner.wal.wants_next:
             self.owner.wal.prepare()
 

@@ -227,8 +227,8 @@ class Parts:
 def follow_store(root: Path, options: Options, env: Env) -> Parts:
     """Return the parts of the store at `root`, to read it, with or without an owner.
 
-    It leases the newest record, copies the log up to MARK, and looks again at each read; it makes
-    no write call.
+    It leases the newest record, copies the durable part of the log, and looks again at each read;
+    it makes no write call.
     """
     env.require_store(root)
     storage = Storage.of(root, options, env)

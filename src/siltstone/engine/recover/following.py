@@ -1,11 +1,12 @@
 """Following: the state of a store that this process does not own; makes no write call.
 
     refresh ──▶ a newer record? ──yes──▶ rebuild: newest record (leased) and log
-                  └──no──▶ poll the log up to MARK, apply the new frames
+                  └──no──▶ poll the log as far as it is durable, apply the new frames
 
-A follower sees only durable commits. It copies rows of the log into its own memtables; the lease on
-the record keeps its Lance files. Lock: one, held during a refresh; its thread may close the
-follower meanwhile (a signal's handler does), and the refresh then leaves no state behind.
+A follower sees only durable commits, and all that were acknowledged; see `storage.wal.follower`. It
+copies rows of the log into its own memtables; the lease on the record keeps its Lance files. Lock:
+one, held during a refresh; its thread may close the follower meanwhile (a signal's handler does),
+and the refresh then leaves no state behind.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import BusyError, CorruptionError
 from siltstone.formats.manifest import Record
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.units import SegmentNumber
@@ -46,6 +47,7 @@ class Follower:
         Raises:
             CorruptionError: The log or a record is damaged.
             BusyError: The owner recycled the log faster than this process could read it.
+            UnavailableError: The file system refuses to read the log, or to make it durable.
         """
         with self._lock:
             ends = self._ends
@@ -63,7 +65,7 @@ class Follower:
                 record = self._manifests.newest()
                 if record.wal_floor <= signal.segment and not self._moved(record):
                     raise CorruptionError(
-                        signal.path, signal.offset, "a frame below the mark is damaged"
+                        signal.path, signal.offset, "a frame that was durable is damaged"
                     ) from signal
                 self._state = None
         raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
@@ -94,11 +96,21 @@ class Follower:
             state = self._state = None
         assert replayer is not None
         assert wal is not None
-        frames = wal.poll(SegmentNumber(replayer.view.record.wal_floor))
+        with refusals(f"the log of {self._root} cannot be read"):
+            frames = wal.poll(SegmentNumber(replayer.view.record.wal_floor))
         if state is not None and not frames:
             return state
         self._state = None  # an error in the middle of the frames: the next look begins anew
         for frame in frames:
             replayer.apply(frame.first_seq, frame.payload)
+        _require_whole(replayer, self._root)
         self._state = State(replayer.finish(), replayer.last_seq)
         return self._state
+
+
+def _require_whole(replayer: Replayer, root: Path) -> None:
+    """Refuse a log that ends before a commit that its record knows as durable."""
+    last_seq = replayer.view.record.last_seq
+    if replayer.last_seq < last_seq:
+        reason = f"the log ends at seq {replayer.last_seq}, but seq {last_seq} was durable"
+        raise CorruptionError(root / "wal", None, reason)

@@ -294,7 +294,7 @@ def newest_with_log(
 ) -> tuple[Record, Lease, tuple[Frame, ...]]:
     """Return the newest record, a lease on it, and copies of the durable frames above it.
 
-    It makes no write call. Without an owner it reads up to MARK.
+    It makes no write call.
 
     Raises:
         CorruptionError: The log is damaged.
@@ -304,7 +304,7 @@ def newest_with_log(
     for _ in range(ATTEMPTS_MAX):
         record, lease = manifests.lease_newest()
         if recycled is not None and record.wal_floor <= recycled.segment:
-            reason = "a frame below the mark is damaged"
+            reason = "a frame that was durable is damaged"
             raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
         try:
             frames = _frames(files, root / "wal", record)

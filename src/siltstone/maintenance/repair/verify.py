@@ -345,7 +345,7 @@ class Verifier:
                 tally.error(self._manifests.path(record.number), f"{reason}: newer ones are lost")
 
     def _mark(self, record: Record, tally: _Tally) -> None:
-        """A MARK that is gone is written by the next owner; till then readers may see less."""
+        """A MARK that is gone is written by the next owner; till then readers walk the log."""
         wal = self._root / "wal"
         with contextlib.suppress(OSError):
             is_marked = read_mark(self._files, wal, bytes.fromhex(record.store_id)) is not None

@@ -3,6 +3,9 @@
 accepted ─▶ waits for a head ─▶ answers ─▶ idle ─▶ waits for the rest of the next head
             └──not whole in time──▶ cut     └──for too long──▶ cut
 
+Above the bound of connections the one that waits longest for a head is cut for the next one. If all
+have asked for something, a few more may ask, but only for the health of the server.
+
 What a joined process opens lives with its connection, as its session. A Unix socket's connection
 has one from the beginning, and belongs to a process of the right user, or is refused.
 
@@ -33,13 +36,15 @@ from siltstone.errors import RequestError
 from siltstone.joined.targets import keep_alive
 from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.policy import ListenerPolicy
-from siltstone.server.http.replies import JSON_TYPE
+from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.sessions import Session, Sessions
 from siltstone.units import require
 
 _CREDENTIALS = struct.Struct("3i")
 _LOOKS_PER_HEAD = 10
 _PIECE_BYTES = 16 << 10
+HEALTH_MAX = 8
+"""So many connections above the bound may ask for the health of the server."""
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _FRAMING_PER_BODY = 8
 """So much is not body for each byte of a body, at most: a chunk of one byte has six."""
@@ -49,6 +54,8 @@ class HttpConnection(HttpToolsProtocol):
     """See the module."""
 
     _timer: asyncio.TimerHandle | None = None
+    _asks_health_alone = False
+    """It came above the bound, and all others have asked for something."""
     _waits_since = 0.0
     """When the last answer was sent, on the loop's clock."""
     _head_since = -1.0
@@ -76,7 +83,8 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(cast("Any", _Corked(transport, self.loop)))
         self.app_state = {**self.app_state, "connection": self}
         policy, sock = self._policy, transport.get_extra_info("socket")
-        if policy.connections_max is not None and len(self.connections) > policy.connections_max:
+        self._waits_since = self.loop.time()
+        if policy.connections_max is not None and not self._finds_room(policy.connections_max):
             transport.abort()
             return
         if policy.user is not None:
@@ -87,8 +95,32 @@ class HttpConnection(HttpToolsProtocol):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 keep_alive(sock)
         if policy.header_timeout_s is not None:
-            self._waits_since = self.loop.time()
             self._watch(policy.header_timeout_s)
+
+    def _finds_room(self, most: int) -> bool:
+        """Cut the connection that waits longest for a head, if there are too many; see the module.
+
+        A client sends its head at once: before it is the oldest, `most` others must come.
+        """
+        around = [
+            cast("HttpConnection", each)
+            for each in self.connections
+            if not each.transport.is_closing()
+        ]
+        if len(around) <= most:
+            return True
+        # What is private here is of others of this class.
+        silent = [each for each in around if each is not self and each._waits_for_head()]  # noqa: SLF001
+        if silent:
+            end(min(silent, key=lambda each: each._waits_since))  # noqa: SLF001
+            return True
+        self._asks_health_alone = True
+        return len(around) <= most + HEALTH_MAX
+
+    def _waits_for_head(self) -> bool:
+        """Say whether nothing was asked yet, or a later head has begun and is not whole."""
+        cycle = cast("Any", self.cycle)
+        return cycle is None or (self._is_in_head and cycle.response_complete)
 
     def _refuse_others(self, peer: int, user: int) -> None:
         session = self.session()
@@ -148,7 +180,17 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ARG002
+        if self._asks_health_alone:
+            cycle.keep_alive = False
+            if cycle.scope["path"] != self._policy.health_path:
+                self.send_answer(cycle, self._refusal())
+                return
         self._arrivals.add(self, cycle)
+
+    def _refusal(self) -> Response:
+        text = f"{self._policy.connections_max} connections are open; try again later"
+        body = msgspec.json.encode({"error": text, "code": self._policy.busy_code})
+        return Response(body, 429, {**RETRY_AFTER}, media_type=JSON_TYPE)
 
     def begin_task(self, cycle: RequestResponseCycle) -> None:
         """Answer a request in a task of its own."""

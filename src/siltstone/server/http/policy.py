@@ -67,7 +67,10 @@ class ListenerPolicy:
     user: int | None = None
     """A Unix socket: only processes of this user are served."""
     connections_max: int | None = None
-    """Connections above it are cut at once; None: each is a session, and those are bounded."""
+    """Of connections above it some are cut, see `connections`; None: each is a session, and those
+    are bounded."""
+    health_path: str | None = None
+    """What a few connections above the bound may ask for."""
     header_bytes_max: int = 64 << 10
     header_timeout_s: float | None = None
     """How long a connection without a session may take to send the head of a request."""
@@ -75,3 +78,5 @@ class ListenerPolicy:
     """How long one that was answered may send nothing of its next request."""
     bad_request_code: int = 400
     """The `code` in the answer to bytes that are not HTTP."""
+    busy_code: int = 429
+    """The `code` in the answer to a request that finds too many connections."""

@@ -109,6 +109,8 @@ class RestServer:
             header_timeout_s=limits.header_timeout_s,
             idle_timeout_s=limits.idle_timeout_s,
             bad_request_code=int(Code.INVALID_INPUT),
+            busy_code=int(Code.THROTTLING),
+            health_path="/healthz",
         )
         listener = _listening(host, port)
         address: tuple[str, int] = listener.getsockname()[:2]

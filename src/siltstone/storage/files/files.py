@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import re
 import uuid
@@ -37,6 +38,7 @@ _BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 _RWF_DSYNC: int = getattr(os, "RWF_DSYNC", 0)  # 0: a C library without pwritev2
 _REFUSED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 _ZEROS_PER_CALL_BYTES = 1 << 20
+_BLOCK_BYTES = 4096  # what O_DIRECT reads: whole blocks of the device, of 512 or 4096 bytes
 _FICLONE = 0x4004_9409  # ioctl_ficlone(2)
 
 
@@ -70,8 +72,18 @@ class File(Protocol):
         """Return the bytes from `offset` on; fewer than `size` only at the end of the file."""
         ...
 
+    def pread_stored(self, size: int, offset: int) -> bytes:
+        """Return the bytes as they are on the disk; where the system cannot tell, as `pread`.
+
+        What a failed sync left is readable, and never durable: no later sync fails for it.
+        """
+        ...
+
     def sync(self) -> None:
-        """Make content and size durable (fdatasync), not the name. Never again after an error."""
+        """Make content and size durable (fdatasync), not the name. Never again after an error.
+
+        A file that is only read can be synced, too.
+        """
         ...
 
     def size(self) -> int: ...
@@ -383,6 +395,32 @@ class RealFile:
                 break
             data += more
         return data
+
+    def pread_stored(self, size: int, offset: int) -> bytes:
+        if not size:
+            return b""
+        first = offset - offset % _BLOCK_BYTES
+        length = offset - first + size
+        with mmap.mmap(-1, length + -length % _BLOCK_BYTES) as blocks:
+            try:
+                count = self._read_direct(blocks, first)
+            except OSError as error:
+                if error.errno not in _REFUSED:
+                    raise
+                return self.pread(size, offset)
+            data = blocks[offset - first : min(count, length)]
+        if 0 < len(data) < size:
+            data += self.pread_stored(size - len(data), offset + len(data))
+        return data
+
+    def _read_direct(self, blocks: mmap.mmap, offset: int) -> int:
+        """Read around the page cache, which is written first; return how much (open(2))."""
+        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT)
+        try:
+            return os.preadv(self._fd, [blocks], offset)
+        finally:
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
 
     def sync(self) -> None:
         if self._fd < 0:  # else a ValueError, that nobody expects of a file

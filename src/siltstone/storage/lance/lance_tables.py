@@ -1,17 +1,18 @@
 """Lance tables: `tables.Tables` on pylance, every version private until it is promoted.
 
-Lance is imported at the first use, by this package alone. LANCE_IO_THREADS must not be set (1
-hangs).
+Lance is imported at the first use, by this package alone.
 """
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 
+from siltstone.errors import RequestError
 from siltstone.shares import LanceShares, Shares
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.client_views import LanceClientViews
@@ -28,8 +29,26 @@ from siltstone.storage.lance.writer import LanceRewriter, LanceWriter
 from siltstone.storage.tables.key_cover import TableKeys
 from siltstone.storage.tables.tables import Tables
 
+_THREADS = "LANCE_IO_THREADS"
 SHARES = Shares.of(1 << 30).lance
 """Of processes that know no options of the store: tasks, and the children of an owner."""
+
+
+def require_threads() -> None:
+    """Refuse a number of threads with which Lance does not work in this process.
+
+    With one thread it hangs at its first write, and with none, without a word; with what is no
+    number its threads panic. It reads the variable when it first needs it.
+
+    Raises:
+        RequestError: The environment has such a number.
+    """
+    value = os.environ.get(_THREADS)
+    if value is not None and not (value.isascii() and value.isdigit() and int(value) > 1):
+        raise RequestError(
+            f"{_THREADS} is {value!r} in the environment of this process, and Lance hangs with"
+            " fewer than two threads: unset it, or set it to 2 or more, before the process starts"
+        )
 
 
 def lance_tables(
@@ -49,7 +68,11 @@ def lance_tables(
         token: Gives names that were never used before.
         open_parts_max: How many parts the versions that are kept open may have together.
         shares: What Lance's caches and a scan may hold; `TableReader.bound` says otherwise.
+
+    Raises:
+        RequestError: Lance would hang, see `require_threads`.
     """
+    require_threads()
     data = DatasetFiles(root, files, token)
     reader = LanceReader(data, verify=verify, open_parts_max=open_parts_max, shares=shares)
     commits = LanceCommits(data)

@@ -27,7 +27,7 @@ import msgspec
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
 from siltstone.storage.files.files import REMOTE_TYPES, Files, refusals
 from siltstone.storage.files.locks import LinkCount, Lock, Look
-from siltstone.storage.wal.segments import MARK_NAME
+from siltstone.storage.wal.segments import MARK_NAME, mark_is_held
 from siltstone.units import require
 
 LOCK_BYTES = 1024
@@ -120,9 +120,12 @@ class Ownership:
     def recovered(self) -> None:
         """Let others see that the log is recovered, until `release`: see `recovered_epoch`.
 
-        The process that looks holds the lock for a moment. Without the lock, also if such a process
-        stands still with it, no other process can vacuum beside this owner.
+        A process that looks, as each reader does, holds the lock for a moment. Without the lock,
+        also if such a process stands still with it, readers look for themselves how far the log is
+        durable, and no other process can vacuum beside this owner: call it again now and then.
         """
+        if self._recovered is not None:
+            return
         with contextlib.suppress(OSError):
             for _ in range(_LOOKING_MAX):
                 self._recovered = self._files.lock(self.root / "wal" / MARK_NAME)
@@ -242,14 +245,7 @@ def recovered_epoch(files: Files, root: Path) -> int | None:
     LOCK is locked proves less: its words may be of an owner that died.
     """
     epoch = read_holder(files, root).epoch
-    try:
-        lock = files.lock(root / "wal" / MARK_NAME, shared=True)
-    except FileNotFoundError:
-        return None
-    if lock is None:
-        return epoch or None
-    lock.release()
-    return None
+    return epoch or None if mark_is_held(files, root / "wal") else None
 
 
 def known_epoch(files: Files, root: Path, newest: Callable[[], int]) -> int | None:

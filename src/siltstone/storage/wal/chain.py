@@ -98,7 +98,7 @@ def read_chain(
     active = {segment.age: header for segment in found if (header := segment.header)}
     others = tuple(segment for segment in found if segment.header is None)
     age = max(active, default=(0, 0))
-    _refuse_lost_segments(files, directory, others, age, mark, store_id)
+    refuse_lost_segments(files, directory, others, age, mark, store_id)
     missing = f"segment {floor} and all later ones are missing"
     if not active:
         if others or floor != FIRST_SEGMENT:  # a new store makes no file before the first segment
@@ -134,7 +134,7 @@ def read_stretch(files: Files, stretch: Stretch) -> Iterator[Frame]:
         raise CorruptionError(stretch.path, end.offset, reason)
 
 
-def _refuse_lost_segments(
+def refuse_lost_segments(
     files: Files,
     directory: Path,
     others: tuple[FoundSegment, ...],
@@ -154,7 +154,11 @@ def _refuse_lost_segments(
     for segment in others:
         if segment.age > newest:
             source = SegmentSource(segment.path, store_id, segment.epoch, segment.number)
-            if any(True for _ in find_frames(files.read(segment.path), HEADER_BYTES, source)):
+            try:
+                data = files.read(segment.path)
+            except FileNotFoundError:
+                continue  # beside an owner, it was ready for use: it has another name, or none
+            if any(True for _ in find_frames(data, HEADER_BYTES, source)):
                 raise CorruptionError(segment.path, 0, "a damaged header before intact frames")
 
 
@@ -199,7 +203,7 @@ def _read_newest(
     for frame in walk(data, source, end):
         frames.append(frame)
         end = frame.behind
-    durable = _once_durable(data, source, header, mark, end.offset)
+    durable = once_durable(data, source, header, mark, end.offset)
     if end.offset < durable:
         reason = f"a damaged frame: the segment was durable up to byte {durable}"
         raise CorruptionError(path, end.offset, reason)
@@ -222,10 +226,13 @@ def _end_of_bytes(data: bytes, start: int, end: int) -> int:
     return start
 
 
-def _once_durable(
+def once_durable(
     data: bytes, source: SegmentSource, header: SegmentHeader, mark: Mark | None, end: int
 ) -> int:
-    """Return the highest offset that anything says was durable; the last frame ends at `end`."""
+    """Return the highest offset that anything says was durable; the last frame ends at `end`.
+
+    `data` may be a part of the segment, which `source` knows.
+    """
     claims = [header.durable_offset]
     if mark is not None and (mark.epoch, mark.segment) == (header.epoch, header.segment):
         claims.append(mark.offset)

@@ -1,32 +1,44 @@
 """Follower: reads the log of a store that this process does not own.
 
-It makes no write call, never maps a file, and checks every frame in its own copy, because the owner
-may recycle a segment meanwhile. It reads up to MARK, because later frames may not be durable.
+    an owner that has recovered the log holds MARK, and MARK is valid ──▶ up to MARK
+    else    walk the newest segment to its last whole frame ─▶ read it as it is on the disk
+            ─▶ sync the file and the names in `wal/` ─▶ up to there
 
-If MARK is missing, or of an older epoch than the newest segment, no process has appended since the
-last crash or recovery. Then the newest header counts: the segments before it are durable
-completely. The newest segment itself is durable up to the offset that MARK has for it from the
-older epoch (recovery keeps offsets), and at most up to the end that recovery found.
+It makes no write call, never maps a file, and checks every frame in its own copy, because the owner
+may recycle a segment meanwhile.
+
+MARK is never synced. While the owner that writes it lives, it has every commit that was
+acknowledged, and none that a power cut may take. Otherwise it may be old, torn or gone, and says
+only what was durable at least. *Readable is not durable* (see `storage.wal.recovery`): a frame
+above that may be in the page cache alone. A sync makes it durable, unless an earlier one failed for
+it: then its pages count as clean, and only a read around the page cache shows that they are not on
+the disk. A frame that is whole and durable there, in the newest segment, is in the log for good: an
+owner of a later epoch reads this segment after its claim, and writes it again.
 
 Lock: none; one thread at a time.
 """
 
 from __future__ import annotations
 
+import errno
+from contextlib import closing
 from pathlib import Path
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.frame import (
-    HEADER_BYTES,
+    FRAME_HEADER_BYTES,
     Frame,
     Mark,
     Position,
     SegmentHeader,
     SegmentSource,
+    claimed_end,
 )
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import File, Files
+from siltstone.storage.wal.chain import FIRST_SEGMENT, once_durable, refuse_lost_segments
 from siltstone.storage.wal.segments import (
     find_segments,
+    mark_is_held,
     read_header,
     read_mark,
     read_part,
@@ -37,10 +49,12 @@ from siltstone.units import Epoch, SegmentNumber
 
 _Place = tuple[Epoch, SegmentNumber, int]
 ATTEMPTS_MAX = 64
+_NEVER_DIRTY = frozenset({errno.EINVAL, errno.EROFS})
+"""What a sync says on a file system that can only be read, such as an image."""
 
 
 class SegmentRecycled(Exception):
-    """A segment below the mark lacks an expected frame: it was recycled, or is damaged.
+    """A segment that was durable lacks an expected frame: it was recycled, or is damaged.
 
     The caller reads the newest record again. If its floor is above `segment`, it polls from there;
     otherwise the segment is damaged: raise CorruptionError(path, offset, ...).
@@ -48,7 +62,7 @@ class SegmentRecycled(Exception):
 
     def __init__(self, path: Path, segment: SegmentNumber, offset: int) -> None:
         self.path, self.segment, self.offset = path, segment, offset
-        super().__init__(f"{path} at byte {offset}: not the frame that the mark promises")
+        super().__init__(f"{path} at byte {offset}: not the frame that was durable there")
 
 
 class WalFollower:
@@ -67,18 +81,21 @@ class WalFollower:
 
         Raises:
             SegmentRecycled: See its docstring; the next poll begins at the same position.
-            CorruptionError: The segments do not form a chain.
+            CorruptionError: The segments do not form a chain, or are missing.
             UnsupportedFormatError: A newer siltstone owns the store.
+            OSError: The file system refuses, or cannot make durable what it shows.
         """
-        target = self._target(floor)
+        before: tuple[Path, int | None] | None = None
         for _ in range(ATTEMPTS_MAX):
             try:
-                return self._poll(target, floor)
-            except SegmentRecycled:
-                before, target = target, self._target(floor)
-                if target == before:
+                return self._poll(self._end(floor, believes_mark=before is None), floor)
+            except (SegmentRecycled, CorruptionError) as error:
+                # The owner goes on: it wrote while we read, or recycled, or a recovery wrote the
+                # newest segment again. What is missing twice at one place is no such moment.
+                place = error.path, error.offset
+                if place == before:
                     raise
-                # A recovery wrote the newest segment again: MARK names that one now.
+                before = place
         return []  # the next poll begins at the same place
 
     def _poll(self, target: _Place | None, floor: SegmentNumber) -> list[Frame]:
@@ -96,27 +113,96 @@ class WalFollower:
         self.position = position
         return frames
 
-    def _target(self, floor: SegmentNumber) -> _Place | None:
-        """Return the place up to which the log is durable, as far as one can tell."""
+    def _end(self, floor: SegmentNumber, *, believes_mark: bool) -> _Place | None:
+        """Return the place up to which the log is durable; see the module."""
+        # The lock first: its holder has written MARK. Then MARK, then the segments: an owner
+        # that goes on only adds to the log.
+        is_held = mark_is_held(self._files, self._directory)
         mark = read_mark(self._files, self._directory, self._store_id)
-        if mark is not None and self.position is not None and mark.segment >= floor:
-            return mark.epoch, mark.segment, mark.offset
-        return self._target_by_headers(mark)
-
-    def _target_by_headers(self, mark: Mark | None) -> _Place | None:
-        try:
-            found = find_segments(self._files, self._directory, self._store_id)
-        except FileNotFoundError:
-            return None
-        newest = max((s.header for s in found if s.header), key=lambda h: h.age, default=None)
-        if mark is not None and (newest is None or (mark.epoch, mark.segment) >= newest.age):
-            return mark.epoch, mark.segment, mark.offset  # also when its segment is damaged
+        if mark is not None and is_held and believes_mark:
+            return mark.place
+        newest = self._newest(floor, mark)
         if newest is None:
+            return None if mark is None else mark.place  # also when its segment is damaged
+        return newest.epoch, newest.segment, self._walked(newest, mark)
+
+    def _newest(self, floor: SegmentNumber, mark: Mark | None) -> SegmentHeader | None:
+        """Return the newest segment, None if there is none or MARK names a newer one."""
+        position = self.position
+        since = (0, 0) if position is None else position.place[:2]
+        try:
+            found = find_segments(self._files, self._directory, self._store_id, since)
+        except FileNotFoundError:
+            found = []  # a store that was just made
+        newest = max((s.header for s in found if s.header), key=lambda h: h.age, default=None)
+        age = _age(newest)
+        if mark is not None and (mark.epoch, mark.segment) > age:
             return None
-        offset = HEADER_BYTES
-        if mark is not None and mark.segment == newest.segment:
-            offset = min(mark.offset, newest.durable_offset)
-        return newest.epoch, newest.segment, offset
+        if position is None:
+            others = tuple(segment for segment in found if segment.header is None)
+            refuse_lost_segments(self._files, self._directory, others, age, mark, self._store_id)
+        if floor > (FIRST_SEGMENT if newest is None else newest.segment):
+            reason = f"segment {floor} and all later ones are missing"
+            raise CorruptionError(self._directory, None, reason)
+        return newest
+
+    def _walked(self, header: SegmentHeader, mark: Mark | None) -> int:
+        """Return where the last whole frame of the newest segment ends; it is durable then."""
+        path = segment_path(self._directory, header.epoch, header.segment)
+        source = SegmentSource(path, self._store_id, header.epoch, header.segment)
+        known = self.position
+        if known is not None and (known.epoch, known.segment) != header.age:
+            known = None
+        if mark is None or (mark.epoch, mark.segment) != header.age:
+            mark = None
+        try:
+            with closing(self._files.open(path, write=False)) as file:
+                if known is not None and not self._goes_on(file, known, mark, source):
+                    return known.offset
+                return self._walk(file, known or header.start, header, mark, source)
+        except FileNotFoundError as error:
+            raise SegmentRecycled(path, header.segment, 0) from error
+
+    def _goes_on(
+        self, file: File, known: Position, mark: Mark | None, source: SegmentSource
+    ) -> bool:
+        """Say whether anything lies behind what we know; cheap, as each read asks."""
+        if mark is not None and mark.offset > known.offset:
+            return True
+        head = file.pread(FRAME_HEADER_BYTES, known.offset)
+        return claimed_end(head, known.offset, _from(source, known.offset)) > known.offset
+
+    def _walk(
+        self,
+        file: File,
+        start: Position,
+        header: SegmentHeader,
+        mark: Mark | None,
+        source: SegmentSource,
+    ) -> int:
+        source = _from(source, start.offset)
+        data = file.pread(max(0, file.size() - start.offset), start.offset)
+        ends = [start.offset, *(frame.end for frame in walk(data, source, start))]
+        durable = once_durable(data, source, header, mark, ends[-1])
+        if ends[-1] < durable:
+            raise SegmentRecycled(source.path, source.segment, ends[-1])
+        if mark is not None and mark.offset == ends[-1]:
+            return ends[-1]
+        first = max(durable, start.offset)
+        stored = file.pread_stored(ends[-1] - first, first)
+        while not stored.startswith(data[first - start.offset : ends[-1] - start.offset]):
+            ends.pop()
+        self._sync(file)
+        return ends[-1]
+
+    def _sync(self, file: File) -> None:
+        """Sync the newest segment, and its name, which recovery may not have synced yet."""
+        try:
+            file.sync()
+            self._files.sync_dir(self._directory)
+        except OSError as error:
+            if error.errno not in _NEVER_DIRTY:
+                raise
 
     def _stretches(
         self, target: _Place, floor: SegmentNumber
@@ -157,3 +243,11 @@ class WalFollower:
         if at.offset != stop or (isinstance(end, Position) and at != end):
             raise SegmentRecycled(path, start.segment, at.offset)
         return at
+
+
+def _age(header: SegmentHeader | None) -> tuple[int, int]:
+    return (0, 0) if header is None else header.age
+
+
+def _from(source: SegmentSource, offset: int) -> SegmentSource:
+    return SegmentSource(source.path, source.store_id, source.epoch, source.segment, offset)

@@ -76,12 +76,14 @@ def read_header(
     return header if is_ours else None
 
 
-def find_segments(files: Files, directory: Path, store_id: bytes) -> list[FoundSegment]:
-    """Return all files with a segment's name, by epoch and number."""
+def find_segments(
+    files: Files, directory: Path, store_id: bytes, since: tuple[int, int] = (0, 0)
+) -> list[FoundSegment]:
+    """Return all files with a segment's name, by epoch and number, from (epoch, number) on."""
     found: list[FoundSegment] = []
     for name in files.list(directory):
         named = parse_name(name)
-        if named is not None:
+        if named is not None and named >= since:
             header = read_header(files, directory, *named, store_id)
             found.append(FoundSegment(*named, segment_path(directory, *named), header))
     return sorted(found, key=lambda segment: segment.age)
@@ -99,6 +101,22 @@ def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
         return decode_mark(files.read(directory / MARK_NAME), store_id)
     except FileNotFoundError:
         return None
+
+
+def mark_is_held(files: Files, directory: Path) -> bool:
+    """Say whether a living owner that has recovered the log holds MARK, and so keeps it right.
+
+    It looks by a shared lock, for a moment: other processes that look do not see it. LOCK is never
+    looked at so, because an owner that starts would find it taken.
+    """
+    try:
+        lock = files.lock(directory / MARK_NAME, shared=True)
+    except FileNotFoundError:
+        return False
+    if lock is None:
+        return True
+    lock.release()
+    return False
 
 
 def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[Frame]:
