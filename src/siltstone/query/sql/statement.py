@@ -119,7 +119,7 @@ class _WatchedDataset(SnapshotDataset):
     ) -> ds.Scanner:
         if shielded.is_cut(filter, self.schema):
             self.has_cut_filter = True
-            raise RequestError("a list of the statement lost its nanoseconds")
+            raise RequestError("a filter of the statement was not pushed as it was written")
         return super().scanner(columns, filter, batch_size, **options)
 
 
