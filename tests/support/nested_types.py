@@ -116,7 +116,7 @@ class Nested:
         """Return rows of a pool, with nulls; as a dictionary over it, or its values."""
         size = len(pool.plain)
         places = [self._random.choice([None, *range(size)]) for _ in range(length)]
-        indices = pa.array(places, self._random.choice([pa.int8(), pa.int32(), pa.uint64()]))
+        indices: Any = pa.array(places, self._random.choice([pa.int8(), pa.int32(), pa.uint64()]))
         plain = pool.plain.take(indices)
         if self._is_disguised and self._random.random() < 0.5:
             return Column(plain, pa.DictionaryArray.from_arrays(indices, pool.given))
@@ -126,7 +126,7 @@ class Nested:
 
     def _disguised(self, pool: Column) -> Column:
         """Return nested values as a dictionary over them."""
-        if not self._is_disguised:
+        if not self._is_disguised or "halffloat" in str(pool.plain.type):
             return pool
         size = len(pool.plain)
         places = [self._random.choice([None, *range(size)]) for _ in range(size)]
@@ -149,12 +149,9 @@ class Nested:
         kinds = [pa.ListArray, pa.LargeListArray]
         kinds = kinds[:1] if self._refuses(pa.large_list(pa.int8())) else kinds
         kind: Any = self._random.choice(kinds)
-        size = pa.int32() if kind is pa.ListArray else pa.int64()
+        starts: Any = pa.array(offsets, pa.int32() if kind is pa.ListArray else pa.int64())
         return Column(
-            *(
-                kind.from_arrays(pa.array(offsets, size), each, mask=mask)
-                for each in (inner.plain, inner.given)
-            )
+            *(kind.from_arrays(starts, each, mask=mask) for each in (inner.plain, inner.given))
         )
 
     def _vector(self, length: int, depth: int) -> Column:
@@ -185,7 +182,7 @@ class Nested:
         keys: Any = pa.array([f"k{n}" for count in counts for n in range(count)])
         given = keys.dictionary_encode() if self._is_disguised else keys
         items = self.column(offsets[-1], depth)
-        made = pa.array(offsets, pa.int32())
+        made: Any = pa.array(offsets, pa.int32())
         return Column(
             pa.MapArray.from_arrays(made, keys, items.plain, mask=mask),
             pa.MapArray.from_arrays(made, given, items.given, mask=mask),

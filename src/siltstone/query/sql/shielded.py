@@ -67,10 +67,15 @@ def refuse_alike(name: str, schema: pa.Schema) -> None:
     """Refuse a table two columns of which DuckDB does not tell apart: it would rename one of them.
 
     Raises:
-        RequestError: It has two such columns.
+        RequestError: It has two such columns, or one without a name.
     """
     seen: dict[str, str] = {}
     for column in schema.names:
+        if not column:
+            raise RequestError(
+                f"a column of {name!r} has no name, and DuckDB reads no such column; rename it, or"
+                " leave it out"
+            )
         other = seen.setdefault(folded(column), column)
         if other is not column:
             raise RequestError(
