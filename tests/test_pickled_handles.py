@@ -90,9 +90,8 @@ def test_a_transaction_and_its_tables_say_why_they_cannot(
     with getattr(house, door).transaction() as tx:
         tx["t"].upsert({"id": 9})
         for handle in (tx, tx["t"]):
-            with pytest.raises(st.RequestError, match=r"transaction.* process .*snapshot") as told:
+            with pytest.raises(st.RequestError, match=r"transaction.* process .*snapshot"):
                 AGAIN[how](handle)
-            assert str(tx.read_seq) in str(told.value)
         tx["t"].upsert({"id": 10})  # it goes on
     assert house.owner["t"].count() == 5
 
