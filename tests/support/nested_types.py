@@ -118,7 +118,9 @@ class Nested:
         places = [self._random.choice([None, *range(size)]) for _ in range(length)]
         indices: Any = pa.array(places, self._random.choice([pa.int8(), pa.int32(), pa.uint64()]))
         plain = pool.plain.take(indices)
-        if self._is_disguised and self._random.random() < 0.5:
+        # Arrow joins chunks of dictionaries of half floats wrongly.
+        may = self._is_disguised and not pa.types.is_float16(pool.plain.type)
+        if may and self._random.random() < 0.5:
             return Column(plain, pa.DictionaryArray.from_arrays(indices, pool.given))
         kind = pool.given.type
         is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
