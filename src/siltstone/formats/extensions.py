@@ -38,7 +38,7 @@ def is_tensor(kind: pa.DataType) -> bool:
 
 
 def unknown_in(field: pa.Field) -> str | None:
-    """Return the name of an extension type in a column, at any depth, that is none of the above.
+    """Return the name of an extension type in a column, at any depth, other than these three.
 
     Arrow gives values of a type that it does not know as those that they lie in; its name is left
     in the metadata of the field.
