@@ -313,7 +313,6 @@ def test_the_outcome_of_a_transaction_is_never_denied_once_it_is_forgotten(db):
     with pytest.raises(st.SnapshotExpiredError):
         db.outcome(old.transaction_id)
     assert db.outcome(recent.transaction_id) == "committed"
-    assert db.outcome("1-999999") == "not committed"
 
 
 def test_a_moment_in_the_kept_past_finds_its_seq_after_a_trim(tmp_path, clock):

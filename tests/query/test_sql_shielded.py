@@ -25,6 +25,24 @@ ROWS = pa.table(
         "tn": pa.array([1001, 1002, 1000], pa.time64("ns")),
         "f": [1.0, float("nan"), None],
         "s": [{"x": float("nan"), "u": 1}, {"x": 1.0, "u": 2}, None],
+        "deep": pa.array(
+            [{"in": {"u": 2**63, "ns": NANOS[0], "ts": YEARS[0], "tn": 1001}}, {"in": None}, None],
+            pa.struct(
+                [
+                    (
+                        "in",
+                        pa.struct(
+                            [
+                                ("u", pa.uint64()),
+                                ("ns", pa.timestamp("ns")),
+                                ("tn", pa.time64("ns")),
+                                ("ts", pa.timestamp("us", "UTC")),
+                            ]
+                        ),
+                    )
+                ]
+            ),
+        ),
     }
 )
 FIRST, LAST = "'2020-01-01T00:00:00Z'", "'2022-01-01T00:00:00Z'"
@@ -43,6 +61,9 @@ CONDITIONS = [
     f"ns IN ({NS.format(1)}, {NS.format(5)}) OR u = 18446744073709551615",
     "tn IN ('00:00:00.000001001'::TIME_NS, '00:00:01'::TIME_NS)",
     "tn = '00:00:00.000001002'::TIME_NS", "tn > '00:00:00.000001001'::TIME_NS",
+    "deep.in.u IN (1, 9223372036854775808)", f"deep.in.ts IN ({FIRST}, {LAST})",
+    f"deep.in.ns IN ({NS.format(1)}, {NS.format(5)})", f"deep.in.ns IN ({NS.format(0)})",
+    "deep.in.tn = '00:00:00.000001001'::TIME_NS", f"deep.in.ns = {NS.format(1)}",
     "f > 0.5", "s.x > 0.5", "f IN ('nan'::DOUBLE, 3)", "s.u IN (1, 5)",
 ]  # fmt: skip
 NAMES = ["t", "sales.t"]

@@ -20,8 +20,8 @@ import pytest
 
 import siltstone as st
 from siltstone.cli import main
-from tests.server.rest import Rest
-from tests.server.stores import joined_to, opened
+from tests.server.house import House
+from tests.server.stores import opened
 
 INT32 = -(1 << 31), (1 << 31) - 1
 WIDE = Decimal((0, (9,) * 76, 0))
@@ -96,22 +96,12 @@ def same(found: Any, name: str) -> None:
     assert table.to_pylist() == rows_of(name)
 
 
-class House:
-    """A store with its owner, who joined it by socket and over HTTP, and a client of REST."""
+class TypedHouse(House):
+    """A house, and tables with a column of one of the types."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.owner = opened(path)
-        self.socket = joined_to(self.owner)
-        self.service = self.owner.serve(port=0)
-        self.http = st.connect(self.service.url)
-        self.rest = Rest(self.service)
+        super().__init__(path)
         self._made = 0
-
-    def close(self) -> None:
-        self.rest.close()
-        for door in (self.http, self.socket, self.owner):
-            door.close()
 
     def new(self, name: str) -> str:
         self._made += 1
@@ -121,8 +111,8 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    made = House(tmp_path_factory.mktemp("types") / "shop")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TypedHouse]:
+    made = TypedHouse(tmp_path_factory.mktemp("types") / "shop")
     fill(made.owner)
     yield made
     made.close()
@@ -139,7 +129,7 @@ def verb_of(table: Any) -> Callable[[object], object]:
     return table.upsert if table.primary_key else table.append
 
 
-def by_rest(house: House, table: str, rows: pa.Table) -> None:
+def by_rest(house: TypedHouse, table: str, rows: pa.Table) -> None:
     answer = house.rest.post(f"/v1/table/{table}/insert", rows)
     assert answer.status == 200, answer.body
 
@@ -168,7 +158,7 @@ _SPELLINGS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
 )
 
 
-def by_rest_json(house: House, table: str, name: str) -> None:
+def by_rest_json(house: TypedHouse, table: str, name: str) -> None:
     rows = [{key: _spelled(value) for key, value in row.items()} for row in rows_of(name)]
     op = "append" if name in PLAIN else "upsert"
     body = {"ops": [{"op": op, "table": table, "rows": rows}]}
@@ -177,7 +167,7 @@ def by_rest_json(house: House, table: str, name: str) -> None:
     assert answer.status == 200, answer.body
 
 
-WRITERS: dict[str, Callable[[House, str, str], object]] = {
+WRITERS: dict[str, Callable[[TypedHouse, str, str], object]] = {
     "rows in process": lambda h, table, name: verb_of(h.owner[table])(rows_of(name)),
     "Arrow in process": lambda h, table, name: verb_of(h.owner[table])(arrow_of(name)),
     "rows by socket": lambda h, table, name: verb_of(h.socket[table])(rows_of(name)),
@@ -190,7 +180,7 @@ WRITERS: dict[str, Callable[[House, str, str], object]] = {
 
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("writer", WRITERS)
-def test_a_value_written_by_any_door_is_kept(house: House, writer: str, name: str) -> None:
+def test_a_value_written_by_any_door_is_kept(house: TypedHouse, writer: str, name: str) -> None:
     table = house.new(name)
     WRITERS[writer](house, table, name)
     same(house.owner[table].to_arrow(), name)
@@ -217,7 +207,7 @@ BAD: dict[str, tuple[object, pa.Array[Any] | None, object]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_value_that_does_not_fit_is_one_error_at_any_door(house: House, name: str) -> None:
+def test_a_value_that_does_not_fit_is_one_error_at_any_door(house: TypedHouse, name: str) -> None:
     value, column, spelled = BAD[name]
     table = house.new(name)
     given: list[object] = [{"id": 1, "v": value}]
@@ -238,7 +228,7 @@ def test_a_value_that_does_not_fit_is_one_error_at_any_door(house: House, name: 
     assert house.owner[table].count() == 0
 
 
-def in_the_past(house: House, name: str) -> pa.Table:
+def in_the_past(house: TypedHouse, name: str) -> pa.Table:
     seq = house.owner.seq
     table = house.owner[name]
     verb_of(table)({"id": 99, "v": None})
@@ -249,14 +239,14 @@ def in_the_past(house: House, name: str) -> pa.Table:
         table.delete_where("id = 99")
 
 
-def by_changes(house: House, name: str) -> pa.Table:
+def by_changes(house: TypedHouse, name: str) -> pa.Table:
     table = house.new(name)
     seq = house.owner.seq
     verb_of(house.owner[table])(rows_of(name))
     return house.owner.changes(seq)[table].read_all().select(["id", "v"])
 
 
-def by_lines(house: House, name: str) -> pa.Table:
+def by_lines(house: TypedHouse, name: str) -> pa.Table:
     """Read the changes as JSON, and write them through JSON into another table."""
     table, copy, seq = house.new(name), house.new(name), house.owner.seq
     verb_of(house.owner[table])(rows_of(name))
@@ -270,30 +260,30 @@ def by_lines(house: House, name: str) -> pa.Table:
     return house.owner[copy].to_arrow()
 
 
-def read_only(house: House, name: str) -> pa.Table:
+def read_only(house: TypedHouse, name: str) -> pa.Table:
     with st.connect(house.path, read_only=True) as store:
         return store[name].to_arrow()
 
 
-def by_query(house: House, name: str) -> pa.Table:
+def by_query(house: TypedHouse, name: str) -> pa.Table:
     answer = house.rest.post(f"/v1/table/{name}/query", {"k": 100, "vector": {"single_vector": []}})
     assert answer.status == 200, answer.body
     return pa.ipc.open_file(answer.body).read_all().select(["id", "v"])
 
 
-def by_stream(house: House, name: str) -> pa.Table:
+def by_stream(house: TypedHouse, name: str) -> pa.Table:
     answer = house.rest.post(f"/v1/table/{name}/scan", {})
     assert answer.status == 200, answer.body
     return pa.ipc.open_stream(answer.body).read_all()
 
 
-def by_tasks(house: House, name: str) -> pa.Table:
+def by_tasks(house: TypedHouse, name: str) -> pa.Table:
     with house.owner.snapshot() as snapshot:
         tasks = snapshot.scan_tasks(name)
         return pa.Table.from_batches([b for task in tasks for b in task.read()], schema_of(name))
 
 
-READERS: dict[str, Callable[[House, str], Any]] = {
+READERS: dict[str, Callable[[TypedHouse, str], Any]] = {
     "the socket": lambda h, name: h.socket[name].to_arrow(),
     "HTTP": lambda h, name: h.http[name].to_arrow(),
     "a snapshot by socket": lambda h, name: h.socket[name].scan(["id", "v"]).read_all(),
@@ -309,21 +299,21 @@ READERS: dict[str, Callable[[House, str], Any]] = {
 
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_value_is_read_the_same_by_any_door(house: House, reader: str, name: str) -> None:
+def test_a_value_is_read_the_same_by_any_door(house: TypedHouse, reader: str, name: str) -> None:
     if reader.startswith("changes") and name in PLAIN:
         return
     same(READERS[reader](house, name), name)
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in PLAIN])
-def test_a_row_is_the_same_by_its_key_at_any_door(house: House, name: str) -> None:
+def test_a_row_is_the_same_by_its_key_at_any_door(house: TypedHouse, name: str) -> None:
     for row in rows_of(name):
         for door in (house.owner, house.socket, house.http):
             assert door[name].get(row["id"]) == row
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name not in BEYOND_DUCKDB])
-def test_sql_returns_what_its_types_can_hold(house: House, name: str) -> None:
+def test_sql_returns_what_its_types_can_hold(house: TypedHouse, name: str) -> None:
     for door in (house.owner, house.socket, house.http):
         found = pa.table(door.sql(f"SELECT id, v FROM {name} ORDER BY id"))
         assert [plainly(v) for v in found["v"].to_pylist()] == [
@@ -342,7 +332,7 @@ def plainly(value: object) -> object:
 
 
 @pytest.mark.parametrize("name", sorted(BEYOND_DUCKDB))
-def test_sql_refuses_by_name_what_it_cannot_hold(house: House, name: str) -> None:
+def test_sql_refuses_by_name_what_it_cannot_hold(house: TypedHouse, name: str) -> None:
     for door in (house.owner, house.socket, house.http):
         with pytest.raises(st.RequestError, match=r"column 'v' has type .*decimal256.* DuckDB"):
             door.sql(f"SELECT id FROM {name}")
@@ -355,7 +345,7 @@ NOT_OF_CSV = {"many", "texts", "pairs", "days", "square", "inside"}
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("ending", FILES)
 def test_an_exported_file_is_read_back_the_same(
-    house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str, name: str
+    house: TypedHouse, tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str, name: str
 ) -> None:
     file, table = tmp_path / f"rows.{ending}", house.new(name)
     address = f"{house.service.url}"
@@ -373,7 +363,7 @@ def test_an_exported_file_is_read_back_the_same(
 
 @pytest.mark.parametrize("name", TYPES)
 def test_the_command_line_shows_every_value(
-    house: House, capsys: pytest.CaptureFixture[str], name: str
+    house: TypedHouse, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     for form in ("--json", "--ndjson", None):
         given = ["scan", name, "--db", house.service.url, *([form] if form else [])]

@@ -171,12 +171,11 @@ class Store(TableDefinitions[Table, results.Receipt]):
     def outcome(self, transaction_id: str) -> Outcome:
         """Return "committed", "not committed" or "in doubt" for a transaction's id.
 
-        "not committed" is a promise: a commit with this id that is still on its way is refused. It
-        holds for ids that the store gave out: one that nobody has yet may be a later commit's. A
+        "not committed" is a promise: a commit with this id that is still on its way is refused. A
         read-only store cannot promise it, and returns "in doubt" for an id that it does not see.
 
         Raises:
-            RequestError: No transaction of this store has such an id.
+            RequestError: No transaction of this store has such an id, or none has it yet.
             SnapshotExpiredError: The transaction is older than the history that is kept.
         """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.api.results import IndexStatus, Receipt
 from siltstone.choices import IndexKind, IndexOptions, SearchMetric, TextOperator
-from siltstone.errors import SiltstoneError
+from siltstone.errors import RequestError, SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
 
 if TYPE_CHECKING:
@@ -447,6 +447,27 @@ class TransactionTable(WritableTable[int, None]):
     """
 
     __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied, as its transaction.
+
+        Raises:
+            RequestError: Always.
+        """
+        refuse_travel()
+
+
+def refuse_travel() -> NoReturn:
+    """Refuse to pickle or copy what belongs to a transaction.
+
+    Raises:
+        RequestError: Always.
+    """
+    raise RequestError(
+        "a transaction and its tables cannot be pickled or copied: what they wrote is known to one"
+        " process alone. Commit first, and pickle a table of the store or a snapshot. To write one"
+        " commit from several processes use `stage` and `attach`"
+    )
 
 
 class NamedTables(Declared):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from typing import NoReturn, Self
 
 from siltstone.api.results import Receipt
-from siltstone.api.tables import TableDefinitions, TransactionTable
+from siltstone.api.tables import TableDefinitions, TransactionTable, refuse_travel
 from siltstone.context_exits import commit_on_exit
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Phase
@@ -29,6 +29,14 @@ class Transaction(TableDefinitions[TransactionTable, None]):
     """The sequence number of its snapshot."""
     receipt: Receipt | None
     """The receipt of the commit; None before it."""
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied.
+
+        Raises:
+            RequestError: Always.
+        """
+        refuse_travel()
 
     @property
     def is_open(self) -> bool:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,14 +76,35 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _values(column: pa.Array) -> Sequence[object]:
-    from siltstone.spelled import listed, span_text
+    from siltstone.spelled import listed
 
     # Python's datetime ends at microseconds, and Arrow would import pandas for more: a second.
     kind = _without_nanoseconds(column.type)
     shown: Any = column if kind.equals(column.type) else column.cast(kind)
-    if str(column.type) == "duration[ns]":
-        return [text and span_text(int(text)) for text in shown.to_pylist()]
-    return listed(shown)
+    values = listed(shown)
+    if "duration[ns]" not in str(column.type):
+        return values
+    return [_with_spans(value, column.type) for value in values]
+
+
+def _with_spans(value: Any, kind: Any) -> Any:
+    """Return a value with the text of a duration where it has the number of its nanoseconds."""
+    import pyarrow as pa
+
+    from siltstone.spelled import span_text
+
+    if value is None:
+        return None
+    if pa.types.is_duration(kind):
+        return span_text(int(value)) if kind.unit == "ns" else value
+    if pa.types.is_struct(kind):
+        return {field.name: _with_spans(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        kinds = (kind.key_type, kind.item_type)
+        return [tuple(map(_with_spans, pair, kinds)) for pair in value]
+    if pa.types.is_nested(kind):
+        return [_with_spans(part, cast("Any", kind).value_type) for part in value]
+    return value
 
 
 def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:

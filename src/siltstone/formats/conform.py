@@ -13,8 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.errors import SchemaMismatchError, no_such
-from siltstone.formats.extensions import is_json, storage_type, unwrapped, wrapped
-from siltstone.formats.layouts import without_views
+from siltstone.formats.extensions import (
+    is_json,
+    is_other_tensor,
+    storage_type,
+    unknown_in,
+    unwrapped,
+    why_unknown,
+    wrapped,
+)
+from siltstone.formats.layouts import decoded
 from siltstone.formats.manifest import Schema
 from siltstone.formats.rows import is_json as is_json_text
 from siltstone.formats.schema import key_names
@@ -35,6 +43,7 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
     unknown = [name for name in found if target.get_field_index(name) < 0]
     if unknown:
         raise SchemaMismatchError(no_such("column", unknown, target.names))
+    _refuse_unknown_types(batch.schema)
     _refuse_malformed(batch)
     arrays = [_conform_column(batch, field) for field in target]
     keys = set(key_names(schema))
@@ -46,6 +55,15 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
         if is_json(field.type):
             _refuse_no_json(field.name, array)
     return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _refuse_unknown_types(schema: pa.Schema) -> None:
+    for field in schema:
+        unknown = unknown_in(field)
+        if unknown is not None:
+            raise SchemaMismatchError(
+                f"column {field.name!r} is given as {field.type}: {why_unknown(unknown)}"
+            )
 
 
 def _refuse_malformed(batch: pa.RecordBatch) -> None:
@@ -115,15 +133,16 @@ def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     column = batch.column(index)
     if column.type == field.type:
         return column
-    given, wanted = unwrapped(column), storage_type(field.type)
-    if given.type != wanted and not _may_cast(given.type, wanted):
-        raise SchemaMismatchError(f"column {field.name!r} is {field.type}, not {column.type}")
+    why_not = f"column {field.name!r} is {field.type}, not {column.type}"
+    if is_other_tensor(column.type, field.type):
+        raise SchemaMismatchError(why_not)
     try:
-        converted = without_views(given).cast(wanted)
+        given, wanted = unwrapped(decoded(column)), storage_type(field.type)
+        if given.type != wanted and not _may_cast(given.type, wanted):
+            raise SchemaMismatchError(why_not)
+        converted = given.cast(wanted)
     except pa.ArrowException as error:
-        raise SchemaMismatchError(
-            f"column {field.name!r} is {field.type}, not {column.type}: {error}"
-        ) from None
+        raise SchemaMismatchError(f"{why_not}: {error}") from None
     if _became_infinite(given, converted):
         raise SchemaMismatchError(f"column {field.name!r} is {field.type}: a number is too large")
     return wrapped(converted, field.type)
@@ -149,8 +168,6 @@ def _is_number_infinite(given: Any, converted: Any) -> bool:
     after = np.isinf(converted.to_numpy(zero_copy_only=False))
     if not after.any():
         return False
-    if pa.types.is_dictionary(given.type):
-        given = given.dictionary_decode()
     if pa.types.is_floating(given.type):
         after &= ~np.isinf(given.to_numpy(zero_copy_only=False))
     return bool(after.any())
@@ -178,8 +195,6 @@ def _may_cast(given: Any, wanted: Any) -> bool:
     """A cast within a family of types; never text to number, or a float to an integer."""
     if pa.types.is_null(given):
         return True
-    if pa.types.is_dictionary(given):
-        return _may_cast(given.value_type, wanted) or given.value_type == wanted
     if pa.types.is_floating(given) and not pa.types.is_floating(wanted):
         return False
     if pa.types.is_nested(given):

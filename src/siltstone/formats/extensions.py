@@ -15,6 +15,8 @@ from uuid import UUID  # a value: nothing here makes a random one
 
 import pyarrow as pa
 
+_NAME = b"ARROW:extension:name"
+_KNOWN = frozenset({"arrow.uuid", "arrow.json", "arrow.fixed_shape_tensor"})
 UUID_BYTES = len(UUID(int=0).bytes)
 
 
@@ -33,6 +35,44 @@ def is_json(kind: pa.DataType) -> bool:
 
 def is_tensor(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.FixedShapeTensorType)
+
+
+def unknown_in(field: pa.Field) -> str | None:
+    """Return the name of an extension type in a column, at any depth, other than these three.
+
+    Arrow gives values of a type that it does not know as those that they lie in; its name is left
+    in the metadata of the field.
+    """
+    open_fields = [field]
+    while open_fields:
+        each = open_fields.pop()
+        kind: Any = each.type
+        if is_extension(kind):
+            name = kind.extension_name
+        else:
+            name = (each.metadata or {}).get(_NAME, b"").decode(errors="replace")
+        if name and name not in _KNOWN:
+            return name
+        if pa.types.is_dictionary(kind):
+            open_fields.append(pa.field("", kind.value_type))
+        elif pa.types.is_nested(kind):
+            open_fields += [kind.field(place) for place in range(kind.num_fields)]
+    return None
+
+
+def why_unknown(name: str) -> str:
+    """Return the reason for which values of an extension type are refused."""
+    return (
+        f"the extension {name!r} is unknown here, and would lose its name; use the type that it"
+        " lies in, without the metadata ARROW:extension:name"
+    )
+
+
+def is_other_tensor(given: Any, wanted: Any) -> bool:
+    """Say whether both are tensors, and the same values would be at other places in them."""
+    if not (is_tensor(given) and is_tensor(wanted)):
+        return False
+    return (given.shape, given.permutation) != (wanted.shape, wanted.permutation)
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:

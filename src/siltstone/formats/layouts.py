@@ -17,34 +17,46 @@ import pyarrow as pa
 
 def plain_type(kind: Any) -> pa.DataType:
     """Return the type of the values of `kind`, without views and dictionaries at any depth."""
-    return next((make(kind) for is_of, make in _PLAIN if is_of(kind)), kind)
+    return replaced_type(kind, _plain_leaf)
 
 
-def _plain_map(kind: Any) -> pa.DataType:
-    key, item = _plain_field(kind.key_field), _plain_field(kind.item_field)
+def _plain_leaf(kind: Any) -> pa.DataType | None:
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else None
+
+
+def replaced_type(kind: Any, replacement: Callable[[Any], pa.DataType | None]) -> pa.DataType:
+    """Return a type with other types inside: `replacement` returns None for one that stays."""
+    found = replacement(kind)
+    if found is not None:
+        return found
+    make = next((make for is_of, make in _NESTED if is_of(kind)), None)
+    if make is None:
+        return kind
+    return make(kind, lambda field: field.with_type(replaced_type(field.type, replacement)))
+
+
+def _map_type(kind: Any, inner: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    key, item = inner(kind.key_field), inner(kind.item_field)
     return cast("Any", pa.map_)(key, item, keys_sorted=kind.keys_sorted)
 
 
-_PLAIN: tuple[tuple[Callable[[Any], bool], Callable[[Any], pa.DataType]], ...] = (
-    (pa.types.is_dictionary, lambda kind: plain_type(kind.value_type)),
-    (pa.types.is_string_view, lambda _: pa.string()),
-    (pa.types.is_binary_view, lambda _: pa.binary()),
-    (pa.types.is_list, lambda kind: pa.list_(_plain_field(kind.value_field))),
-    (pa.types.is_large_list, lambda kind: pa.large_list(_plain_field(kind.value_field))),
+_NESTED: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], pa.DataType]], ...] = (
+    (pa.types.is_list, lambda kind, inner: pa.list_(inner(kind.value_field))),
+    (pa.types.is_large_list, lambda kind, inner: pa.large_list(inner(kind.value_field))),
     (pa.types.is_fixed_size_list,
-     lambda kind: pa.list_(_plain_field(kind.value_field), kind.list_size)),
-    (pa.types.is_struct, lambda kind: pa.struct(list(map(_plain_field, kind)))),
-    (pa.types.is_map, _plain_map),
+     lambda kind, inner: pa.list_(inner(kind.value_field), kind.list_size)),
+    (pa.types.is_struct, lambda kind, inner: pa.struct(list(map(inner, kind)))),
+    (pa.types.is_map, _map_type),
 )  # fmt: skip
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(plain_type(field.type))
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns of `schema` with the types of their values."""
-    plain = pa.schema([_plain_field(field) for field in schema])
+    plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
     return plain.with_metadata(schema.metadata) if schema.metadata else plain
 
 
@@ -60,7 +72,7 @@ def plain_column(column: Any) -> Any:
     if isinstance(column, pa.ChunkedArray):
         chunks = [plain_column(each) for each in cast("Any", column).chunks]
         return pa.chunked_array(chunks, cast("Any", wanted))
-    return without_views(column).cast(wanted)
+    return decoded(column).cast(wanted)
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -72,12 +84,72 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(map(plain_column, batch.columns)), schema=schema)
 
 
-def without_views(column: Any) -> Any:
-    """Return a dictionary of views (a Polars categorical) as one that Arrow can decode."""
-    if not pa.types.is_dictionary(column.type):
+# dictionaries: Arrow's own cast decodes none of views, and none of lists, structs and maps
+
+
+def decoded(column: Any) -> Any:
+    """Return a column with the values of dictionaries in their place, at any depth.
+
+    Values that lie in views are large ones then. The other parts of the column stay as they are.
+
+    Raises:
+        pa.ArrowException: They do not fit one array.
+    """
+    if not _has_dictionary(column.type):
         return column
-    kind = column.type.value_type
-    if not (pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)):
-        return column
-    plain = pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(plain))
+    return next(decode for is_of, decode in _DECODED if is_of(column.type))(column)
+
+
+def _has_dictionary(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
+    return any(_has_dictionary(kind.field(place).type) for place in inner)
+
+
+def _values(column: Any) -> Any:
+    values = decoded(column.dictionary)
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return values.take(column.indices)
+
+
+def _struct(column: Any) -> Any:
+    parts = [decoded(column.field(place)) for place in range(column.type.num_fields)]
+    fields = [f.with_type(part.type) for f, part in zip(column.type, parts, strict=True)]
+    mask = column.is_null() if column.null_count else None
+    return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+
+
+def _list(column: Any) -> Any:
+    inner = decoded(column.values)
+    field = column.type.value_field.with_type(inner.type)
+    if pa.types.is_fixed_size_list(column.type):
+        return _over(column, pa.list_(field, column.type.list_size), inner)
+    make = pa.large_list if pa.types.is_large_list(column.type) else pa.list_
+    return _over(column, make(field), inner)
+
+
+def _map(column: Any) -> Any:
+    keys, items = decoded(column.keys), decoded(column.items)
+    fields = [column.type.key_field, column.type.item_field]
+    fields = [f.with_type(part.type) for f, part in zip(fields, (keys, items), strict=True)]
+    kind = cast("Any", pa.map_)(*fields, keys_sorted=column.type.keys_sorted)
+    return _over(column, kind, pa.StructArray.from_arrays([keys, items], fields=fields))
+
+
+def _over(column: Any, kind: pa.DataType, inner: pa.Array) -> pa.Array:
+    """Return lists with other values in the same places: their own buffers come first."""
+    own = column.buffers()[: 1 if pa.types.is_fixed_size_list(kind) else 2]
+    children: Any = [inner]
+    return pa.Array.from_buffers(kind, len(column), own, column.null_count, column.offset, children)
+
+
+_DECODED: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
+    (pa.types.is_dictionary, _values),
+    (pa.types.is_struct, _struct),
+    (pa.types.is_map, _map),
+    (lambda _: True, _list),
+)

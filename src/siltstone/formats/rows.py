@@ -294,12 +294,26 @@ def _list(kind: Any) -> Convert:
     size = kind.list_size if pa.types.is_fixed_size_list(kind) else None
 
     def convert(value: object) -> object:
-        parts = value.tolist() if isinstance(value, np.ndarray) else value
+        parts = _parts(value)
         if not isinstance(parts, list | tuple) or (size is not None and len(parts) != size):
             raise UnfitError
         return [None if part is None else inner(part) for part in parts]
 
     return convert
+
+
+def _parts(value: object) -> object:
+    """Return the values of an array of NumPy; of times each as it is: Python's have no nanoseconds.
+
+    NaT is null there, as Arrow has it.
+    """
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind not in "mM" or not value.ndim:
+        return value.tolist()
+    if value.ndim > 1 or np.datetime_data(value.dtype)[0] == "D":
+        return [*value] if value.ndim > 1 else value.tolist()
+    return [None if is_null else part for part, is_null in zip(value, np.isnat(value), strict=True)]
 
 
 def _map(kind: Any) -> Convert:
@@ -345,8 +359,7 @@ def _tensor(kind: Any) -> Convert:
     inner, shape = _inner(kind.value_type), tuple(kind.shape)
 
     def convert(value: object) -> object:
-        if isinstance(value, np.ndarray):
-            value = value.tolist()
+        value = _parts(value)
         if not isinstance(value, list | tuple):
             raise UnfitError
         value = _flat(value, shape)

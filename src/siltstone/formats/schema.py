@@ -19,7 +19,13 @@ import pyarrow as pa
 
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats import blobs
-from siltstone.formats.extensions import is_extension, is_tensor, is_uuid
+from siltstone.formats.extensions import (
+    is_extension,
+    is_tensor,
+    is_uuid,
+    unknown_in,
+    why_unknown,
+)
 from siltstone.formats.manifest import Column, Schema
 from siltstone.formats.unfit_types import why_plain_only, why_unfit
 
@@ -115,6 +121,9 @@ def encode_column(field: pa.Field, *, is_keyed: bool) -> object:
         raise RequestError(f"column {name!r} cannot be a blob column: {why_no_blob}")
     if blobs.is_blob(field):
         return blobs.BLOB
+    unknown = unknown_in(field)
+    if unknown is not None:
+        raise RequestError(f"column {name!r} cannot have type {kind}: {why_unknown(unknown)}")
     try:
         stored = encode_type(kind)
     except UnfitTypeError as unfit:
@@ -170,9 +179,7 @@ def _encode_extension(kind: Any) -> object:
     for text, known in _EXTENSIONS.items():
         if kind.extension_name == known.extension_name:
             return text
-    raise UnfitTypeError(
-        kind, f"the extension {kind.extension_name!r} is unknown here; use the type it lies in"
-    )
+    raise UnfitTypeError(kind, why_unknown(kind.extension_name))
 
 
 def _encode_inner(kind: pa.DataType) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,10 @@ class JoinedSnapshot(Snapshot):
         if not self._is_open:
             return f"<Snapshot at seq {self.seq}, closed>"
         return f"<Snapshot at seq {self.seq}: {', '.join(self.tables()) or 'no tables'}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Snapshot], tuple[object, ...]]:
+        """Pickle as path and seq: another process reads the files, at the same seq."""
+        return _snapshot_at, (str(self.root), self.seq)
 
     def close(self) -> None:
         self._is_open = False
@@ -94,3 +99,9 @@ class JoinedSnapshot(Snapshot):
         row = operation(Face.SNAPSHOT, "lance_catalog")
         given = () if data is None else (data,)
         return ask(self, row, operation_name, dict(request), keyed, *given)
+
+
+def _snapshot_at(root: str, seq: int) -> Snapshot:
+    from siltstone.local.snapshot import snapshot_at  # noqa: PLC0415 - it brings an owner's parts
+
+    return snapshot_at(root, "", "first_use", seq)

@@ -62,14 +62,14 @@ class JoinedStore(Store):
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
         """Pickle as the path: what comes back is read-only, as of any store."""
-        self._require_near("to be pickled")
+        self.require_near("to be pickled")
         return _reopen, (str(self.path),)
 
     @property
     def is_read_only(self) -> bool:
         return False
 
-    def _require_near(self, purpose: str) -> None:
+    def require_near(self, purpose: str) -> None:
         """Refuse what is done with the store's files where they are not.
 
         Raises:
@@ -86,7 +86,7 @@ class JoinedStore(Store):
         if opened is not None:
             return opened(self.pool, named)
         if operation.files:
-            self._require_near(operation.files)
+            self.require_near(operation.files)
         return self.pool.call(operation, "", arguments, named)
 
     def _table(self, table_id: int) -> JoinedTable:
@@ -158,7 +158,7 @@ class JoinedStore(Store):
         return ask(self, operation(Face.STORE, "verify"), deep=deep)
 
     def _storage(self) -> Storage:
-        self._require_near("for this call")
+        self.require_near("for this call")
         from siltstone.open import environment  # noqa: PLC0415 - it brings an owner's parts
 
         return environment.Storage.of(self.path, resolve(self.path, {}), environment.Env())

@@ -32,6 +32,11 @@ class JoinedTable(Table):
     def __init__(self, db: JoinedStore, table_id: int) -> None:
         self._db, self._id = db, table_id
 
+    def __reduce__(self) -> tuple[Callable[..., Table], tuple[object, ...]]:
+        """Pickle as path and id: what comes back reads the files, as of any store."""
+        self._db.require_near("to be pickled")
+        return _table_now, (str(self._db.path), self._id)
+
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         return self._db.pool.call(operation, f"table/{self._id}", arguments, named)
 
@@ -91,3 +96,9 @@ def _table_at(root: str, table: str, seq: int) -> SnapshotTable:
     from siltstone.local.snapshot import table_at  # noqa: PLC0415 - it brings an owner's parts
 
     return table_at(root, "", "first_use", table, seq)
+
+
+def _table_now(root: str, table_id: int) -> Table:
+    from siltstone.local.snapshot import table_now  # noqa: PLC0415 - as above
+
+    return table_now(root, "", "first_use", table_id)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import pyarrow as pa
 
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tables import Columns, Condition, SnapshotTable
+from siltstone.api.tables import Columns, Condition, SnapshotTable, Table
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.commit.core import Core
@@ -27,6 +28,7 @@ from siltstone.query.search.searchable import Searchable
 from siltstone.storage.manifest.manifest_store import Lease
 
 if TYPE_CHECKING:
+    from siltstone.local.store import LocalStore
     from siltstone.query.sql import sql as queries
 
 
@@ -43,7 +45,7 @@ class LocalSnapshotTable(Searchable, SnapshotTable):
 
     def __reduce__(self) -> tuple[Callable[..., SnapshotTable], tuple[object, ...]]:
         """Pickle as path, store, name and seq: another process reads the files, at the same seq."""
-        return table_at, self._snapshot.place_of(self.name)
+        return table_at, (*self._snapshot.place(), self.name, self._snapshot.seq)
 
     @property
     def id(self) -> int:
@@ -110,18 +112,14 @@ class LocalSnapshot(Snapshot):
         """Return the reader of the table that was called so at this seq."""
         return self.reader(catalogs.find(self._open().view.catalog, table, self.seq))
 
-    def place_of(self, table: str) -> tuple[str, str, str, str, int]:
-        """Return where another process finds a table at this seq: the arguments of `table_at`.
+    def __reduce__(self) -> tuple[Callable[..., Snapshot], tuple[object, ...]]:
+        """Pickle as path, store and seq: another process reads the files, at the same seq."""
+        return snapshot_at, (*self.place(), self.seq)
 
-        What is not yet durable is made so: only such rows leave the process.
-
-        Raises:
-            PoisonedError: An earlier commit is in doubt, so they cannot be made durable.
-        """
-        record, core = self._open().view.record, self._core
-        if core.committer is not None:
-            core.committer.sync()
-        return str(core.root), record.store_id, core.verify, table, self.seq
+    def place(self) -> Place:
+        """Return where another process finds the rows; see `place_of`."""
+        self._open()
+        return place_of(self._core)
 
     def tables(self) -> list[str]:
         return catalogs.names(self._open().view.catalog, self.seq)
@@ -218,29 +216,73 @@ class LocalSnapshot(Snapshot):
         )
 
 
-def table_at(root: str, store_id: str, verify: str, table: str, seq: int) -> SnapshotTable:
-    """Return a table as another process pickled it: read-only, at exactly that seq.
+Place: TypeAlias = tuple[str, str, str]
+"""Where another process finds what was pickled: the path of the store, which it sees under the same
+name; the store that was there, empty if that is not known; `verify`, as for `connect`. All other
+options are those of the other process."""
 
-    Args:
-        root: The path of the store, which this process sees under the same name.
-        store_id: The store that was there; empty if that is not known.
-        verify: As for `connect`; all other options are those of this process.
-        table: The name that the table had.
-        seq: The sequence number.
+
+def place_of(core: Core) -> Place:
+    """Return where another process finds what is here now.
+
+    What is not yet durable is made so: only such rows leave the process.
+
+    Raises:
+        ClosedError: The store is closed.
+        PoisonedError: An earlier commit is in doubt, so they cannot be made durable.
+    """
+    core.check()
+    if core.committer is not None:
+        core.committer.sync()
+    return str(core.root), core.state().view.record.store_id, core.verify
+
+
+def table_at(root: str, store_id: str, verify: str, table: str, seq: int) -> SnapshotTable:
+    """Return a table of a snapshot as another process pickled it: at exactly that seq.
 
     Raises:
         SnapshotExpiredError: The store does not keep that seq any more.
         RequestError: There is another store now, or none.
     """
+    with _reopened((root, store_id, verify)) as store:
+        return store.snapshot(seq=seq)[table]
+    raise AssertionError
+
+
+def snapshot_at(root: str, store_id: str, verify: str, seq: int) -> Snapshot:
+    """Return a snapshot as another process pickled it; errors as of `table_at`."""
+    with _reopened((root, store_id, verify)) as store:
+        return store.snapshot(seq=seq)
+    raise AssertionError
+
+
+def table_now(root: str, store_id: str, verify: str, table_id: int) -> Table:
+    """Return a table as another process pickled it: read-only, always at the newest seq.
+
+    Raises:
+        TableNotFoundError: It was dropped.
+        RequestError: There is another store now, or none.
+    """
+    with _reopened((root, store_id, verify)) as store:
+        found = store.table(table_id)
+        assert found.name  # it is there
+        return found
+    raise AssertionError
+
+
+@contextmanager
+def _reopened(place: Place) -> Generator[LocalStore]:
+    """Yield a store that only reads; what the block takes of it keeps it open."""
     from siltstone.local.store import reopen  # noqa: PLC0415 - it is above
 
+    root, store_id, verify = place
     store = reopen(root, resolve(root_of(root), {"verify": verify}))
     try:
         if store_id not in {"", store.store_id}:
             raise RequestError(
-                f"{root} has store {store.store_id}; the table was pickled of {store_id}"
+                f"{root} has store {store.store_id}; what comes back was pickled of {store_id}"
             )
-        return store.snapshot(seq=seq)[table]
+        yield store
     except BaseException:
         store.close()
         raise

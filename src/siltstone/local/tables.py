@@ -29,7 +29,7 @@ from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import Catalog, TableDefinition
-from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.snapshot import LocalSnapshot, place_of, table_now
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.indexer import TableIndexes
@@ -56,6 +56,10 @@ class LocalTable(Searchable, Table):
         self._seen: tuple[Catalog, TableDefinition, TableSchema] | None = None
         self._point = ("point", table_id)
         self._plan: RowPlan | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., Table], tuple[object, ...]]:
+        """Pickle as path, store and id: what comes back only reads, and follows the newest rows."""
+        return table_now, (*place_of(self._core), self._id)
 
     def _look(self) -> tuple[State, TableDefinition, TableSchema]:
         core, seen = self._core, self._seen

@@ -163,6 +163,11 @@ class Parts:
         if not (epoch.isdecimal() and number.isdecimal()) or int(epoch) > state.view.record.epoch:
             raise RequestError(f"no transaction of this store is called {asked!r}")
         found = int(epoch), int(number)
+        committer = self.core.committer
+        # This takes a number itself, so that no commit gets one that was called none of ours.
+        is_of_now = committer is not None and found[0] == state.view.record.epoch
+        if is_of_now and found[1] >= next(self.core.numbers):
+            raise RequestError(f"no transaction of this store is called {asked!r} yet")
         is_over = spends and self.reservations.spend(transaction_id(*found))
         state = self.core.state()  # read after that, so that it has every commit that ran before
         if self.commits.find(state, *found) is not None:
@@ -170,11 +175,9 @@ class Parts:
         if self.commits.is_forgotten(state, *found):
             oldest = state.view.record.oldest_seq
             raise SnapshotExpiredError(f"transaction {asked}", oldest, state.visible)
-        committer = self.core.committer
         if committer is None or not is_over:
             return "in doubt"
-        is_ours = found[0] == state.view.record.epoch
-        return "in doubt" if is_ours and committer.poisoned else "not committed"
+        return "in doubt" if is_of_now and committer.poisoned else "not committed"
 
     def announce(self, endpoint: Path | None = None) -> None:
         """Write into LOCK who owns the store and where it can be joined.

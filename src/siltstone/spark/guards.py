@@ -102,12 +102,22 @@ def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
     )
 
 
+_WHY = "an upsert replaces whole rows"
+_WHY_OUTSIDE = (
+    "they replace rows with their keys whole, also those that replaceWhere does not match"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class WholeRows:
-    """Allows an upsert only if its rows have every column of a table with rows; pickles."""
+    """Allows an upsert only if its rows have every column of a table with rows; pickles.
+
+    `replaced`: of an overwrite the filter whose rows it replaces; the others keep their values.
+    """
 
     table: int
     columns: tuple[str, ...]
+    replaced: str | None = None
 
     def check(self, tx: Transaction) -> None:
         """Check that the upsert loses no values.
@@ -116,21 +126,25 @@ class WholeRows:
             SchemaMismatchError: The table got a column, or its first rows, after the plan.
         """
         found = tx.table(self.table)
-        require_whole(found, found.name, self.columns)
+        require_whole(found, found.name, self.columns, self.replaced)
 
 
-def require_whole(table: ReadableTable, name: str, columns: Sequence[str]) -> None:
+def require_whole(
+    table: ReadableTable, name: str, columns: Sequence[str], replaced: str | None = None
+) -> None:
     """Check that the rows of an upsert have every column of a table with rows.
 
     Raises:
         SchemaMismatchError: They lack a column.
     """
     lacking = [column for column in table.schema.names if column not in columns]
-    if lacking and table.scan(columns=lacking[:1], limit=1).read_all().num_rows:
+    others = None if replaced is None else f"({replaced}) IS NOT TRUE"
+    if lacking and table.scan(lacking[:1], others, limit=1).read_all().num_rows:
         named = ", ".join(map(repr, lacking))
         one = f"column {named}" if len(lacking) == 1 else f"columns {named}"
         raise SchemaMismatchError(
-            f"the rows for {name!r} have no {one}: an upsert replaces whole rows, so that values of"
-            f" {'it' if len(lacking) == 1 else 'them'} would be lost. Select all columns, or say"
+            f"the rows for {name!r} have no {one}: {_WHY if replaced is None else _WHY_OUTSIDE}, so"
+            f" that values of {'it' if len(lacking) == 1 else 'them'} would be lost. Select all"
+            " columns, or say"
             ' .option("missing", "null") to make them null'
         )

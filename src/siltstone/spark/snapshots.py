@@ -358,7 +358,8 @@ class SparkSnapshot:
             raise RequestError(f"the frame and {table!r} both have {both}: rename, or give columns")
         schema = StructType([*frame.schema.fields, *schemas.to_spark(found).fields])
         self._tell_read(table)
-        place = cast("LocalSnapshot", self._snapshot).place_of(table)
+        snapshot = cast("LocalSnapshot", self._snapshot)
+        place = (*snapshot.place(), table, snapshot.seq)
         return frame.mapInArrow(NearestRows(place, vector, options, schema), schema)
 
     def _schema_of_search(self, table: str, options: Mapping[str, Any]) -> pa.Schema:

@@ -170,17 +170,19 @@ def plan(
             )
     if order_by is not None and order_by not in columns.names:
         raise SchemaMismatchError(f"the rows for {table!r} have no column {order_by!r} to order by")
-    is_upsert = op in {None, "upsert"} and bool(target.keys) and not is_overwrite
-    must_be_whole = is_upsert and options.missing == REFUSED
-    if must_be_whole and not target.is_new:
-        require_whole(db[table], table, columns.names)
     replaced = _replaced(options, target, columns)
+    keeps_others = not is_overwrite or replaced is not None
+    is_upsert = op in {None, "upsert"} and bool(target.keys) and keeps_others
+    must_be_whole = is_upsert and options.missing == REFUSED
+    outside = None if replaced is None else replaced.filter
+    if must_be_whole and not target.is_new:
+        require_whole(db[table], table, columns.names, outside)
     stage = db.stage(
         table, op, order_by=order_by, schema=target.added, primary_key=options.primary_key
     )
     whole = None
     if must_be_whole and not stage.creates:
-        whole = WholeRows(stage.table_id, tuple(columns.names))
+        whole = WholeRows(stage.table_id, tuple(columns.names), outside)
     return FramePiece(stage, columns, is_overwrite, whole, application, replaced)
 
 

@@ -149,19 +149,23 @@ def _free(catalog: Catalog, name: str) -> None:
 
 def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.Alter, pa.Field]:
     """Return the entry that adds a nullable column, and the column as Arrow."""
-    schema = catalogs.schema_of(table)
     check_column_name(name)
+    field = field_of(name, kind)
+    return _with_column(table, field), field
+
+
+def _with_column(table: TableDefinition, field: pa.Field) -> group.Alter:
+    schema, name = catalogs.schema_of(table), check_column_name(field.name)
     if any(column.name == name for column in schema.columns):
         raise SchemaMismatchError(f"column {name!r} exists already")
     if len(schema.columns) >= COLUMNS_MAX:
         raise RequestError(f"a table has at most {COLUMNS_MAX} columns")
-    field = field_of(name, kind)
     if is_blob(field):
         raise RequestError(f"column {name!r}: a column of blobs comes with its table")
     stored = encode_column(field, is_keyed=bool(schema.key))
     column = Column(table.next_column, name, stored, nullable=True)
     columns = (*schema.columns, column)
-    return _altered(table, columns, table.next_column + 1), field
+    return _altered(table, columns, table.next_column + 1)
 
 
 def added(table: TableDefinition, schema: object) -> tuple[pa.Field, ...]:
@@ -182,7 +186,7 @@ def added(table: TableDefinition, schema: object) -> tuple[pa.Field, ...]:
 def widened(table: TableDefinition, fields: Iterable[pa.Field]) -> Schema:
     """Return the schema that a table has once these columns are added."""
     for field in fields:
-        entry, _ = add_column(table, field.name, field.type)
+        entry = _with_column(table, field)
         steps = (*table.schemas, Shaped(table.schemas[-1].seq, entry.schema))
         table = msgspec.structs.replace(table, schemas=steps, next_column=entry.next_column)
     return catalogs.schema_of(table)

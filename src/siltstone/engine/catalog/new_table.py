@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -60,8 +59,7 @@ def _column_of(name: str, values: Sequence[object]) -> pa.Array:
     kind = column.type
     if _is_null_inside(kind):
         return column  # refused with the schema, or no value is there that could change
-    zoned = {value.tzinfo is not None for value in values if isinstance(value, dt.datetime)}
-    if len(zoned) > 1:
+    if _has_mixed_zones(values, kind):
         raise SchemaMismatchError(
             f"the values of {name!r} have no one type; give a schema: some times have a zone, and"
             " others have none"
@@ -77,6 +75,18 @@ def _column_of(name: str, values: Sequence[object]) -> pa.Array:
                 f" fit {kind}"
             ) from None
     return column
+
+
+def _has_mixed_zones(values: Iterable[Any], kind: Any) -> bool:
+    """Say whether some times of a column have a zone and others none, at the same place in it."""
+    known = [value for value in values if value is not None]
+    if pa.types.is_struct(kind):
+        return any(_has_mixed_zones((value.get(f.name) for value in known), f.type) for f in kind)
+    if pa.types.is_list(kind):
+        return _has_mixed_zones((part for value in known for part in value), kind.value_type)
+    if not pa.types.is_timestamp(kind):
+        return False
+    return len({getattr(value, "tzinfo", None) is not None for value in known}) > 1
 
 
 def _is_null_inside(kind: Any) -> bool:

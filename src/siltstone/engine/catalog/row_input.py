@@ -76,6 +76,7 @@ def arrow_of(given: object) -> pa.RecordBatchReader | pa.ChunkedArray | None:
 
 
 def _of_stream(given: Any) -> pa.RecordBatchReader | pa.ChunkedArray:
+    _refuse_objects(given)
     try:
         stream = pa.RecordBatchReader.from_stream(given)
     except pa.ArrowInvalid:  # a series, which gives its stream again
@@ -88,6 +89,19 @@ def _of_stream(given: Any) -> pa.RecordBatchReader | pa.ChunkedArray:
             " or leave it out with reset_index(drop=True)"
         )
     return stream
+
+
+def _refuse_objects(given: Any) -> None:
+    """Refuse objects of Python in a frame or series of Polars: it exports addresses of memory."""
+    if type(given).__module__.partition(".")[0] != "polars":
+        return
+    kinds = getattr(given, "schema", None) or {getattr(given, "name", ""): given.dtype}
+    for name, kind in kinds.items():
+        if str(kind) == "Object":
+            raise SchemaMismatchError(
+                f"column {name!r} of the frame has type Object of Polars, which is addresses of"
+                " memory to others; give it a type that has values"
+            )
 
 
 def _of_array(array: pa.Array) -> pa.RecordBatchReader | pa.ChunkedArray:

@@ -16,10 +16,13 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.formats.extensions import unknown_in, why_unknown
 from siltstone.formats.layouts import plain_column, plain_schema
 
 Variables: TypeAlias = Callable[[str], object]
 """Returns the value of a variable; None if the caller has none of that name."""
+_OF_DUCKDB = ("arrow.bool8",)
+"""Extensions that DuckDB knows, and columns of tables do not have."""
 _PACKAGE = str(Path(__file__).parents[2])
 
 
@@ -43,6 +46,7 @@ def rows_of(variables: Variables, name: str) -> pa.Table | None:
     try:
         stream = stream_of(found)
         if stream is not None:
+            _refuse_unknown_types(stream.schema)
             rows = stream.read_all()
             columns = [plain_column(column) for column in rows.columns]
             return pa.Table.from_arrays(columns, schema=plain_schema(rows.schema))
@@ -51,6 +55,15 @@ def rows_of(variables: Variables, name: str) -> pa.Table | None:
     kind = type(found).__name__
     why = f"no table has the name, and the variable {name!r} is of type {kind}, which has no rows"
     raise TableNotFoundError(name, why=f"{why} (pandas, Polars and Arrow have)")
+
+
+def _refuse_unknown_types(schema: pa.Schema) -> None:
+    for field in schema:
+        unknown = unknown_in(field)
+        if unknown is not None and unknown not in _OF_DUCKDB:
+            raise RequestError(
+                f"column {field.name!r} is given as {field.type}: {why_unknown(unknown)}"
+            )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ DuckDB turns a filter into an Arrow expression through Python's values, and that
     IN (..) on uint64 above int64        Arrow takes Python's integers for int64
     IN (..) on nanoseconds               Python's times have microseconds: others are found
     any comparison of time64[ns]         has no form at all
+    <= NaN on a float                    becomes the literal true: without the column, a null passes
 
 A join with few keys makes an IN, too, while the statement runs. Such filters are rare, and the
 others on these columns are worth pushing, so a column is shielded only once one of them was met. A
@@ -13,6 +14,10 @@ view does that: DuckDB does not push what a filter says of an expression.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,6 +28,8 @@ from siltstone.query.sql.names import folded
 
 _REFUSALS = ("'pytz'", "OverflowError", "for Arrow Filter Pushdown")
 _CUT_LISTS = ("value_set=timestamp[us", "value_set=time64[us]")
+_LOST = re.compile(r"\Atrue\Z|\b(?:and|or) true\)|\(true (?:and|or) ")
+"""A comparison that became a literal; in a text constant it only costs a second run."""
 
 
 def is_met(error: Exception) -> bool:
@@ -31,18 +38,20 @@ def is_met(error: Exception) -> bool:
 
 
 def is_cut(filter: Filter, schema: pa.Schema) -> bool:  # noqa: A002 (pyarrow's word)
-    """Say whether a filter may have lost the nanoseconds of a list."""
-    names = [field.name for field in schema if _has_nanoseconds(field.type)]
-    if not names or filter is None:
+    """Say whether a filter may have lost the nanoseconds of a list, or a whole comparison."""
+    if filter is None:
         return False
     text = str(filter)
+    if _LOST.search(text):
+        return True
+    names = [field.name for field in schema if _has_inside(field.type, _has_nanoseconds)]
     is_list = any(each in text for each in _CUT_LISTS)
     return is_list and any(mentions(text, name) for name in names)
 
 
 def columns(schema: pa.Schema) -> list[str]:
     """Return the columns of which DuckDB cannot push all filters."""
-    return [field.name for field in schema if _fails(field.type)]
+    return [field.name for field in schema if _has_inside(field.type, _fails)]
 
 
 def view(name: str, source: str, columns: list[str]) -> str:
@@ -58,10 +67,15 @@ def refuse_alike(name: str, schema: pa.Schema) -> None:
     """Refuse a table two columns of which DuckDB does not tell apart: it would rename one of them.
 
     Raises:
-        RequestError: It has two such columns.
+        RequestError: It has two such columns, or one without a name.
     """
     seen: dict[str, str] = {}
     for column in schema.names:
+        if not column:
+            raise RequestError(
+                f"a column of {name!r} has no name, and DuckDB reads no such column; rename it, or"
+                " leave it out"
+            )
         other = seen.setdefault(folded(column), column)
         if other is not column:
             raise RequestError(
@@ -74,9 +88,17 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _fails(kind: pa.DataType) -> bool:
-    has_zone = pa.types.is_timestamp(kind) and kind.tz is not None
-    return has_zone or pa.types.is_uint64(kind) or _has_nanoseconds(kind)
+def _has_inside(kind: Any, is_one: Callable[[Any], bool]) -> bool:
+    """Say whether a type is one, or a struct with one: DuckDB pushes filters of fields, too."""
+    if not pa.types.is_struct(kind):
+        return is_one(kind)
+    return any(_has_inside(field.type, is_one) for field in kind)
+
+
+def _fails(kind: Any) -> bool:
+    types = pa.types
+    has_zone = types.is_timestamp(kind) and kind.tz is not None
+    return has_zone or types.is_uint64(kind) or types.is_floating(kind) or _has_nanoseconds(kind)
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:

@@ -38,7 +38,7 @@ from siltstone.errors import (
 )
 from siltstone.formats import layouts
 from siltstone.options import SqlBounds
-from siltstone.query.sql import shielded
+from siltstone.query.sql import half_floats, shielded
 from siltstone.query.sql.dataset import Columns, Filter, Scannable, SnapshotDataset
 from siltstone.query.sql.shielded import quoted
 
@@ -73,7 +73,7 @@ class _Watched:
 
     @property
     def schema(self) -> pa.Schema:
-        return self.source.schema
+        return half_floats.widened_schema(self.source.schema)
 
     def scan(
         self, columns: Sequence[str] | None, filter: Filter, limit: int | None
@@ -86,12 +86,13 @@ class _Watched:
         except Exception as error:
             self.failures.append(error)
             raise
-        return pa.RecordBatchReader.from_batches(reader.schema, self._pull(reader))
+        schema = half_floats.widened_schema(reader.schema)
+        return pa.RecordBatchReader.from_batches(schema, self._pull(reader, schema))
 
-    def _pull(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _pull(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             while (batch := self._next(reader)) is not None:
-                yield batch
+                yield half_floats.widened_batch(batch, schema)
         except Exception as error:
             self.failures.append(error)
             raise
@@ -119,7 +120,7 @@ class _WatchedDataset(SnapshotDataset):
     ) -> ds.Scanner:
         if shielded.is_cut(filter, self.schema):
             self.has_cut_filter = True
-            raise RequestError("a list of the statement lost its nanoseconds")
+            raise RequestError("a filter of the statement was not pushed as it was written")
         return super().scanner(columns, filter, batch_size, **options)
 
 
@@ -207,7 +208,10 @@ class Statement:
         watched = _Watched(source, lambda: self._watch.end)
         self._tables.append(watched)
         self._datasets[name] = dataset = _WatchedDataset(watched)
-        self.connection.register(name, dataset)
+        if halves := half_floats.columns(source.schema):
+            self._register_shielded(name, dataset, halves)
+        else:
+            self.connection.register(name, dataset)
         namespace, dot, last = name.rpartition(".")
         if dot and namespace and last and "." not in namespace:
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(namespace)}")
@@ -219,7 +223,7 @@ class Statement:
 
         Nothing is pushed into them: there is nothing to save, and Arrow ranks NaN otherwise.
         """
-        self._register_shielded(name, rows, rows.column_names)
+        self._register_shielded(name, half_floats.widened(rows), rows.column_names)
 
     def _register_shielded(self, name: str, rows: object, columns: list[str]) -> None:
         hidden = f"_shielded {name}"  # no table and no variable has such a name
@@ -231,7 +235,7 @@ class Statement:
         for name, dataset in self._datasets.items():
             dataset.has_cut_filter = False
             if columns := shielded.columns(dataset.schema):
-                self.connection.unregister(name)
+                self.connection.execute(f"DROP VIEW {quoted(name)}")
                 self._register_shielded(name, dataset, columns)
 
     # rows
