@@ -20,7 +20,7 @@ PROGRAM = """
 import sys
 import pyarrow as pa
 import siltstone as st
-db = st.connect(sys.argv[1], memory_bytes_max=1 << 20, retention="0s")
+db = st.connect(sys.argv[1], memory_bytes_max=1 << 20, retention="0s", close_upkeep_s=60)
 if not db.tables():
     db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
 db["t"].upsert(pa.table({"id": range(3000), "v": [7] * 3000}))
