@@ -7,7 +7,6 @@ published when it refreshes its record. Over 400 lines: public calls with their 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
 from siltstone.engine.recover.following import Follower
-from siltstone.engine.recover.replay import view_of
 from siltstone.errors import BusyError, CorruptionError, OwnedError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance.backup.backup import BackedUp, Progress
@@ -37,9 +35,9 @@ from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.repair_plan import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
-from siltstone.maintenance.schedule.overdue import Overdue, crumbled
-from siltstone.maintenance.schedule.upkeep import Ending
+from siltstone.maintenance.schedule.overdue import crumbled
 from siltstone.open.environment import Env, Maintainers, Storage, maintainers
+from siltstone.open.maintained import Maintained, due, maintain
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
@@ -159,18 +157,6 @@ def optimize_histories(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Maintained:
-    """What was due for a store: the steps that were done, and those that were not.
-
-    A step is "merge", "optimize" or "vacuum". Another process that waited for the store cut short
-    what was not done, or the log says why it failed.
-    """
-
-    done: tuple[str, ...]
-    left: tuple[str, ...]
-
-
 def maintain_store(
     path: str | os.PathLike[str],
     *,
@@ -191,17 +177,7 @@ def maintain_store(
         OwnedError: Another process owns it; it does the same by itself, if it has a background.
         RequestError, UnavailableError, CorruptionError: No store, or it does not open.
     """
-    root, found, env = _existing(path, options)
-    parts = own_store(root, replace(found, background=False), env, ends=True)
-    hears = on_progress or (lambda _what, _done, _all: None)
-    ending = Ending(upkeep=True, seconds=math.inf, on_progress=hears)
-    with contextlib.closing(parts):
-        assert parts.owner is not None
-        parts.owner.vacuum.forget_lapsed_tags()
-        if parts.owner.optimizer.has_left():
-            parts.owner.optimizer.take_finished()
-        parts.close(ending)
-    return Maintained(tuple(ending.done), tuple(ending.left))
+    return maintain(*_existing(path, options), on_progress)
 
 
 def due_of(path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> tuple[str, ...]:
@@ -214,12 +190,7 @@ def due_of(path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> tup
     Raises:
         RequestError, UnavailableError, CorruptionError: No store, or it cannot be read.
     """
-    place = _existing(path, options)
-    storage, memory_bytes_max = Storage.of(*place), place[1].memory_bytes_max
-    record, lease = storage.site.manifests.lease_newest()
-    with lease:
-        view = view_of(record, lease, storage.readers)
-        return tuple(step for step, _ in Overdue.at(view, storage.site, memory_bytes_max).steps())
+    return due(*_existing(path, options))
 
 
 def index_store(
