@@ -129,8 +129,8 @@ def _optimize_histories(path: str, table: str | None, *, quiet: bool) -> Optimiz
 def maintain(db: Db, *, form: Form, quiet: Quiet = False) -> None:
     """Merge, optimize and vacuum, whichever is due: for timers.
 
-    It owns a store that nobody owns, and gives way to a process that wants to own it. If the owner
-    serves, it does the work.
+    It owns a store that no process owns, and gives way to a process that wants to own it. If the
+    owner serves, it does the work.
     """
     from siltstone.admin import maintain_store
     from siltstone.errors import OwnedError

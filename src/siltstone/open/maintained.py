@@ -1,4 +1,4 @@
-"""Maintained: a store that nobody owns is owned once more, for what is due.
+"""Maintained: a store that no process owns is owned once more, for what is due.
 
     own ─▶ recover ─▶ remove lapsed tags, commit what optimizers left ─▶ end
 

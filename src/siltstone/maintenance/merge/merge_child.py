@@ -8,7 +8,7 @@ When writers wait for it, a low priority hurts: on a busy machine it would get a
 processor. A child that starts then has the owner's niceness, and a running child is raised to it.
 If the system refuses (without CAP_SYS_NICE or RLIMIT_NICE no process can become less nice), the
 child is ended and started again, unless it gets its share anyway: its work is lost, but it would
-not end. A child that nobody waits for needs a slot (`slots.py`), one that is waited for needs none.
+not end. A child that nothing waits for needs a slot (`slots.py`), one that is waited for has none.
 
 It never outlives its owner (`lifeline.py`). It imports nothing from the working directory of the
 owner, which may be anybody's, and keeps no directory from being unmounted.
@@ -46,7 +46,7 @@ class MergeChild:
     Args:
         root: The store.
         kind: The command: "merge" or "optimize".
-        slot: Returns the right to run a child that nobody waits for; None: there is none now.
+        slot: Returns the right to run a child that nothing waits for; None: there is none now.
     """
 
     def __init__(

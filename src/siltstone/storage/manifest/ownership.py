@@ -48,7 +48,7 @@ class Holder(msgspec.Struct, frozen=True):
     url: str | None = None
     """Where its server answers other machines."""
     ends: bool = False
-    """Whether it does its last work, and lets go of the store as soon as another process asks."""
+    """Whether it does its last work, and releases the store as soon as another process asks."""
 
 
 class Ownership:
@@ -142,7 +142,7 @@ class Ownership:
                     return
 
     def end(self) -> None:
-        """Say in LOCK that the owner ends: who wants to own the store may wait for that.
+        """Say in LOCK that the owner ends: a process that wants to own the store may wait for that.
 
         Raises:
             UnavailableError: The file system refuses, or the directory was replaced.
