@@ -53,7 +53,8 @@ def test_a_child_ends_when_its_owner_is_killed(tmp_path: Path, forks: str) -> No
         start_new_session=True,
     )
     assert owner.stdout is not None
-    child = os.pidfd_open(int(owner.stdout.readline()))
+    with owner.stdout:
+        child = os.pidfd_open(int(owner.stdout.readline()))
     owner.kill()
     owner.wait()
     ended, _, _ = select.select([child], [], [], 120)

@@ -311,7 +311,7 @@ def test_a_process_that_joins_owns_the_store_after_the_end(tmp_path: Path) -> No
     with st.connect(root, join=True, background=False) as db:
         assert not db.is_read_only
         assert db["t"].count() == ROWS
-    assert closing.wait(60) == 0
+    assert closing.communicate(timeout=60)[0] == "closed\n"
 
 
 def test_a_reader_reads_while_the_owner_ends(tmp_path: Path) -> None:
@@ -375,8 +375,8 @@ def test_maintain_removes_the_tags_that_have_lapsed(tmp_path: Path) -> None:
     root = behind(tmp_path / "s")
     with st.connect(root, background=False) as db:
         db.tag("brief", lasts=1)
-        lapsed_us = db.log(1)[0].time_us + 1_000_000
-    while time.time() * 1e6 <= lapsed_us:
+        lapses = time.time() + 1
+    while time.time() <= lapses:
         os.sched_yield()
     maintain_store(root)
     with st.connect(root, read_only=True) as db:

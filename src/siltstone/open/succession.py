@@ -31,16 +31,19 @@ class Succession:
         self._wish = Wish(files, root)
         self._timeout_s, self._pause_s = timeout_s, _PAUSE_S
         self._begun = time.monotonic()
+        self._silent_until = self._begun + SILENT_S
 
     def waits(self) -> bool:
         """Pause if another try to own the store is due; False: it is owned, or the wait is over."""
-        holder = read_holder(self._files, self._root)
-        bound = self._timeout_s if holder.ends else min(SILENT_S, self._timeout_s)
-        is_coming = holder.pid is None or (holder.ends and holder.pid != os.getpid())
-        if not is_coming or time.monotonic() - self._begun >= bound:
+        holder, now = read_holder(self._files, self._root), time.monotonic()
+        is_ending = holder.ends and holder.pid != os.getpid()
+        if is_ending:
+            self._silent_until = now + SILENT_S
+        is_coming = is_ending or (holder.pid is None and now < self._silent_until)
+        if not is_coming or now - self._begun >= self._timeout_s:
             return False
         try:
-            if holder.ends:
+            if is_ending:
                 self._wish.say()
             time.sleep(self._pause_s)
         finally:
