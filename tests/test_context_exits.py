@@ -87,4 +87,5 @@ def test_only_what_ends_in_a_way_of_its_own_has_an_exit_of_its_own() -> None:
         "Lease",  # has no `close`: it is released
         "OpenJob",  # is kept for others if it finished a task
         "SparkTransaction",  # merges on Spark after the commit
+        "Store",  # has no upkeep if the block raised
     }, "use `close_on_exit` or `commit_on_exit`"

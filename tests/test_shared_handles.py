@@ -339,10 +339,10 @@ def test_who_connects_while_the_store_closes_waits_and_gets_a_fresh_one(
     is_closing, may_close = threading.Event(), threading.Event()
     close = Parts.close
 
-    def slowly(parts: Parts) -> None:
+    def slowly(parts: Parts, *ending: object) -> None:
         is_closing.set()
         assert may_close.wait(60)
-        close(parts)
+        close(parts, *ending)
 
     with monkeypatch.context() as patched:
         patched.setattr(Parts, "close", slowly)

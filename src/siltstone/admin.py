@@ -35,13 +35,15 @@ from siltstone.maintenance.merge.merge import ATTEMPTS, Deferred, Merged
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.repair_plan import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
+from siltstone.maintenance.schedule.overdue import crumbled
 from siltstone.open.environment import Env, Maintainers, Storage, maintainers
+from siltstone.open.maintained import Maintained, due, maintain
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
-from siltstone.storage.manifest.ownership import known_epoch, recovered_epoch
+from siltstone.storage.manifest.ownership import recovered_epoch
 from siltstone.storage.wal.reserve import Reserve
 
 
@@ -129,6 +131,66 @@ def optimize_store(
         on_progress=on_progress,
     )
     return called(done, table)
+
+
+def optimize_histories(
+    path: str | os.PathLike[str],
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[StoreOptions],
+) -> list[Optimized | Deferred]:
+    """Optimize, by tiers, the tables whose histories have many small parts, and nothing else.
+
+    Args:
+        path: As for `connect`; the store exists.
+        on_progress: As for `optimize_store`; of one table after the other.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, UnavailableError, CorruptionError: As `optimize_store`.
+    """
+    parts = _admin(path, options)
+    site = parts.storage.site
+    return [
+        parts.work.optimizer.optimize(table, by_tiers=True, on_progress=on_progress)
+        for table in crumbled(site.manifests.newest(), site.tables.reader)
+    ]
+
+
+def maintain_store(
+    path: str | os.PathLike[str],
+    *,
+    on_progress: Progress | None = None,
+    **options: Unpack[StoreOptions],
+) -> Maintained:
+    """Own a store that no process owns, and merge, optimize and vacuum it, whichever is due.
+
+    It gives way to a process that wants to own the store: that one's `connect` waits until the next
+    step. Plain tables are left to `optimize_store`.
+
+    Args:
+        path: As for `connect`; the store exists.
+        on_progress: Hears the next step, how many are done, and of how many.
+        options: As for `connect`.
+
+    Raises:
+        OwnedError: Another process owns it; it does the same by itself, if it has a background.
+        RequestError, UnavailableError, CorruptionError: No store, or it does not open.
+    """
+    return maintain(*_existing(path, options), on_progress)
+
+
+def due_of(path: str | os.PathLike[str], **options: Unpack[StoreOptions]) -> tuple[str, ...]:
+    """Return what is due for a store, by its newest record: "merge", "optimize", "vacuum".
+
+    Args:
+        path: As for `connect`; the store exists.
+        options: As for `connect`.
+
+    Raises:
+        RequestError, UnavailableError, CorruptionError: No store, or it cannot be read.
+    """
+    return due(*_existing(path, options))
 
 
 def index_store(
@@ -351,23 +413,12 @@ def follow_vacuum(
 ) -> Vacuumed:
     """Vacuum next to an owner, as `vacuum_store`; to look only, also without one.
 
-    And after an owner that ended and proved where its log ends (`Ownership.prove_end`), until the
-    next one comes.
-
     Raises:
-        BusyError: There is no owner that has recovered the log, nor such an end; or it changed
-            meanwhile.
+        BusyError: There is no owner that has recovered the log, or it ended meanwhile.
     """
     storage = Storage.of(root, options, env)
     follower = _follower(storage)
-
-    def newest() -> int:
-        return storage.site.manifests.newest().epoch
-
-    def epoch() -> int | None:
-        return 0 if dry_run else known_epoch(env.files, root, newest)
-
-    live = LiveWithoutOwner(follower, epoch)
+    live = LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root))
     reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
     vacuum = Vacuum(
         storage.site,

@@ -93,6 +93,11 @@ class Failpoint:
     VACUUM_BEFORE_DELETE = Point("the same; the garbage is listed")
     VACUUM_AFTER_DELETE = Point("the garbage is gone")
 
+    END_AFTER_LOG = Point("all commits, in the log that is closed; the store is still owned")
+    END_AFTER_MERGE = Point("the same, and the record of a merge, if it fitted")
+    END_AFTER_OPTIMIZE = Point("the same, and the record of an optimize, if it fitted")
+    END_AFTER_VACUUM = Point("the same; LOCK still says that the owner ends")
+
     BACKUP_AFTER_PLAN = Point("nothing; the snapshot is leased")
     BACKUP_AFTER_COPY = Point("files that no backup names; its log is missing")
     BACKUP_BEFORE_PUBLISH = Point("all files of a backup that none names")

@@ -57,6 +57,7 @@ class Options:
     force: bool = False
     room_timeout_s: float = 300.0
     join_timeout_s: float = 300.0
+    close_upkeep_s: float = 5.0
     lance_directory: bool = False
     group_access: bool = False
     tune_malloc: bool = False
@@ -79,6 +80,7 @@ class Options:
             "retention_s": 0,
             "room_timeout_s": 0,
             "join_timeout_s": 0,
+            "close_upkeep_s": 0,
             "sql_memory_bytes_max": 16 << 20,
             "sql_temp_bytes_max": 0,
             "sql_threads_max": 1,
@@ -119,6 +121,7 @@ class StoreOptions(TypedDict, total=False):
     force: bool
     room_timeout_s: float
     join_timeout_s: float
+    close_upkeep_s: float
     lance_directory: bool
     group_access: bool
     tune_malloc: bool

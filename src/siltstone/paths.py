@@ -15,6 +15,9 @@ import contextlib
 import errno
 import os
 import re
+import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -92,3 +95,32 @@ def _of_url(url: str) -> str:
 
 def _refusal(path: object, why: str = "") -> RequestError:
     return RequestError(f"{path!r} cannot be used as a store{why}; {_WORKS}")
+
+
+def private_folders(refusals: list[str]) -> Iterator[Path]:
+    """Yield the directories for what processes of this user share on this machine, made if absent.
+
+    $XDG_RUNTIME_DIR/siltstone, else <temporary directory>/siltstone-<user>, each of ours alone.
+
+    Args:
+        refusals: Gets why a directory was left out.
+    """
+    for folder in _private_folders():
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+        except OSError as error:
+            refusals.append(f"{folder}: {error}")
+            continue
+        is_private = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if stat.S_ISDIR(found.st_mode) and is_private:
+            yield folder
+        else:
+            refusals.append(f"{folder} is not a directory of ours alone (mode 0700)")
+
+
+def _private_folders() -> list[Path]:
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    temporary = [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - ours alone, checked
+    folders = [folder / f"siltstone-{os.geteuid()}" for folder in temporary]
+    return [Path(runtime) / "siltstone", *folders] if runtime else folders

@@ -22,7 +22,6 @@ from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
 from siltstone.errors import BusyError, ClosedError
 from siltstone.maintenance.gc.vacuum import Vacuumed
-from siltstone.maintenance.schedule.overdue import Overdue, Upkeep
 from siltstone.storage.files.files import Files
 from tests.crash.store_life import (
     IS_LONG,
@@ -287,74 +286,3 @@ def test_an_owner_that_ends_between_any_two_steps_of_a_vacuum_has_left_all(
             expected = owned.answers()
             assert "99" in str(expected[0]["p"])
         require_whole(owned.files.killed(), expected, f"call {number} of {count}")
-
-
-def end_with_proof(files: SimFiles) -> None:
-    """Own the store, commit what only the log has, and end as an owner does that is behind."""
-    db = open_as_owner(files)
-    for each in (upsert(70), append(12), bulk(71, 72)):
-        each.act(Life(files, db=db))
-    owner = db._parts.owner
-    owner.upkeep = Upkeep(db._parts.site, db.options, owner.ownership, is_on=False)
-    owner.upkeep._overdue = Overdue(vacuum=True)
-    db.close()
-
-
-def test_a_vacuum_after_an_owner_that_proved_its_end_spares_what_only_the_log_names(
-    place: Place,
-) -> None:
-    calm = place.machine.killed()
-    end_with_proof(calm)
-    expected = answers_of(open_as_owner(calm.killed()))
-    assert vacuum_store(calm.killed()).files
-    rng = random.Random(5)
-    first = calm.operations
-    machine = calm.killed()
-    vacuum_store(machine)
-    require_whole(machine, expected, "calm")
-    for number in chosen(machine.operations - first, "ended", 6):
-        files = calm.killed()
-        files.faults = [Death(files.operations + number)]
-        with contextlib.suppress(KilledError):
-            vacuum_store(files)
-        files.faults = ()
-        for image in itertools.islice(files.images(rng), 3):
-            require_whole(image.files, expected, f"step {number}: {image.label}")
-
-
-def test_a_machine_that_dies_while_an_owner_proves_its_end_loses_nothing_to_a_vacuum(
-    place: Place,
-) -> None:
-    calm = place.machine.killed()
-    end_with_proof(calm)
-    rng, vacuumed = random.Random(6), 0
-    for image in itertools.islice(calm.images(rng), 12):
-        expected = answers_of(open_as_owner(image.files.killed()))
-        with contextlib.suppress(BusyError):  # LOCK, which is not synced, says nothing of the end
-            vacuum_store(image.files)
-            vacuumed += 1
-        require_whole(image.files, expected, image.label)
-    assert vacuumed
-
-
-def test_a_next_owner_between_any_two_steps_of_a_vacuum_after_an_end_loses_nothing(
-    place: Place,
-) -> None:
-    calm = place.machine.killed()
-    end_with_proof(calm)
-    more = (upsert(80), append(13), bulk(81), CHECKPOINT, MERGE, append(14))
-
-    def next_owner(files: SimFiles) -> None:
-        db = open_as_owner(files)
-        for each in more:
-            each.act(Life(files, db=db))
-
-    goal = calm.killed()
-    next_owner(goal)
-    expected = answers_of(open_as_owner(goal.killed()))
-    count = vacuum_visited(calm.killed(), 0, lambda: None)
-    for number in chosen(count, "next", 8):
-        files = calm.killed()
-        with contextlib.suppress(BusyError):
-            vacuum_visited(files, number, lambda files=files: next_owner(files))
-        require_whole(files.killed(), expected, f"call {number} of {count}")

@@ -8,9 +8,12 @@ the store opens as it was, is sound, and a next vacuum takes the rest.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
+from siltstone.maintenance.gc.sweep import StoppedError
 from tests.crash.store_life import (
     IS_LONG,
     Answer,
@@ -139,3 +142,31 @@ def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_all_rows(
         files = shot.files.killed()
         with open_store(files, read_only=True, options=OPTIONS) as beside:
             assert rows_of(answer_of(beside)) == now, shot.label
+
+
+def test_a_vacuum_that_is_told_to_stop_between_any_two_steps_leaves_the_rest_to_the_next_one() -> (
+    None
+):
+    """As at an end of the owner whose time is over."""
+    machine, steps = lived().files.killed(), count()
+    expected = answers(machine.killed())
+    open_store(machine.killed(), options=OPTIONS)._parts.owner.vacuum.run(
+        grace_s=ALL_AGES_S, step=lambda: next(steps)
+    )
+    for number in sampled([*range(next(steps))], random.Random(9), 0.1):
+        files, looks = machine.killed(), count()
+        db = open_store(files, options=OPTIONS)
+
+        def step_or_stop(looks: Iterator[int] = looks, number: int = number) -> None:
+            if next(looks) == number:
+                raise StoppedError
+
+        with pytest.raises(StoppedError):
+            db._parts.owner.vacuum.run(grace_s=ALL_AGES_S, step=step_or_stop)
+        assert rows_of(answer_of(db)) == expected[0], number
+        db.close()
+        db = open_store(files, options=OPTIONS)
+        assert db.verify(deep=True).is_sound, number
+        db.vacuum(dry_run=False, grace_s=ALL_AGES_S)
+        assert db.vacuum(dry_run=False, grace_s=ALL_AGES_S).files == (), number
+        assert answers(files.killed()) == expected, number

@@ -1,13 +1,9 @@
-"""A store that only short programs open is merged, optimized and vacuumed without being asked."""
+"""An owner that ends does what is due for its store, as far as it fits, and nothing goes on."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import shutil
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,125 +12,67 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone import upkeep
-from siltstone.errors import BusyError, UnavailableError
-from siltstone.local.store import LocalStore
-from siltstone.maintenance.schedule import overdue
-from siltstone.maintenance.schedule.overdue import UPKEEP, vacuumed_s_ago
+from siltstone.admin import maintain_store
+from siltstone.maintenance.schedule.overdue import vacuumed_s_ago
 from siltstone.maintenance.schedule.scheduler import HISTORY_PARTS_MAX
-from siltstone.open import owner
-from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.manifest.ownership import read_holder
+from tests.maintenance.ends import (
+    ROWS,
+    SMALL,
+    Hanging,
+    age,
+    behind,
+    fill,
+    is_sound,
+    owner,
+    program,
+    run,
+    status_of,
+    unmerged,
+)
 
-SMALL = 1 << 20
-"""Of memory: the indexes of 512 unmerged rows are the share of it at which a merge is due."""
-ROWS = 600
-PROGRAM = """
-import sys
-import pyarrow as pa
-import siltstone as st
-db = st.connect(sys.argv[1], memory_bytes_max=1 << 20, retention="0s")
-if not db.tables():
-    db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-db["t"].upsert(pa.table({"id": range(600), "v": [int(sys.argv[2])] * 600}))
-db.checkpoint()
-if sys.argv[3] == "close":
-    db.close()
+SECONDS = 4.0
+"""Of an end: long enough to start a child on a busy machine, and none of them ends."""
+CLOSES = """
+db = st.connect(sys.argv[1], close_upkeep_s=float(sys.argv[2]), **OPTIONS)
+db.close()
+print("closed")
 """
-
-
-def run(root: Path, value: int, end: str = "close") -> None:
-    """Run a short program to its end; it says nothing, and whatever it started is let go of."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(root), str(value), end],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout, done.stderr) == ("", "")
-
-
-def wait_for_upkeep(root: Path) -> None:
-    """Wait until the child has ended that was started before: it has the flock until then."""
-    with (root / "jobs" / UPKEEP).open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def age(root: Path, seconds: float = 7200) -> None:
-    """Have the files of the records written some hours ago."""
-    for file in (root / "manifest").iterdir():
-        then = file.stat().st_mtime - seconds
-        os.utime(file, (then, then))
-
-
-def status_of(root: Path) -> st.TableStatus:
-    with st.connect(root, read_only=True) as db:
-        return db.status().tables[0]
-
-
-def fill(db: LocalStore, rows: int = ROWS) -> None:
-    if not db.tables():
-        db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
-    db["t"].upsert(pa.table({"id": range(rows), "v": [1] * rows}))
-    db.checkpoint()
 
 
 def ago(root: Path) -> float:
     return vacuumed_s_ago(RealFiles(), ManifestStore(RealFiles(), root))
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The stores for which a child would have been started."""
-    found: list[Path] = []
-    monkeypatch.setattr(overdue, "detach_upkeep", lambda root, *_: found.append(root))
-    return found
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
-def test_short_programs_leave_a_store_that_is_merged_and_vacuumed(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    for value in range(2):
-        run(root, value)
-        wait_for_upkeep(root)
-        assert status_of(root).unmerged_rows == 0
+# what runs
+
+
+def test_an_end_merges_and_vacuums_what_is_due(tmp_path: Path) -> None:
+    root = behind(tmp_path / "s")
+    owner(root).close()
+    assert unmerged(root) == 0
     assert not (root / "manifest" / "FLOOR").exists()  # it is younger than an hour
-    records = len([*(root / "manifest").glob("*.json")])
     age(root)
-    run(root, 2)
-    wait_for_upkeep(root)
+    records = len([*(root / "manifest").glob("*.json")])
+    with owner(root, retention="0s") as db:
+        fill(db, value=2)
     assert ago(root) < 3600
     assert len([*(root / "manifest").glob("*.json")]) < records  # by the owner's own retention
-    found = status_of(root)
-    assert (found.base_rows, found.unmerged_rows) == (ROWS, 0)
-    with st.connect(root, background=False) as db:
-        assert set(db["t"].to_arrow()["v"].to_pylist()) == {2}
-        assert db.verify(deep=True).is_sound
+    assert (unmerged(root), status_of(root).owed) == (0, ())
+    assert is_sound(root, 2)
 
 
-@pytest.mark.parametrize(("memory_bytes_max", "looks"), [(1 << 30, 0), (SMALL, 1)])
-def test_an_end_opens_histories_only_where_a_merge_may_be_due(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    started: list[Path],
-    memory_bytes_max: int,
-    looks: int,
-) -> None:
-    exact: list[object] = []
-    monkeypatch.setattr(overdue, "wants_merge", lambda view, _: exact.append(view) or True)
-    with st.connect(tmp_path / "s", memory_bytes_max=memory_bytes_max) as db:
-        fill(db)
-    assert (len(exact), len(started)) == (looks, looks)
-
-
-def test_a_program_that_ends_without_close_starts_it_too(tmp_path: Path) -> None:
-    run(tmp_path / "s", 1, "exit")
-    wait_for_upkeep(tmp_path / "s")
-    assert status_of(tmp_path / "s").unmerged_rows == 0
-
-
-def test_a_history_of_many_small_parts_is_optimized_after_the_end(tmp_path: Path) -> None:
+def test_an_end_optimizes_histories_of_many_small_parts_and_no_plain_table(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with st.connect(root, background=False) as db:
         for _ in range(HISTORY_PARTS_MAX + 1):
@@ -142,176 +80,325 @@ def test_a_history_of_many_small_parts_is_optimized_after_the_end(tmp_path: Path
         db.create_table("p", {"v": "int64"})
         for _ in range(3):
             db["p"].append([{"v": 1}])
-    st.connect(root).close()
-    wait_for_upkeep(root)
-    assert status_of(root).history_parts < HISTORY_PARTS_MAX // 2
-    with st.connect(root, read_only=True) as db:
-        assert [job.tables for job in db.jobs()] == [("t",)]
+    owner(root, memory_bytes_max=1 << 30).close()
+    found = {table.name: table for table in status_of(root).tables}
+    assert found["t"].history_parts < HISTORY_PARTS_MAX // 2
+    assert found["p"].base_parts == 3
 
 
-def test_a_store_that_is_deleted_after_its_end_stays_so(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    with st.connect(root, memory_bytes_max=SMALL) as db:
-        fill(db)
-    with (root / "jobs" / UPKEEP).open("rb") as file:
-        shutil.rmtree(root)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    assert not root.exists()
+@pytest.mark.timeout(900)
+def test_a_store_of_260_short_programs_stays_small(tmp_path: Path) -> None:
+    root, most = tmp_path / "s", 0
+    for number in range(260):
+        with st.connect(root, close_upkeep_s=120) as db:
+            if not number:
+                db.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+            first = 12_000 * (number % 100)
+            rows = {"id": range(first, first + 12_000), "v": [number] * 12_000}
+            db["t"].upsert(pa.table(rows))
+            most = max(most, db.status().tables[0].unmerged_rows)
+        log = sum(file.stat().st_size for file in (root / "wal").iterdir())
+        assert log < 64 << 20
+    assert most < 300_000
+    assert unmerged(root) < 300_000
+    with st.connect(root, background=False) as db:
+        assert db["t"].count() == 1_200_000
+        assert db["t"].get(0) == {"id": 0, "v": 200}
 
 
-def test_the_end_of_a_deleted_store_makes_no_directory(tmp_path: Path, started: list[Path]) -> None:
-    root = tmp_path / "s"
-    db = st.connect(root, memory_bytes_max=SMALL)
-    fill(db)
-    shutil.rmtree(root)
-    with contextlib.suppress(st.SiltstoneError):
-        db.close()
-    assert not root.exists()
-    assert started == []
+def closed_without_background(root: Path, hanging: Hanging) -> None:
+    run("st.connect(sys.argv[1], background=False, **OPTIONS).close()", root, python=hanging.python)
 
 
-def test_an_owner_that_is_behind_starts_one_child(tmp_path: Path, started: list[Path]) -> None:
-    root = tmp_path / "s"
-    with st.connect(root, memory_bytes_max=SMALL) as db:
-        fill(db)
-    assert started == [root]
-    assert read_holder(RealFiles(), root).ended is None  # no vacuum is due
+def closed_with_no_time(root: Path, hanging: Hanging) -> None:
+    run(CLOSES, root, 0, python=hanging.python)
 
 
-def test_while_the_child_of_an_earlier_end_runs_no_other_is_started(
-    tmp_path: Path, started: list[Path]
-) -> None:
-    root = tmp_path / "s"
-    with st.connect(root, memory_bytes_max=SMALL) as db:
-        fill(db)
-    with (root / "jobs" / UPKEEP).open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        st.connect(root, memory_bytes_max=SMALL).close()
-        assert started == [root]
-    st.connect(root, memory_bytes_max=SMALL).close()
-    assert started == [root, root]
+def closed_without_upkeep(root: Path, hanging: Hanging) -> None:
+    run("st.connect(sys.argv[1], **OPTIONS).close(upkeep=False)", root, python=hanging.python)
 
 
-def closed_without_background(root: Path) -> None:
-    with st.connect(root, memory_bytes_max=SMALL, background=False) as db:
-        fill(db)
-        age(root)
+def read_alone(root: Path, hanging: Hanging) -> None:
+    run("st.connect(sys.argv[1], read_only=True, **OPTIONS).close()", root, python=hanging.python)
 
 
-def closed_with_nothing_to_do(root: Path) -> None:
-    with st.connect(root) as db:
-        fill(db)
+def ended_by_an_exception(root: Path, hanging: Hanging) -> None:
+    text = """
+try:
+    with st.connect(sys.argv[1], **OPTIONS):
+        raise KeyError
+except KeyError:
+    pass
+"""
+    run(text, root, python=hanging.python)
 
 
-def closed_in_memory(_: Path) -> None:
-    with st.connect(":memory:", memory_bytes_max=SMALL) as db:
-        fill(db)
+def ended_by_an_exception_that_nobody_caught(root: Path, hanging: Hanging) -> None:
+    text = "db = st.connect(sys.argv[1], **OPTIONS)\nraise KeyError('mine')"
+    started = program(text, root, python=hanging.python)
+    errors = started.communicate(timeout=300)[1]
+    assert started.returncode == 1
+    assert errors.endswith("KeyError: 'mine'\n")
 
 
-def closed_by_a_reader(root: Path) -> None:
-    closed_without_background(root)
-    st.connect(root, memory_bytes_max=SMALL, read_only=True).close()
+def closed_by_the_handler_of_a_signal(root: Path, hanging: Hanging) -> None:
+    text = """
+import signal
+db = st.connect(sys.argv[1], **OPTIONS)
+signal.signal(signal.SIGTERM, lambda *_: db.close())
+signal.raise_signal(signal.SIGTERM)
+"""
+    run(text, root, python=hanging.python)
+
+
+def closed_in_memory(_: Path, hanging: Hanging) -> None:
+    text = """
+with st.connect(":memory:", **OPTIONS) as db:
+    db.create_table("t", {"id": "int64"}, primary_key="id")
+    db["t"].upsert([{"id": n} for n in range(600)])
+    db.checkpoint()
+"""
+    run(text, python=hanging.python)
+
+
+def closed_with_nothing_to_do(root: Path, hanging: Hanging) -> None:
+    run("st.connect(sys.argv[1]).close()", root, python=hanging.python)
 
 
 @pytest.mark.parametrize(
     "use",
     [
         closed_without_background,
-        closed_with_nothing_to_do,
+        closed_with_no_time,
+        closed_without_upkeep,
+        read_alone,
+        ended_by_an_exception,
+        ended_by_an_exception_that_nobody_caught,
+        closed_by_the_handler_of_a_signal,
         closed_in_memory,
-        closed_by_a_reader,
+        closed_with_nothing_to_do,
     ],
 )
-def test_no_child_is_started(
-    tmp_path: Path, started: list[Path], use: Callable[[Path], None]
+def test_an_end_without_an_upkeep_starts_no_child(
+    tmp_path: Path, use: Callable[[Path, Hanging], None]
 ) -> None:
-    use(tmp_path / "s")
-    assert started == []
-    assert not (tmp_path / "s" / "jobs" / UPKEEP).exists()
+    hanging = Hanging(tmp_path).make()
+    use(behind(tmp_path / "s"), hanging)
+    assert hanging.pids == []
+    assert not (tmp_path / "s" / "jobs" / "OWED").exists()
 
 
-def test_a_child_that_cannot_be_started_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_end_that_asks_for_an_upkeep_has_one_without_a_background(tmp_path: Path) -> None:
+    root, heard = behind(tmp_path / "s"), []
+    db = owner(root, background=False)
+    db.close(True, on_progress=lambda *news: heard.append(news))
+    assert unmerged(root) == 0
+    assert heard == [("merge", 0, 1), ("", 1, 1)]
+
+
+def test_only_true_and_false_say_whether_there_is_an_upkeep(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "s") as db, pytest.raises(st.RequestError, match="upkeep"):
+        db.close("yes")  # type: ignore[arg-type]
+
+
+# what does not fit
+
+
+def test_a_merge_that_does_not_fit_is_killed_named_and_tried_again_when_its_rows_have_doubled(
+    tmp_path: Path,
 ) -> None:
-    with st.connect(tmp_path / "s", memory_bytes_max=SMALL) as db:
-        fill(db)
-        monkeypatch.setenv("PATH", "")
-    assert "its upkeep is overdue: UnavailableError: cannot start the upkeep" in caplog.text
-    with st.connect(tmp_path / "s", background=False) as db:
-        assert db["t"].count() == ROWS
+    hanging, root = Hanging(tmp_path).make(), behind(tmp_path / "s")
+    assert run(CLOSES, root, SECONDS, python=hanging.python) == "closed\n"
+    assert [is_alive(pid) for pid in hanging.pids] == [False]
+    assert status_of(root).owed == ("merge",)
+    assert "owed: merge did not fit into a close; run `siltstone maintain`" in str(status_of(root))
+    run(CLOSES, root, SECONDS, python=hanging.python)
+    assert len(hanging.pids) == 1
+    behind(root, 2 * ROWS)
+    run(CLOSES, root, SECONDS, python=hanging.python)
+    assert len(hanging.pids) == 2
+    assert status_of(root).owed == ("merge",)
+    owner(root).close(upkeep=True)  # asked for
+    assert (unmerged(root), status_of(root).owed) == (0, ())
+    assert is_sound(root, 1)
 
 
-def test_an_end_that_cannot_look_at_the_records_is_a_warning(
-    tmp_path: Path, started: list[Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    with st.connect(tmp_path / "s", memory_bytes_max=SMALL) as db:
-        fill(db)
-        (tmp_path / "s" / "manifest").rename(tmp_path / "away")
-    assert "cannot tell what is overdue" in caplog.text
-    assert started == []
-
-
-def test_the_child_owns_the_store_at_no_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Path]
-) -> None:
-    root, options = tmp_path / "s", Options(memory_bytes_max=SMALL, retention_s=0)
+def test_what_others_have_done_since_is_not_owed_any_more(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(), behind(tmp_path / "s")
+    run(CLOSES, root, SECONDS, python=hanging.python)
     with st.connect(root, background=False) as db:
-        for _ in range(HISTORY_PARTS_MAX):
-            fill(db, 1)
-    with st.connect(root, memory_bytes_max=SMALL) as db:
-        fill(db)
-        age(root)
-    assert started == [root]
-    monkeypatch.setattr(owner, "own", lambda *_, **__: pytest.fail("it would keep others out"))
-    assert upkeep.keep_up(root, options) == []
-    assert status_of(root).unmerged_rows == 0
-    assert ago(root) < 3600
-    merged = ManifestStore(RealFiles(), root).newest().number
-    assert upkeep.keep_up(root, options) == []  # a second one finds nothing to do
-    assert ManifestStore(RealFiles(), root).newest().number == merged
+        db.merge()
+    assert status_of(root).owed == ()
+    st.connect(root, memory_bytes_max=SMALL).close()
+    assert not (root / "jobs" / "OWED").exists()
 
 
-def test_after_an_owner_that_was_killed_the_vacuum_is_left_to_a_later_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damage", [b"", b"siltstone-owed 1 0000000000000000\n{}", b"\xff" * 80])
+def test_a_damaged_list_of_what_is_owed_is_none(tmp_path: Path, damage: bytes) -> None:
+    root = behind(tmp_path / "s")
+    (root / "jobs").mkdir(exist_ok=True)
+    (root / "jobs" / "OWED").write_bytes(damage)
+    assert status_of(root).owed == ()
+    owner(root).close()
+    assert unmerged(root) == 0
+
+
+def test_a_child_that_fails_is_a_warning_and_keeps_no_other_step_from_running(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = tmp_path / "s"
-    killed = f"{PROGRAM}\nimport os\nos.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", killed, str(root), "1", "exit"], check=False)
-    assert done.returncode == -9
+    root = behind(tmp_path / "s")
     age(root)
-    monkeypatch.setattr(upkeep, "VACUUM_PAUSE_S", 0)
-    (error,) = upkeep.keep_up(root, Options(memory_bytes_max=SMALL))
-    assert isinstance(error, BusyError)
-    assert status_of(root).unmerged_rows == 0  # the merge is none of the owner's
-    assert not (root / "manifest" / "FLOOR").exists()
-    st.connect(root).close()
-    wait_for_upkeep(root)
+    db = owner(root)
+    db._parts.owner.merge_child._python = "/bin/false"
+    db.close()
+    assert "merge at the end of the store failed: UnavailableError: the merge child failed" in (
+        caplog.text
+    )
     assert ago(root) < 3600
+    assert status_of(root).owed == ("merge",)
 
 
-def test_a_step_that_fails_keeps_no_other_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Path]
-) -> None:
-    root = tmp_path / "s"
-    with st.connect(root, memory_bytes_max=SMALL) as db:
-        fill(db)
-        age(root)
-    assert started == [root]
+def test_the_stores_of_an_exit_have_the_time_of_one(tmp_path: Path) -> None:
+    hanging = Hanging(tmp_path).make()
+    roots = [behind(tmp_path / f"s{number}") for number in range(12)]
+    text = "stores = [st.connect(root, close_upkeep_s=4, **OPTIONS) for root in sys.argv[1:]]"
+    run(text, *roots, python=hanging.python)
+    assert len(hanging.pids) == 1
+    assert not is_alive(hanging.pids[0])
+    assert {status_of(root).owed for root in roots} == {("merge",)}
+    assert all(is_sound(root, 1) for root in roots)
 
-    def fails(*_: object, **__: object) -> None:
-        raise UnavailableError("no disk")
 
-    monkeypatch.setattr("siltstone.maintenance.merge.merge.Merger.merge", fails)
-    (error,) = upkeep.keep_up(root, Options(memory_bytes_max=SMALL))
-    assert str(error) == "no disk"
+def test_a_step_that_had_no_time_is_tried_at_the_next_end(tmp_path: Path) -> None:
+    hanging = Hanging(tmp_path).make()
+    roots = [behind(tmp_path / f"s{number}") for number in range(2)]
+    text = "stores = [st.connect(root, close_upkeep_s=4, **OPTIONS) for root in sys.argv[1:]]"
+    run(text, *roots, python=hanging.python)
+    run(text, *roots, python=hanging.python)
+    assert len(hanging.pids) == 2  # of each store, one
+
+
+# who waits
+
+
+def test_a_process_that_wants_the_store_waits_for_the_end_and_hurries_it(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(tells=True), behind(tmp_path / "s")
+    closing = program(CLOSES, root, 600, python=hanging.python)
+    child = hanging.hear()
+    assert read_holder(RealFiles(), root).ends
+    with st.connect(root, background=False) as db:
+        assert db["t"].count() == ROWS
+        assert not is_alive(child)
+    assert closing.communicate(timeout=60)[0] == "closed\n"
+    assert status_of(root).owed == ("merge",)
+
+
+def test_a_process_waits_for_an_end_no_longer_than_it_is_told(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(tells=True), behind(tmp_path / "s")
+    closing = program(CLOSES, root, 600, python=hanging.python)
+    child = hanging.hear()
+    with pytest.raises(st.OwnedError, match=f"owned by process {closing.pid}"):
+        st.connect(root, join_timeout_s=0)
+    assert is_alive(child)
+    closing.send_signal(signal.SIGINT)
+    closing.communicate(timeout=60)
+
+
+def test_a_process_that_joins_owns_the_store_after_the_end(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(tells=True), behind(tmp_path / "s")
+    closing = program(CLOSES, root, 600, python=hanging.python)
+    hanging.hear()
+    with st.connect(root, join=True, background=False) as db:
+        assert not db.is_read_only
+        assert db["t"].count() == ROWS
+    assert closing.communicate(timeout=60)[0] == "closed\n"
+
+
+def test_a_reader_reads_while_the_owner_ends(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(tells=True), behind(tmp_path / "s")
+    closing = program(CLOSES, root, 600, python=hanging.python)
+    child = hanging.hear()
+    with st.connect(root, read_only=True) as db:
+        assert db["t"].count() == ROWS
+    assert is_alive(child)
+    closing.send_signal(signal.SIGINT)
+    closing.communicate(timeout=60)
+
+
+def test_ctrl_c_ends_the_upkeep_and_the_close_completes(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(tells=True), behind(tmp_path / "s")
+    text = """
+db = st.connect(sys.argv[1], close_upkeep_s=600, **OPTIONS)
+try:
+    db.close()
+except KeyboardInterrupt:
+    print(db)
+"""
+    closing = program(text, root, python=hanging.python)
+    child = hanging.hear()
+    closing.send_signal(signal.SIGINT)
+    out, errors = closing.communicate(timeout=60)
+    assert (out, errors) == (f"<Store {root}, closed>\n", "")
+    assert not is_alive(child)
+    assert status_of(root).owed == ("merge",)
+    assert is_sound(root, 1)
+
+
+def test_ctrl_c_ends_the_upkeep_of_an_exit_without_a_word(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(tells=True), behind(tmp_path / "s")
+    text = "db = st.connect(sys.argv[1], close_upkeep_s=600, **OPTIONS)"
+    ending = program(text, root, python=hanging.python)
+    child = hanging.hear()
+    ending.send_signal(signal.SIGINT)
+    assert ending.communicate(timeout=60) == ("", "")
+    assert ending.returncode == 0
+    assert not is_alive(child)
+    assert is_sound(root, 1)
+
+
+# siltstone maintain
+
+
+def test_maintain_does_what_is_due_however_long_it_takes(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(), behind(tmp_path / "s")
+    run(CLOSES, root, SECONDS, python=hanging.python)
+    age(root)
+    done = maintain_store(root, memory_bytes_max=SMALL)
+    assert (done.done, done.left) == (("merge", "vacuum"), ())
+    assert (unmerged(root), status_of(root).owed) == (0, ())
     assert ago(root) < 3600
+    assert maintain_store(root, memory_bytes_max=SMALL).done == ()
+    assert is_sound(root, 1)
 
 
-def test_an_owner_counts_from_the_last_vacuum_of_any_process(tmp_path: Path) -> None:
-    root = tmp_path / "s"
-    with st.connect(root) as db:
-        db.vacuum(dry_run=False)
-    age(root, 3000)
-    with st.connect(root) as db:
-        scheduler = db._parts.owner.scheduler
-        assert time.monotonic() - scheduler._vacuumed_at >= 3000
+def test_maintain_removes_the_tags_that_have_lapsed(tmp_path: Path) -> None:
+    root = behind(tmp_path / "s")
+    with st.connect(root, background=False) as db:
+        db.tag("brief", lasts=1)
+        lapses = time.time() + 1
+    while time.time() <= lapses:
+        os.sched_yield()
+    maintain_store(root)
+    with st.connect(root, read_only=True) as db:
+        assert db.tags() == {}
+
+
+def test_maintain_gives_way_to_a_process_that_wants_the_store(tmp_path: Path) -> None:
+    hanging, root = Hanging(tmp_path).make(tells=True), behind(tmp_path / "s")
+    text = "from siltstone.admin import maintain_store\n"
+    text += "print(maintain_store(sys.argv[1], memory_bytes_max=1 << 20))"
+    maintaining = program(text, root, python=hanging.python)
+    child = hanging.hear()
+    with st.connect(root, background=False) as db:
+        assert db["t"].count() == ROWS
+    assert not is_alive(child)
+    out, errors = maintaining.communicate(timeout=60)
+    assert (out, errors) == ("Maintained(done=(), left=('merge',))\n", "")
+
+
+def test_maintain_makes_no_store_and_takes_none_from_its_owner(tmp_path: Path) -> None:
+    with pytest.raises(st.RequestError, match="not a store"):
+        maintain_store(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    with owner(tmp_path / "s"), pytest.raises(st.OwnedError):
+        maintain_store(tmp_path / "s")

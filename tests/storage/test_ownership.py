@@ -1,8 +1,6 @@
 """One store has one owner, in this process and among all."""
 
-import itertools
 import os
-import random
 import subprocess
 import sys
 from functools import partial
@@ -13,7 +11,7 @@ import pytest
 from siltstone.errors import ClosedError, OwnedError, UnavailableError
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.files.locks import LinkCount, RealLock
-from siltstone.storage.manifest.ownership import Holder, known_epoch, own, read_holder
+from siltstone.storage.manifest.ownership import Holder, own, read_holder
 from tests.support.simulated_files import Fault, Kind, SimFiles
 
 OWN = """
@@ -160,60 +158,3 @@ def test_a_file_system_that_counts_no_links_has_lost_no_store(tmp_path, monkeypa
         owned.require_in_place()
     assert owned.look().st_nlink == 0
     owned.release()
-
-
-def with_log(root: Path) -> RealFiles:
-    (root / "wal").mkdir()
-    (root / "wal" / "MARK").write_bytes(b"")
-    return RealFiles()
-
-
-def test_the_log_of_an_owner_that_proved_its_end_is_known_until_the_next_one_comes(tmp_path):
-    files = with_log(tmp_path)
-    held = own(files, tmp_path)
-    held.announce(epoch=7)
-    assert known_epoch(files, tmp_path, lambda: 7) is None  # it recovers, or died
-    held.prove_end(7)
-    assert known_epoch(files, tmp_path, lambda: 7) is None
-    held.release()
-    assert known_epoch(files, tmp_path, lambda: 7) == 7
-    held = own(files, tmp_path)
-    assert known_epoch(files, tmp_path, lambda: 7) is None
-    held.release()
-    assert known_epoch(files, tmp_path, lambda: 7) is None
-
-
-def test_an_end_that_a_power_cut_brought_back_proves_nothing_of_a_later_epoch(tmp_path):
-    files = with_log(tmp_path)
-    held = own(files, tmp_path)
-    held.prove_end(7)
-    held.release()
-    assert known_epoch(files, tmp_path, lambda: 8) is None
-
-
-def test_a_mark_that_cannot_be_synced_proves_no_end(tmp_path):
-    held = own(RealFiles(), tmp_path)
-    with pytest.raises(FileNotFoundError):
-        held.prove_end(7)
-    held.release()
-    assert known_epoch(with_log(tmp_path), tmp_path, lambda: 7) is None
-
-
-def test_a_lock_that_says_the_end_survives_a_power_cut_only_after_the_whole_mark() -> None:
-    files, mark = SimFiles(), Path("/wal/MARK")
-    files.mkdir(mark.parent)
-    held = own(files, Path("/"))
-    files.sync_dir(Path("/"))
-    file = files.open(mark, create=True)
-    file.pwrite(b"before", 0)
-    file.sync()
-    file.pwrite(b"at end", 0)
-    file.close()
-    held.prove_end(7)
-    held.release()
-    ended = 0
-    for image in itertools.islice(files.images(random.Random(7)), 60):
-        if read_holder(image.files, Path("/")).ended is not None:
-            ended += 1
-            assert image.files.read(mark) == b"at end", image.label
-    assert ended

@@ -27,7 +27,6 @@ from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
 from siltstone.arguments import flag_of
 from siltstone.choices import Durability, Isolation, Outcome, StagedOp
-from siltstone.context_exits import close_on_exit
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError, RequestError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
@@ -54,7 +53,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
     def __enter__(self) -> Self:
         return self
 
-    __exit__ = close_on_exit
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close, whatever the block did; without an upkeep if it raised."""
+        self.close(upkeep=None if kind is None else False)
 
     @property
     @abstractmethod
@@ -551,9 +552,21 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """
 
     @abstractmethod
-    def close(self) -> None:
+    def close(
+        self, upkeep: bool | None = None, *, on_progress: results.Progress | None = None
+    ) -> None:
         """Close this handle and all that came from it; the last handle closes the store.
 
         A second call does nothing. Open transactions are rolled back. A signal whose handler
         raises (Ctrl-C) takes effect once the store is closed.
+
+        An owner that closes its store does first what is due for it: a merge, an optimize, a
+        vacuum, for `close_upkeep_s` at most. Ctrl-C, or a process that waits to own the store, ends
+        that; what did not fit is in `status().owed`. Nothing goes on after the call.
+
+        Args:
+            upkeep: True: also without a background, and also what did not fit before; False:
+                nothing of it. By default it is done if the owner has a background, but not when a
+                block ends by an exception, nor when the handler of a signal calls.
+            on_progress: Hears the next step of it, how many are done, and of how many.
         """

@@ -83,6 +83,7 @@ for command in (
     maintain.checkpoint,
     maintain.merge,
     maintain.optimize,
+    maintain.maintain,
     maintain.vacuum,
     maintain.verify,
     maintain.jobs,

@@ -1,10 +1,11 @@
-"""Maintenance commands: checkpoint, merge, optimize, vacuum, verify, status."""
+"""Maintenance commands: checkpoint, merge, optimize, maintain, vacuum, verify, status."""
 
 from __future__ import annotations
 
 import datetime as dt
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +17,9 @@ from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import confirm, is_remote, note, path_of, reading, writing
 
 if TYPE_CHECKING:
-    from siltstone.api.results import Deferred, Status, Vacuumed
+    from siltstone.admin import Maintained
+    from siltstone.api.results import Deferred, Optimized, Status, Vacuumed
+    from siltstone.errors import OwnedError
 
 
 def checkpoint(db: Db, *, form: Form) -> None:
@@ -66,6 +69,9 @@ def optimize(
         typer.Option(min=0, help="Wait this many seconds for the owner to pick up plain tables."),
     ] = 5.0,
     by_tiers: Annotated[bool, typer.Option("--by-tiers", help="Leave large files alone.")] = False,
+    histories: Annotated[
+        bool, typer.Option("--histories", help="Only histories of many small files.")
+    ] = False,
     *,
     form: Form,
     quiet: Quiet = False,
@@ -76,10 +82,13 @@ def optimize(
     bounds: dict[str, Any] = {"target_rows": target_rows, "attempts": attempts}
     bounds |= {"publish_attempts": publish_attempts, "workers": workers}
     if is_remote(db):
-        if by_tiers:
-            raise UsageError("--by-tiers is of a store's directory: a server does it by itself")
+        if by_tiers or histories:
+            which = "--by-tiers" if by_tiers else "--histories"
+            raise UsageError(f"{which} is of a store's directory: a server does it by itself")
         with writing(db) as store:
             done = store.optimize(table, **bounds)
+    elif histories:
+        done = _optimize_histories(path_of(db, "optimize"), table, quiet=quiet)
     else:
         path = path_of(db, "optimize")
         with progress_bar("optimize", quiet=quiet) as told:
@@ -99,6 +108,57 @@ def optimize(
     facts = {"tables": ",".join(done.tables), "files_before": done.files_before}
     facts |= {"files_after": done.files_after, "rows": done.rows}
     emit_record({**facts, "segments": done.segments, "indexed_rows": done.indexed_rows}, form)
+
+
+def _optimize_histories(path: str, table: str | None, *, quiet: bool) -> Optimized | Deferred:
+    from siltstone.admin import Optimized, optimize_histories
+
+    if table is not None:
+        raise UsageError(f"--histories finds its tables itself; got {table!r}")
+    with progress_bar("optimize", quiet=quiet) as told:
+        done = optimize_histories(path, on_progress=lambda ended, of: told("", ended, of))
+    late = [each for each in done if not isinstance(each, Optimized)]
+    if late:
+        return late[0]
+    found = [each for each in done if isinstance(each, Optimized)]
+    numbers = ("files_before", "files_after", "rows", "segments", "indexed_rows")
+    sums = {name: sum(getattr(each, name) for each in found) for name in numbers}
+    return Optimized(tables=tuple(name for each in found for name in each.tables), **sums)
+
+
+def maintain(db: Db, *, form: Form, quiet: Quiet = False) -> None:
+    """Merge, optimize and vacuum, whichever is due: for timers.
+
+    It owns a store that no process owns, and gives way to a process that wants to own it. If the
+    owner serves, it does the work.
+    """
+    from siltstone.admin import maintain_store
+    from siltstone.errors import OwnedError
+
+    path = path_of(db, "maintain")
+    try:
+        with progress_bar("maintain", quiet=quiet) as told:
+            found = maintain_store(path, on_progress=told)
+    except OwnedError as owned:
+        if owned.endpoint is None:
+            raise
+        found = _maintained_by(owned)
+    if not quiet:
+        emit_record({"done": ",".join(found.done), "left": ",".join(found.left)}, form)
+
+
+def _maintained_by(owned: OwnedError) -> Maintained:
+    """Have the owner do what is due by the newest record."""
+    from siltstone.admin import Maintained, due_of
+    from siltstone.joined.store import JoinedStore
+
+    assert owned.endpoint is not None
+    due = due_of(owned.path)
+    with JoinedStore(Path(owned.path), owned.endpoint) as store:
+        steps = {"merge": store.merge, "optimize": store.optimize}
+        for step in due:
+            steps.get(step, lambda: store.vacuum(dry_run=False))()
+    return Maintained(due, ())
 
 
 def _report_deferred(done: Deferred) -> None:

@@ -87,6 +87,7 @@ def serve(
         with contextlib.closing(service):  # before the store: running requests are still answered
             stop.wait()
             note("finishing running requests, rolling back open transactions")
+        store.close(upkeep=False)  # who stops a service does not wait for what is not urgent
 
 
 def token(

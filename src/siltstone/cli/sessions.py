@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.progress import progress_bar
 from siltstone.errors import OwnedError, no_such
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 def writing(db: Db) -> Generator[Store]:
     """Own the store for one command, or work through the owner that serves it, or a server.
 
-    The store must exist: a misspelt path must not create one.
+    The store must exist: a misspelt path must not create one. What is due is done at the end, as
+    far as it fits: a store may be written by commands alone.
     """
     from siltstone.joined.store import JoinedStore
     from siltstone.store import connect
@@ -42,6 +44,8 @@ def writing(db: Db) -> Generator[Store]:
         store = JoinedStore(owned.path, owned.endpoint)
     with store:
         yield store
+        with progress_bar("upkeep") as told:
+            store.close(upkeep=True, on_progress=told)
 
 
 @contextmanager

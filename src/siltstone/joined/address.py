@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
-import tempfile
 from pathlib import Path
 
 from siltstone.errors import UnavailableError
+from siltstone.paths import private_folders
 
 _ADDRESS_BYTES_MAX = 107  # sun_path, with its closing zero
 
@@ -27,26 +26,9 @@ def address_of(identity: tuple[int, int]) -> Path:
     """
     name = hashlib.sha256(repr(identity).encode()).hexdigest()[:16] + ".sock"
     refusals: list[str] = []
-    for folder in _folders():
+    for folder in private_folders(refusals):
         address = folder / name
-        if len(os.fsencode(address)) > _ADDRESS_BYTES_MAX:
-            refusals.append(f"{address} is longer than {_ADDRESS_BYTES_MAX} bytes")
-            continue
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-        except OSError as error:
-            refusals.append(f"{folder}: {error}")
-            continue
-        is_private = found.st_uid == os.geteuid() and not found.st_mode & 0o077
-        if stat.S_ISDIR(found.st_mode) and is_private:
+        if len(os.fsencode(address)) <= _ADDRESS_BYTES_MAX:
             return address
-        refusals.append(f"{folder} is not a directory of ours alone (mode 0700)")
+        refusals.append(f"{address} is longer than {_ADDRESS_BYTES_MAX} bytes")
     raise UnavailableError(f"no place for the socket: {'; '.join(refusals)}")
-
-
-def _folders() -> list[Path]:
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    temporary = [Path(tempfile.gettempdir()), Path("/tmp")]  # noqa: S108 - ours alone, checked
-    folders = [folder / f"siltstone-{os.geteuid()}" for folder in temporary]
-    return [Path(runtime) / "siltstone", *folders] if runtime else folders

@@ -163,8 +163,11 @@ class JoinedStore(Store):
 
         return environment.Storage.of(self.path, resolve(self.path, {}), environment.Env())
 
-    def close(self) -> None:
-        # Open transactions are rolled back.
+    def close(
+        self, upkeep: bool | None = None, *, on_progress: results.Progress | None = None
+    ) -> None:
+        # Open transactions are rolled back. The store stays open in its owner, which keeps it up.
+        del upkeep, on_progress
         self.pool.close()
 
 

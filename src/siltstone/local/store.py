@@ -19,7 +19,7 @@ from siltstone.api import results
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.arguments import seconds_from
+from siltstone.arguments import flag_of, seconds_from
 from siltstone.choices import Durability, Isolation, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -46,6 +46,7 @@ from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
+from siltstone.maintenance.schedule.upkeep import Ending
 from siltstone.open.environment import Env, Storage
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner, follow_store
@@ -527,18 +528,25 @@ class LocalStore(Store):
         owner.ownership.require_in_place()
         return owner
 
-    def close(self) -> None:
+    def close(
+        self, upkeep: bool | None = None, *, on_progress: results.Progress | None = None
+    ) -> None:
+        if upkeep is not None:
+            flag_of("upkeep", upkeep)
+        elif interrupts.is_in_handler():
+            upkeep = False
+        ending = Ending(upkeep, on_progress=on_progress or (lambda _what, _done, _all: None))
         try:
             with interrupts.DeferredSignals():
-                self._close()
+                self._close(ending)
         finally:
-            self._close()  # a signal came before it could wait
+            self._close(Ending(upkeep=False))  # a signal came before it could wait
 
-    def _close(self) -> None:
+    def _close(self, ending: Ending) -> None:
         closed = self._opened.closed
         if self._core.refusal in {None, closed}:  # not in a forked child: nothing there is its own
             self._core.end(closed)
-            self._opened.leave(self._number)
+            self._opened.leave(self._number, ending)
 
 
 def _refuse_columns_at(columns_at: int, until: int, kept: int, durable: int) -> None:

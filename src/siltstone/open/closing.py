@@ -30,7 +30,10 @@ from types import FrameType
 
 _log = logging.getLogger(__name__)
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_ELSEWHERE = tuple(_PACKAGE + name for name in (f"joined{os.sep}", f"spark{os.sep}session_answers"))
+_ELSEWHERE = tuple(
+    _PACKAGE + name.replace("/", os.sep)
+    for name in ("joined/", "spark/session_answers", "maintenance/merge/lifeline")
+)
 """They wait for another process, or for its questions; no Lance is directly below them."""
 _PAUSE_S = 0.005
 EXIT_TIMEOUT_S = 60.0
@@ -93,6 +96,7 @@ def _guarded(work: Callable[[], object]) -> None:
 
 closer = Closer()
 _stores: list[Callable[[], object]] = []
+_hurries: list[Callable[[], object]] = []
 
 
 def register() -> None:
@@ -103,13 +107,21 @@ def register() -> None:
     atexit.register(_close_stores)
 
 
-def at_exit(*, end_servers: Callable[[], object], close_stores: Callable[[], object]) -> None:
+def at_exit(
+    *,
+    end_servers: Callable[[], object],
+    close_stores: Callable[[], object],
+    hurry: Callable[[], object] = lambda: None,
+) -> None:
     """Register two functions for the exit, in the closer's thread; the module says when they run.
+
+    `hurry` is called, in the main thread, when a signal interrupts the wait for `close_stores`.
 
     The caller has imported `concurrent.futures.thread`: of the hooks that run before threads are
     joined the last registered is the first called, and servers end before executors do.
     """
     _stores.append(close_stores)
+    _hurries.append(hurry)
     register = getattr(threading, "_register_atexit", None)
     if register is not None:  # private: without it servers end with their stores, a little late
         with contextlib.suppress(RuntimeError):  # imported while the interpreter ends
@@ -119,7 +131,7 @@ def at_exit(*, end_servers: Callable[[], object], close_stores: Callable[[], obj
 def _close_stores() -> None:
     deadline = time.monotonic() + EXIT_TIMEOUT_S
     for work in _stores:
-        if not closer.run(work, max(0.0, deadline - time.monotonic())):
+        if not _run(work, deadline):
             _log.warning(
                 "the stores of this process did not close within %s s of its end; what was"
                 " acknowledged as durable is, and the next open recovers the log",
@@ -127,6 +139,21 @@ def _close_stores() -> None:
             )
     while _is_inside() and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
+
+
+def _run(work: Callable[[], object], deadline: float) -> bool:
+    """Have the closer do some work; Ctrl-C makes it hurry, a second one ends the wait."""
+    try:
+        return closer.run(work, max(0.0, deadline - time.monotonic()))
+    except (KeyboardInterrupt, SystemExit):
+        for hurry in _hurries:
+            hurry()
+        return closer.run(lambda: None, max(0.0, deadline - time.monotonic()))
+
+
+def is_after_an_error() -> bool:
+    """Say whether the process ends by an exception that nothing caught: Python has printed it."""
+    return hasattr(sys, "last_value") and not hasattr(sys, "ps1")
 
 
 def _is_inside() -> bool:

@@ -39,7 +39,7 @@ from siltstone.maintenance.gc.superseded import Superseded
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.maintenance.schedule.overdue import Upkeep, vacuumed_s_ago
+from siltstone.maintenance.schedule.overdue import vacuumed_s_ago
 from siltstone.maintenance.schedule.scheduler import (
     KeyWatch,
     Scheduler,
@@ -49,6 +49,7 @@ from siltstone.maintenance.schedule.scheduler import (
 from siltstone.maintenance.schedule.stalled import Stalled
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.maintenance.schedule.unmerged import history_bytes, unmerged_rows, wants_merge
+from siltstone.maintenance.schedule.upkeep import Upkeep, Workers
 from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
@@ -65,7 +66,14 @@ from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 
-def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = False) -> Parts:
+def own_store(
+    root: Path,
+    options: Options,
+    env: Env,
+    *,
+    will_serve: bool = False,
+    ends: bool = False,
+) -> Parts:
     """Own the store at `root`, which is made if there is none, and return its parts.
 
     Args:
@@ -73,6 +81,7 @@ def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = Fals
         options: Of the store.
         env: The seam to the outside.
         will_serve: Note in LOCK that others will be able to join.
+        ends: Note there that this process only maintains the store, and gives way to others.
 
     Raises:
         RequestError: Lance does not work in this process.
@@ -81,7 +90,7 @@ def own_store(root: Path, options: Options, env: Env, *, will_serve: bool = Fals
     mode = GROUP_MODE if options.group_access else PRIVATE_MODE
     initialise(env.files, root, now_us=env.now_us, new_token=env.new_token, mode=mode)
     refuse_newer(env.files, root)
-    ownership = own(env.files, root, force=options.force, will_serve=will_serve)
+    ownership = own(env.files, root, force=options.force, will_serve=will_serve, ends=ends)
     reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
     try:
         return reserve.lend(lambda _: _Opening(root, options, env, ownership, reserve).run())
@@ -173,12 +182,11 @@ class _Opening:
         live = OwnerLive(
             committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
         )
-        vacuum = Vacuum(
-            storage.site,
-            live,
-            retention_s=options.retention_s,
-            reserve=self._reserve,
-            bounds=self._env.bounds,
+        vacuum = self._vacuum(live)
+        workers = Workers(
+            MergeChild(self._root),
+            MergeChild(self._root, kind="optimize"),
+            self._vacuum(replace(live, forget=lambda _: None)),
         )
         rest = Rest(
             committer=committer,
@@ -194,12 +202,12 @@ class _Opening:
             merger=work.merger,
             optimizer=work.optimizer,
             indexes=TableIndexes(work.indexer, checkpointer),
-            merge_child=MergeChild(self._root),
-            optimize_child=MergeChild(self._root, kind="optimize"),
+            merge_child=workers.merge,
+            optimize_child=workers.optimize,
             syncer=Syncer(committer, options.sync_interval_ms),
             vacuum=vacuum,
             rest=rest,
-            upkeep=Upkeep(storage.site, options, self._ownership, is_on=self._keeps_up),
+            upkeep=Upkeep(storage.site, options, self._ownership, workers, is_on=self._env.is_real),
         )
         keys = KeyWatch(index_bytes_max=options.shares.bases)
         superseded = Superseded(tables.reader)
@@ -231,14 +239,19 @@ class _Opening:
         scheduler.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 
-    @property
-    def _keeps_up(self) -> bool:
-        return self._options.background and self._env.is_real
+    def _vacuum(self, live: OwnerLive) -> Vacuum:
+        return Vacuum(
+            self._storage.site,
+            live,
+            retention_s=self._options.retention_s,
+            reserve=self._reserve,
+            bounds=self._env.bounds,
+        )
 
     def _vacuumed_s_ago(self) -> float:
-        site = self._storage.site
+        site, is_due = self._storage.site, self._options.background and self._env.is_real
         with suppress(SiltstoneError):  # a reason to vacuum later, not to refuse the store
-            return vacuumed_s_ago(site.files, site.manifests) if self._keeps_up else 0.0
+            return vacuumed_s_ago(site.files, site.manifests) if is_due else 0.0
         return 0.0
 
     def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
@@ -358,7 +371,8 @@ class Background:
             self.stalled.ended(view, child.failure)
         if not wants_merge(view, self.memory_bytes_max, self.stalled.held_back(view)):
             return 0
-        child.start()
+        if not child.start():
+            return 0
         self.stalled.begins(view)
         return unmerged_rows(view)
 
@@ -369,10 +383,12 @@ class Background:
     def _optimize(self) -> None:
         """Start an optimize if it is worth one."""
         view = self.owner.committer.state.view
-        if not self.owner.optimize_child.is_running and (
-            wants_optimize(view, self.reader) or self.keys.wants_runs(view)
+        if (
+            not self.owner.optimize_child.is_running
+            and (wants_optimize(view, self.reader) or self.keys.wants_runs(view))
+            and not self.owner.optimize_child.start()
         ):
-            self.owner.optimize_child.start()
+            self.keys.again()
 
 
 def _warm_up(env: Env) -> None:

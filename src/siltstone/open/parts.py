@@ -24,6 +24,7 @@ from siltstone.errors import (
     UnavailableError,
     in_words,
 )
+from siltstone.failpoints import Failpoint, cross
 from siltstone.lance_namespace.turns import Turns
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.flush.checkpoint import Checkpointer
@@ -32,9 +33,9 @@ from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge import Merger
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.maintenance.schedule.overdue import Upkeep
 from siltstone.maintenance.schedule.scheduler import Scheduler
 from siltstone.maintenance.schedule.syncer import Syncer
+from siltstone.maintenance.schedule.upkeep import Ending, Upkeep
 from siltstone.open.environment import Env, Storage, core_of
 from siltstone.options import Options
 from siltstone.storage.manifest.ownership import Ownership
@@ -74,14 +75,12 @@ class Owner:
         found = self.checkpointer.fenced or self.scheduler.failure
         return in_words(found) if isinstance(found, FencedError | PoisonedError) else None
 
-    def close(self) -> None:
+    def close(self, ending: Ending) -> None:
         """End all parts, in this order; if one of them raises, the others still end."""
         with ExitStack() as last_first:
             last_first.callback(self._let_go)
-            last_first.callback(self.upkeep.start)
             last_first.callback(self.ownership.release)
-            last_first.callback(self._close_log)
-            last_first.callback(self._look_what_is_left)
+            last_first.callback(self._close_log, ending)
             last_first.callback(self.rest.at_the_end)
             last_first.callback(self.merge_child.stop)
             last_first.callback(self.optimize_child.stop)
@@ -89,16 +88,14 @@ class Owner:
             last_first.callback(self.syncer.stop)
             last_first.callback(self.checkpointer.end)
 
-    def _look_what_is_left(self) -> None:
-        if self.failure() is None:
-            self.upkeep.look(self.committer.state.view)
-
-    def _close_log(self) -> None:
-        if not self.committer.poisoned:
-            self.committer.run(self.wal.close)
-            self.upkeep.closed(self.committer.state.view.record.epoch)
-        else:
+    def _close_log(self, ending: Ending) -> None:
+        if self.committer.poisoned:
             self.wal.close()
+            return
+        self.committer.run(self.wal.close)
+        cross(Failpoint.END_AFTER_LOG)
+        if self.failure() is None:
+            self.upkeep.run(self.committer.state.view, ending)
 
     def _let_go(self) -> None:
         """Release the record: from now on only snapshots that are open keep it from vacuum.
@@ -209,8 +206,12 @@ class Parts:
             if server is not None:
                 server.close()
 
-    def close(self) -> None:
-        """End all parts; a second call ends what the first one did not."""
+    def close(self, ending: Ending | None = None) -> None:
+        """End all parts; a second call ends what the first one did not.
+
+        Args:
+            ending: How the owner ends; by default without an upkeep.
+        """
         self.site.tables.reader.release()
         if self.fresh is not None:
             self.fresh.close()
@@ -224,7 +225,7 @@ class Parts:
                     server.close()
         finally:
             with self.core.doubts:  # released last: until then nobody else owns the store
-                self.owner.close()
+                self.owner.close(ending or Ending(upkeep=False))
 
 
 def follow_store(root: Path, options: Options, env: Env) -> Parts:

@@ -45,10 +45,12 @@ from typing import TypeVar
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
-from siltstone.open.closing import at_exit, closer
+from siltstone.maintenance.schedule.upkeep import Ending
+from siltstone.open.closing import at_exit, closer, is_after_an_error
 from siltstone.open.environment import Env
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Parts, follow_store
+from siltstone.open.succession import Succession
 from siltstone.options import Options
 
 T = TypeVar("T")
@@ -78,8 +80,9 @@ class Opened:
         self.worker = threading.get_ident()  # the thread that opens or closes it
         self.where: tuple[str, int] = ("", 0)  # the file and line that opened it
         self.handles: set[int] = set()
+        self.ending = Ending(upkeep=False)
         self._cores: weakref.WeakSet[Core] = weakref.WeakSet()
-        self._ending = threading.RLock()  # or what is being closed
+        self._turn = threading.RLock()  # to close it
         self._parts = parts
         _all.add(self)
 
@@ -127,10 +130,14 @@ class Opened:
         self._cores.add(made)
         return made
 
-    def leave(self, number: int) -> None:
+    def leave(self, number: int, ending: Ending | None = None) -> None:
         """Remove a handle; the last one closes the store.
 
         A second call ends what the first one did not.
+
+        Args:
+            number: That of the handle.
+            ending: How the store ends; by default without an upkeep.
         """
         with _registry.lock:
             _registry.count()
@@ -138,12 +145,17 @@ class Opened:
             self.handles.discard(number)
             if self.handles or not (is_first_time or self.phase is StorePhase.CLOSING):
                 return
-            self.begin_closing()
+            self.begin_closing(ending)
         self.shut()
 
-    def begin_closing(self) -> None:
-        """Accept no more handles; this thread will shut the store. The registry is locked."""
+    def begin_closing(self, ending: Ending | None = None) -> None:
+        """Accept no more handles; this thread will shut the store. The registry is locked.
+
+        Args:
+            ending: As for `leave`.
+        """
         self.phase, self.worker = StorePhase.CLOSING, threading.get_ident()
+        self.ending = ending or Ending(upkeep=False)
 
     def refuse(self, why: str) -> None:
         """Refuse every later call of every handle, and roll back what they have open."""
@@ -167,8 +179,8 @@ class Opened:
         if owner is not None and self.is_temporary:
             owner.upkeep.is_on = False
         try:
-            with self._ending:
-                self.parts.close()
+            with self._turn:
+                self.parts.close(self.ending)
         finally:
             if owner is None or not owner.ownership.is_held:
                 if self.is_temporary:
@@ -252,7 +264,7 @@ class _Registry:
             self.count()
             idle = [opened for opened in self.stores.values() if self._is_idle(opened)]
             for opened in idle:
-                opened.begin_closing()
+                opened.begin_closing(Ending())
         for opened in idle:
             closer.ask(opened.shut)  # each by itself: one that fails keeps no other open
 
@@ -304,6 +316,8 @@ def share(
 ) -> T:
     """Return a handle on the store at `root` as this process has it open, or open it.
 
+    If another process owns it and ends, it hears that this one waits, `join_timeout_s` at most.
+
     Args:
         root: As `paths.root_of` returns it.
         options: Equal to those of the store, if this process has it open.
@@ -316,6 +330,22 @@ def share(
             closing it for longer than `WAIT_S`.
         UnavailableError: The directory was replaced; the file system refuses.
     """
+    succession = Succession(Env().files, root, options.join_timeout_s)
+    while True:
+        try:
+            return _shared(root, options, handle, any_options, will_serve)
+        except OwnedError as owned:
+            if owned.differing or not succession.waits():
+                raise
+
+
+def _shared(
+    root: Path,
+    options: Options,
+    handle: Callable[[Opened, int], T],
+    any_options: bool,
+    will_serve: bool,
+) -> T:
     deadline = time.monotonic() + WAIT_S
     is_collected = False
     while True:
@@ -394,6 +424,7 @@ def _find(
         if found.phase is not StorePhase.OPEN:
             if found.worker == threading.get_ident():
                 raise OwnedError(root, os.getpid(), platform.node())
+            found.ending.stop()  # this call waits for its end
             return found, None, _registry.waiter()
         owner = found.parts.owner
         failure = None if owner is None else owner.failure()
@@ -435,12 +466,18 @@ def _end_servers() -> None:
             opened.parts.end_servers()
 
 
+_exit = Ending()
+
+
 def _close_all() -> None:
+    """Close all stores; their upkeeps have the time of one."""
+    if is_after_an_error():
+        _exit.upkeep = False
     for opened in _of_this_process():
         opened.refuse(opened.closed)
         with _registry.lock:
             opened.handles.clear()
-            opened.begin_closing()
+            opened.begin_closing(_exit)
         with contextlib.suppress(SiltstoneError):  # poisoned: recovery decides, as after a kill
             opened.shut()
 
@@ -452,7 +489,8 @@ def _refuse_in_child() -> None:
             opened.refuse_in_child()
     _readers.clear()
     _registry.__init__()
+    _exit.__init__()
 
 
 os.register_at_fork(after_in_child=_refuse_in_child)
-at_exit(end_servers=_end_servers, close_stores=_close_all)
+at_exit(end_servers=_end_servers, close_stores=_close_all, hurry=_exit.stop)

@@ -1,4 +1,4 @@
-"""Upkeep: the merge after a large write, started by the committing process.
+"""Upkeep: the merge after a large write on Spark, and what a commit says is due.
 
 commit ─▶ large, and above base? ─▶ checkpoint ─▶ worth a merge? ─▶ merge
           else an owner's maintenance decides       by the owner's rules
@@ -7,8 +7,9 @@ The commit is complete before, and stays valid if the merge fails: failures are 
 check of the table starts the merge again.
 
 `transaction` has the driver's session, and merges on Spark. The commit of the data source runs in a
-Python process of Spark that has no session and ends afterwards; it starts a merge in a separate
-process on the driver's machine, and does not wait.
+Python process of Spark that has no session and ends afterwards. Nothing goes on after it: it says
+in the log what is due, for `siltstone maintain`. An owner or a server that it commits through
+keeps its store up by itself.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from siltstone.admin import due_of
 from siltstone.api.store import Store
 from siltstone.api.tasks import ATTACHED
 from siltstone.errors import SiltstoneError
-from siltstone.maintenance.merge.merge_child import detach
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN, MERGE_SHARE
 from siltstone.spark.maintenance import merge
 from siltstone.spark.options import ALWAYS, OFF
@@ -63,11 +65,27 @@ def merge_on(spark: SparkSession, root: Path, tables: Sequence[str]) -> None:
             _log.warning("the rows are committed; merging %r failed: %s", table, error)
 
 
-def merge_detached(root: Path, tables: Sequence[str]) -> None:
-    """Start a separate process that merges."""
-    if not tables:
+def report(db: Store, tables: Sequence[str]) -> None:
+    """Say in the log what is due for a store that the committing process owned, and has closed.
+
+    Args:
+        db: The store.
+        tables: Those that need a merge after the commit.
+    """
+    if not isinstance(db, LocalStore):
         return
     try:
-        detach(root, tables)
+        due = due_of(db.path)
     except SiltstoneError as error:
-        _log.warning("the rows are committed; merging %s failed: %s", ", ".join(tables), error)
+        _log.warning("the rows are committed; cannot tell what is due: %s", error)
+        return
+    what = [f"merge of {', '.join(tables)}"] if tables else []
+    what += [step for step in due if step != "merge" or not tables]
+    if what:
+        command = "merge" if tables else "maintain"
+        _log.warning(
+            "the rows are committed; due: %s; run `siltstone %s --db %s`",
+            ", ".join(what),
+            command,
+            db.path,
+        )

@@ -53,6 +53,8 @@ def reader(uri: Uri | Store) -> LocalStore:
 def owner(uri: Uri, *, force: bool = False) -> Store:
     """Return the store to commit through: the server at a URL, the owner, or this process as owner.
 
+    A commit ends without an upkeep: it reports what is due (`automatic_merge.report`).
+
     Args:
         uri: The path, or the URL of the server.
         force: Own it also on a network file system, if no owner answers.
@@ -65,4 +67,6 @@ def owner(uri: Uri, *, force: bool = False) -> Store:
     if is_url(uri):
         return connect(uri)
     require_store(root_of(uri))
-    return connect(uri, join=True, force=True) if force else connect(uri, join=True)
+    if force:
+        return connect(uri, join=True, force=True, close_upkeep_s=0)
+    return connect(uri, join=True, close_upkeep_s=0)

@@ -209,6 +209,8 @@ class SparkTransaction:
             due, root = automatic_merge.due(db, self._jobs, self._merge), db.path
         if self._spark is not None:  # now, in no owner's way
             automatic_merge.merge_on(self._spark, root, due)
+        if is_path:
+            automatic_merge.report(db, ())
 
 
 # Spark finds wrong changes while it sorts them, so this takes no job of its own.

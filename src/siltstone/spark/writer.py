@@ -101,8 +101,8 @@ class BatchWriter(DataSourceArrowWriter):
         jobs = [self._job(messages)]
         with stores.owner(self._options.uri, force=self._options.force) as db:
             commit(db, jobs, self._options.token)
-            tables, root = automatic_merge.due(db, jobs, self._options.merge), db.path
-        automatic_merge.merge_detached(root, tables)
+            tables = automatic_merge.due(db, jobs, self._options.merge)
+        automatic_merge.report(db, tables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the known files. Failed tasks report none; vacuum deletes theirs."""
@@ -184,6 +184,7 @@ class Sink(DataSourceStreamArrowWriter):
         with stores.owner(self._options.uri, force=self._options.force) as db:
             claim = drivers.take(db, app, written[0].start, self._first_commit)
             commit(db, [self._job(written)], (app, batchId), claim=claim)
+        automatic_merge.report(db, ())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete the known files. Failed tasks report none; vacuum deletes theirs."""

@@ -15,10 +15,19 @@ at any time. In all this costs a commit 3 us.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
 # `signal` without its enums, which cost ten times as much:
-from _signal import getsignal, signal, valid_signals  # pyright: ignore[reportMissingImports]
+from _signal import (  # pyright: ignore[reportMissingImports]
+    SIGCHLD,
+    SIGCONT,
+    SIGURG,
+    SIGWINCH,
+    getsignal,
+    signal,
+    valid_signals,
+)
 from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType
@@ -30,6 +39,34 @@ _ALL: tuple[int, ...] = tuple(sorted(valid_signals()))
 _seen: tuple[list[object], list[tuple[int, Handler]]] = ([], [])
 main = threading.main_thread().ident
 """The thread that runs the handlers of signals; in a forked child another one."""
+_IGNORED = frozenset((SIGCHLD, SIGCONT, SIGURG, SIGWINCH))
+"""They tell a program something, and want nothing of it."""
+_waiting: set[int] = set()
+
+
+def is_pending() -> bool:
+    """Return whether a signal that wants something waits for the end of what defers it."""
+    return not _waiting <= _IGNORED
+
+
+def is_in_handler() -> bool:
+    """Return whether the handler of a signal called this, as far as the stack can tell."""
+    if get_ident() != main:
+        return False
+    codes = {_code_of(handler) for handler in map(getsignal, _ALL) if callable(handler)}
+    frame = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+    while frame is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _code_of(handler: object) -> object:
+    """Return the code of a handler; None: it is none of Python's."""
+    handler = getattr(handler, "func", handler)  # a partial
+    found = getattr(handler, "__func__", handler)  # a method
+    if not hasattr(found, "__code__"):
+        found = getattr(type(handler).__call__, "__func__", type(handler).__call__)
+    return getattr(found, "__code__", None)
 
 
 def _handlers_among(found: list[object]) -> list[tuple[int, Handler]]:
@@ -72,6 +109,7 @@ class DeferredSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._heard[number] = frame
+        _waiting.add(number)
 
     def __exit__(self, *_: object) -> None:
         """Put each handler back and call it if its signal came; one that raises stops no other.
@@ -84,6 +122,7 @@ class DeferredSignals:
                 signal(number, handler)
                 self._replaced.pop()
                 if number in self._heard:
+                    _waiting.discard(number)
                     handler(number, self._heard.pop(number))
         finally:
             if self._replaced:

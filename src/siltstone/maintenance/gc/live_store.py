@@ -55,14 +55,14 @@ class OwnerLive:
 
 
 class LiveWithoutOwner:
-    """`Live` next to a live owner, or after one that proved its end: the durable part of its log.
+    """`Live` next to a live owner: the durable part of its log.
 
-    If an owner died, or has not recovered the log yet, MARK may lack durable frames. So the epoch
+    If an owner died, or has not recovered the log yet, MARK may lack durable frames. So the owner
     must be the same before and after each read.
 
     Args:
         follower: Reads the log up to MARK.
-        epoch: The epoch whose log MARK has whole (`ownership.known_epoch`); None if there is none.
+        epoch: The epoch of the live owner that has recovered the log; None if there is none.
     """
 
     def __init__(self, follower: Follower, epoch: Callable[[], int | None]) -> None:

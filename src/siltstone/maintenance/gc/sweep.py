@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,11 +143,22 @@ def published(inventories: Inventories, pins: Mapping[tuple[str, str], Pin]) -> 
     return found
 
 
-class Sweep:
-    """One pass over the directory of a store; `listed` has the files at its start."""
+class StoppedError(Exception):
+    """A vacuum was told to stop between two steps; what it did is complete in itself."""
 
-    def __init__(self, files: Files, root: Path) -> None:
-        self._files, self._root = files, root
+
+def go_on() -> None:
+    """Let a vacuum go on: a step of one that nobody stops."""
+
+
+class Sweep:
+    """One pass over the directory of a store; `listed` has the files at its start.
+
+    `step` is called between any two of its steps, and may raise StoppedError.
+    """
+
+    def __init__(self, files: Files, root: Path, step: Callable[[], object] = go_on) -> None:
+        self._files, self._root, self._step = files, root, step
         self._youngest_of: dict[str, float] = {}
         self.listed = [
             *(name for folder in (DIRECTORY, "tables", "commits") for name in self._walk(folder)),
@@ -163,6 +174,7 @@ class Sweep:
         return names_in(self._files, self._root / folder)
 
     def _walk(self, folder: str) -> Iterator[str]:
+        self._step()
         for name in self._names(folder):
             path = f"{folder}/{name}"
             if self._files.is_dir(self._root / path):
@@ -248,6 +260,7 @@ class Sweep:
         emptied: set[str] = set()
         paths = self._withdrawn([file.path for file in garbage])
         for path in paths:
+            self._step()
             # Also where one was listed: a promotion may have made the other one since.
             public = public_of(path)
             for name in (public, kept_of(public)):

@@ -50,6 +50,7 @@ from siltstone.maintenance.gc.sweep import (
     Removed,
     Sweep,
     distinct,
+    go_on,
     homes,
     named_by_path,
     pins_of,
@@ -137,11 +138,18 @@ class Vacuum:
         self._live, self._reserve = live, reserve
         self._retention_s, self._bounds = retention_s, bounds
 
-    def run(self, *, dry_run: bool = False, grace_s: float = GRACE_S) -> Vacuumed:
+    def run(
+        self,
+        *,
+        dry_run: bool = False,
+        grace_s: float = GRACE_S,
+        step: Callable[[], object] = go_on,
+    ) -> Vacuumed:
         """Vacuum; with `dry_run` only list the files (without those that a trim frees later).
 
         `grace_s`: vacuum spares unpublished files for this time, which must be longer than any
-        transaction, load or merge.
+        transaction, load or merge. `step` is called between any two steps; what it raises ends the
+        vacuum there.
 
         Raises:
             UnavailableError, BusyError: Only garbage was deleted; call again.
@@ -153,7 +161,7 @@ class Vacuum:
         with refusals(f"vacuum of {self._root}"):
             if dry_run:
                 return self._preview(grace_s)
-            return self._reserve.lend(lambda is_short: self._run(grace_s, is_short=is_short))
+            return self._reserve.lend(lambda is_short: self._run(grace_s, step, is_short=is_short))
 
     def set_aside(
         self, take: Callable[[Sequence[Removed]], object], *, grace_s: float = GRACE_S
@@ -169,12 +177,14 @@ class Vacuum:
             take(orphans)
             return orphans
 
-    def _run(self, grace_s: float, *, is_short: bool) -> Vacuumed:
+    def _run(self, grace_s: float, step: Callable[[], object], *, is_short: bool) -> Vacuumed:
         """Vacuum; `is_short` of space it leaves the past that it cannot trim to the next one."""
         cross(Failpoint.VACUUM_BEFORE_PLAN)
-        self._forget_lapsed_tags()
+        self.forget_lapsed_tags()
+        step()
         newest, floor, oldest_seq = self._raise_floor()
         cross(Failpoint.VACUUM_AFTER_FLOOR)
+        step()
         self._live.renew()
         census = self._settled(floor, oldest_seq)
         try:
@@ -187,19 +197,21 @@ class Vacuum:
             seen, floor = floor, Floor(trimmed.number)  # as of the same seqs, and with less past
             self._manifests.replace_floor(seen, floor)  # else another vacuum raised it
         cross(Failpoint.VACUUM_AFTER_TRIM)
+        step()
         self._live.renew()
         census = self._settled(floor, oldest_seq)
         dead = [record for record in census.dead if self._unlink(record)]
         self._manifests.sync()
         cross(Failpoint.VACUUM_AFTER_UNLINK)
-        garbage = self._sweep(dead, grace_s)
+        garbage = self._sweep(dead, grace_s, step)
         cross(Failpoint.VACUUM_AFTER_DELETE)
         return Vacuumed(False, floor.number, newest.oldest_seq, garbage, _spared(census))
 
-    def _forget_lapsed_tags(self) -> None:
-        """A tag is part of the catalog: it goes by a commit, and only then does its past.
+    def forget_lapsed_tags(self) -> None:
+        """Remove the tags that have lapsed.
 
-        So one that lapses after this keeps its past until the next vacuum: it may be set again.
+        A tag is part of the catalog: it goes by a commit, and only then does its past. So one that
+        lapses after this keeps its past until the next vacuum: it may be set again.
         """
         for tag in self._tags(are_lapsed=True):
             self._live.forget(tag)
@@ -355,8 +367,10 @@ class Vacuum:
             lock.release()
         return True
 
-    def _sweep(self, dead: Sequence[Record], grace_s: float) -> tuple[Removed, ...]:
-        sweep = Sweep(self._files, self._root)
+    def _sweep(
+        self, dead: Sequence[Record], grace_s: float, step: Callable[[], object]
+    ) -> tuple[Removed, ...]:
+        sweep = Sweep(self._files, self._root, step)
         garbage, gc_horizon_us = self._condemned(sweep, dead, grace_s)
         records = self._records()
         cross(Failpoint.VACUUM_BEFORE_DELETE)

@@ -1,4 +1,4 @@
-"""Merge child: a merge (or an optimize) in a separate process at nice 19, next to a live owner.
+"""Merge child: a merge (or an optimize) in a separate process, next to its owner, at nice 19.
 
 In a thread of the owner a merge takes 0.55-0.94 of the commits and stalls them up to 121 ms; in a
 child at nice 19 they keep 0.9 and the longest stall is 5 ms (measured). The child is started by its
@@ -8,27 +8,33 @@ When writers wait for it, a low priority hurts: on a busy machine it would get a
 processor. A child that starts then has the owner's niceness, and a running child is raised to it.
 If the system refuses (without CAP_SYS_NICE or RLIMIT_NICE no process can become less nice), the
 child is ended and started again, unless it gets its share anyway: its work is lost, but it would
-not end.
+not end. A child that nothing waits for needs a slot (`slots.py`), one that is waited for has none.
+
+It never outlives its owner (`lifeline.py`). It imports nothing from the working directory of the
+owner, which may be anybody's, and keeps no directory from being unmounted.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from siltstone.errors import UnavailableError
+from siltstone.maintenance.merge.lifeline import VARIABLE, Lifeline
+from siltstone.maintenance.merge.slots import Slot, take_slot
 
 TIMEOUT_S = 3600
 NICENESS = 19
 SHARE_MIN = 0.5
-_START_TIMEOUT_S = 30
+_LOOK_S = 0.02
+_NEUTRAL = "/"
 _MESSAGE_BYTES_MAX = 4096
 # glibc raises its thresholds with what is freed, and then keeps hundreds of MB of a scan's batches.
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "1048576"}
@@ -38,7 +44,9 @@ class MergeChild:
     """Starts merges, one at a time; `is_running` becomes False when the last one has ended.
 
     Args:
+        root: The store.
         kind: The command: "merge" or "optimize".
+        slot: Returns the right to run a child that nothing waits for; None: there is none now.
     """
 
     def __init__(
@@ -48,9 +56,11 @@ class MergeChild:
         kind: str = "merge",
         python: str = sys.executable,
         timeout_s: float = TIMEOUT_S,
+        slot: Callable[[], Slot | None] = take_slot,
     ) -> None:
         self._root, self._python, self._timeout_s = root, python, timeout_s
-        self._kind = kind
+        self._kind, self._slot = kind, slot
+        self._lifeline: Lifeline | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._deadline = self._started_at = 0.0
@@ -67,26 +77,77 @@ class MergeChild:
             return False
         return True
 
-    def start(self) -> None:
-        """Start one over all tables unless one is running."""
+    def start(self) -> bool:
+        """Start one over all tables unless one is running; False: there is no slot for it now.
+
+        Raises:
+            UnavailableError: It cannot be started, or the last one failed.
+        """
         if self.is_running:
-            return
+            return True
         self.reap()
+        slot = Slot() if self._is_waited_for else self._slot()
+        if slot is None:
+            return False
+        self._is_nice = not self._is_waited_for
+        self._start(_command(self._python, self._root, self._kind, is_nice=self._is_nice), slot)
+        return True
+
+    def run(self, is_over: Callable[[], bool], *more: str) -> bool:
+        """Run one that is waited for; False: it `is_over` before it had ended, so it was killed.
+
+        Args:
+            is_over: Asked all the time.
+            more: Further arguments of its command.
+
+        Raises:
+            UnavailableError: It cannot be started, or failed.
+        """
+        self.stop()
+        command = _command(self._python, self._root, self._kind, is_nice=False)
+        self._start([*command, *more], Slot())
+        while not is_over():
+            if self._has_ended_within(_LOOK_S):
+                self.reap()
+                return True
+        self.stop()
+        return False
+
+    def _has_ended_within(self, seconds: float) -> bool:
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            return True
+        return False
+
+    def _start(self, command: Sequence[str], slot: Slot) -> None:
         # A file, not a pipe: nobody reads while the child runs, and a full pipe would stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
         self._started_at = time.monotonic()
         self._deadline = self._started_at + self._timeout_s
-        self._is_nice = not self._is_waited_for
         try:
+            self._lifeline = Lifeline()
             self._process = subprocess.Popen(
-                _command(self._python, self._root, self._kind, is_nice=self._is_nice),
-                stdin=subprocess.DEVNULL,
+                command,
+                stdin=self._lifeline.child_end,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
+                cwd=_NEUTRAL,
                 env=_environment(),
+                pass_fds=slot.descriptors,
             )
         except OSError as error:
+            self._let_go()
             raise UnavailableError(f"cannot start a child to {self._kind}: {error}") from error
+        finally:
+            slot.release()
+            if self._lifeline is not None:
+                self._lifeline.given()
+
+    def _let_go(self) -> None:
+        lifeline, self._lifeline = self._lifeline, None
+        if lifeline is not None:
+            lifeline.release()
 
     def hurry(self, is_waited_for: bool) -> None:
         """Set whether writers wait for its work, until the next call.
@@ -113,6 +174,7 @@ class MergeChild:
         process, self._process, self.failure = self._process, None, None
         if process is None:
             return
+        self._let_go()
         message, status = self._last_line(), process.wait()
         if status > 0:
             self.failure = message or f"exit code {status}"
@@ -134,6 +196,7 @@ class MergeChild:
         process, self._process = self._process, None
         if process is not None:
             self._end(process)
+        self._let_go()
         self._last_line()
 
     @staticmethod
@@ -141,51 +204,6 @@ class MergeChild:
         """Kill it: a child that is stopped by a signal would never hear a SIGTERM."""
         process.kill()
         process.wait()
-
-
-def detach(root: Path, tables: Sequence[str]) -> None:
-    """Start merges of tables, one after the other, which outlive this process; do not wait.
-
-    For processes that end after a commit. A merge that fails or loses a race changes nothing, and
-    the next check starts it again.
-
-    Raises:
-        UnavailableError: They cannot be started.
-    """
-    _detach("a merge", [_command(sys.executable, root, "merge", table) for table in tables])
-
-
-def detach_upkeep(root: Path, options: str, lock: int) -> None:
-    """Start the upkeep of a store (`siltstone.upkeep`), which outlives this process; do not wait.
-
-    Args:
-        root: The store.
-        options: Those of its owner, as JSON.
-        lock: The descriptor of a flock, which the child has until it ends.
-
-    Raises:
-        UnavailableError: It cannot be started.
-    """
-    work = [sys.executable, "-m", "siltstone.upkeep", str(root), options]
-    _detach("the upkeep", [["nice", "-n", str(NICENESS), *work]], keep=(lock,))
-
-
-def _detach(what: str, commands: Sequence[Sequence[str]], keep: Sequence[int] = ()) -> None:
-    lines = "; ".join(map(shlex.join, commands))
-    try:
-        subprocess.run(
-            ["sh", "-c", f"{{ {lines}; }} &"],  # the shell ends at once: no zombie
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=_environment(),
-            start_new_session=True,
-            pass_fds=keep,
-            check=True,
-            timeout=_START_TIMEOUT_S,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"cannot start {what}: {error}") from error
 
 
 def _raise(pid: int) -> bool:
@@ -207,16 +225,17 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _command(
-    python: str, root: Path, kind: str, table: str | None = None, *, is_nice: bool = True
-) -> list[str]:
-    work = [python, "-m", "siltstone", kind, "--db", str(root), "--quiet"]
+def _command(python: str, root: Path, kind: str, *, is_nice: bool) -> list[str]:
+    # -P: the working directory is none of the places that modules come from.
+    work = [python, "-P", "-m", "siltstone", kind, "--db", str(root), "--quiet"]
     if kind == "optimize":
         work.append("--by-tiers")  # it comes often
-    nice = ["nice", "-n", str(NICENESS)] if is_nice else []
-    return [*nice, *work, *([] if table is None else [table])]
+    return [*(["nice", "-n", str(NICENESS)] if is_nice else []), *work]
 
 
 def _environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("SILTSTONE_")}
-    return {**_ALLOCATOR, **kept}
+    if kept.get("PYTHONPATH"):  # its relative parts would be others in another directory
+        parts = kept["PYTHONPATH"].split(os.pathsep)
+        kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts)  # noqa: PTH100 - links stay
+    return {**_ALLOCATOR, **kept, VARIABLE: "1"}

@@ -1,32 +1,32 @@
-"""Overdue: what owners that ended soon have left undone, and the child that an owner's end starts.
+r"""Overdue: what owners that ended soon have left undone, and what of it did not fit into an end.
 
 A scheduler looks a quarter of a second after the store was opened, and its merges end with it. So a
-store that only short programs open would never be merged, optimized or vacuumed. When an owner with
-a background ends, it looks once, and starts one child (`siltstone.upkeep`) if anything is overdue:
+store that only short programs open would never be merged, optimized or vacuumed, but for what an
+owner does when it ends (`upkeep.py`).
 
-    final checkpoint ─▶ look ─▶ close the log ─▶ prove its end, for a vacuum ─▶ release LOCK
-    ─▶ flock jobs/UPKEEP ─▶ start the child, which has the flock until it ends
+    jobs/OWED    JSON (`formats.checked_json`): the steps that did not fit into an end, each with
+                 the rows that it was about then; 0: it had not all of the time of an end
 
-While the child of an earlier close runs, no other one is started; the kernel frees a dead one's
-flock. The child looks again, by the newest record. So a second one would find nothing, or lose a
-race as any merge may.
+OWED is a hint, and never synced: without it, or if it is damaged, an end tries again.
 
-Lock: none; the thread that closes the store calls.
+Lock: none; the owner writes OWED, and what maintains the store in its place.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import View
-from siltstone.errors import SiltstoneError, UnavailableError, in_words
+from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.formats.checked_json import CheckedJson
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.merge.merge_child import detach_upkeep
+from siltstone.maintenance.gc.sweep import pins_of
 from siltstone.maintenance.schedule.scheduler import (
     HISTORY_PARTS_MAX,
     VACUUM_INTERVAL_S,
@@ -36,27 +36,28 @@ from siltstone.maintenance.schedule.unmerged import (
     MERGE_MEMORY_SHARE,
     MERGE_ROWS_MIN,
     ROW_BYTES,
+    unmerged_rows,
     wants_merge,
 )
-from siltstone.options import Options
 from siltstone.storage.files.files import ABSENT, Files, refusals
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import DIRECTORY
 from siltstone.storage.tables.tables import TableReader
 
-UPKEEP = "UPKEEP"
-_log = logging.getLogger(__name__)
+_FILE = CheckedJson(
+    b"siltstone-owed", 1, msgspec.json.Decoder(dict[str, int]),
+    file="list of what is owed", whole="list", value="list",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """What is to be done for a store."""
+    """What is to be done for a store: the rows that each step is about; 0: it is not due."""
 
-    merge: bool = False
-    optimize: bool = False
-    vacuum: bool = False
+    merge: int = 0
+    optimize: int = 0
+    vacuum: int = 0
 
     @classmethod
     def at(cls, view: View, site: Site, memory_bytes_max: int) -> Overdue:
@@ -65,17 +66,21 @@ class Overdue:
         Raises:
             SiltstoneError: A file cannot be read.
         """
+        record, found = view.record, crumbled(view.record, site.tables.reader)
+        is_behind = may_want_merge(record, memory_bytes_max) and wants_merge(view, memory_bytes_max)
+        is_old = vacuumed_s_ago(site.files, site.manifests) >= VACUUM_INTERVAL_S
         return cls(
-            merge=may_want_merge(view.record, memory_bytes_max)
-            and wants_merge(view, memory_bytes_max),
-            optimize=bool(crumbled(view.record, site.tables.reader)),
-            vacuum=vacuumed_s_ago(site.files, site.manifests) >= VACUUM_INTERVAL_S,
+            merge=max(1, unmerged_rows(view)) if is_behind else 0,
+            optimize=max(1, _history_rows(record, found)) if found else 0,
+            vacuum=max(1, sum(pin.rows for pin in pins_of(record))) if is_old else 0,
         )
 
-    @property
-    def is_any(self) -> bool:
-        """Whether there is anything to do."""
-        return self.merge or self.optimize or self.vacuum
+    def steps(self) -> Iterator[tuple[str, int]]:
+        """Yield the steps that are due, in their order, with the rows that each is about."""
+        for step in ("merge", "optimize", "vacuum"):
+            rows: int = getattr(self, step)
+            if rows:
+                yield step, rows
 
 
 def may_want_merge(record: Record, memory_bytes_max: int) -> bool:
@@ -106,6 +111,13 @@ def crumbled(record: Record, tables: TableReader) -> list[int]:
     ]
 
 
+def _history_rows(record: Record, tables: list[int]) -> int:
+    found = (catalogs.by_id(record.catalog, table) for table in tables)
+    incarnations = {catalogs.incarnation_of(table).id for table in found if table is not None}
+    histories = (each.history for each in record.keyed if each.incarnation in incarnations)
+    return sum(history.rows for history in histories if history is not None)
+
+
 def vacuumed_s_ago(files: Files, manifests: ManifestStore) -> float:
     """Return the seconds since the last vacuum of any process, or since the store was made.
 
@@ -124,56 +136,32 @@ def vacuumed_s_ago(files: Files, manifests: ManifestStore) -> float:
         return abs(time.time() - then)
 
 
-class Upkeep:
-    """The end of one owner; see the module.
+class Owed:
+    """The steps that did not fit into an end of the owner; see the module."""
 
-    Args:
-        site: The store.
-        options: Those of the owner; the child has the same.
-        ownership: Still held when `look` and `prove` are called.
-        is_on: False: it never starts a child.
-    """
+    def __init__(self, site: Site) -> None:
+        self._files, self._path = site.files, site.root / DIRECTORY / "OWED"
 
-    def __init__(self, site: Site, options: Options, ownership: Ownership, *, is_on: bool) -> None:
-        self.is_on = is_on
-        self._site, self._options, self._ownership = site, options, ownership
-        self._overdue, self._is_closed = Overdue(), False
+    def read(self) -> Mapping[str, int]:
+        """Return the rows that each step was about; none if nothing is owed, or it is damaged.
 
-    def look(self, view: View) -> None:
-        """Look what is overdue when all is flushed that will be; never raises."""
-        if not self.is_on:
-            return
-        try:
-            self._ownership.require_in_place()
-            self._overdue = Overdue.at(view, self._site, self._options.memory_bytes_max)
-        except (SiltstoneError, OSError) as error:
-            _log.warning("cannot tell what is overdue: %s", in_words(error))
+        Raises:
+            OSError: The file system refuses.
+        """
+        with suppress(*ABSENT, CorruptionError, UnsupportedFormatError):
+            return _FILE.decode(self._files.read(self._path), str(self._path))
+        return {}
 
-    def closed(self, epoch: int) -> None:
-        """Hear that the log is closed; if a vacuum is due, prove to it where the log ends."""
-        self._is_closed = True
-        if self._overdue.vacuum:
-            with suppress(OSError):  # then it is left to a later owner
-                self._ownership.prove_end(epoch)
+    def write(self, owed: Mapping[str, int]) -> None:
+        """Replace what is owed.
 
-    def start(self) -> None:
-        """Start the child if anything is overdue; never raises. The store is not owned any more."""
-        if not (self.is_on and self._is_closed and self._overdue.is_any):
-            return
-        try:
-            with refusals("cannot start the upkeep"):
-                self._start()
-        except UnavailableError as error:
-            _log.warning("the store is closed, and its upkeep is overdue: %s", in_words(error))
-
-    def _start(self) -> None:
-        files, folder = self._site.files, self._site.root / DIRECTORY
-        with suppress(FileExistsError):
-            files.make_level(folder)  # one level: a store that was deleted meanwhile stays so
-        lock = files.lock(folder / UPKEEP, create=True)
-        if lock is None:
-            return  # that of an earlier close still runs
-        try:
-            detach_upkeep(self._site.root, json.dumps(asdict(self._options)), lock.fd)
-        finally:
-            lock.release()
+        Raises:
+            OSError: The file system refuses; it is as before.
+        """
+        if owed:
+            with suppress(FileExistsError):
+                self._files.make_level(self._path.parent)
+            self._files.replace(self._path, _FILE.encode(dict(owed)), durable=False)
+        else:
+            with suppress(*ABSENT):
+                self._files.unlink(self._path)

@@ -532,3 +532,7 @@ class KeyWatch:
         }
         fresh, self._told = lacking - self._told, lacking
         return bool(fresh)
+
+    def again(self) -> None:
+        """Find them once more: nothing was done about them."""
+        self._told = set()

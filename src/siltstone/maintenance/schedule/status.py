@@ -14,6 +14,7 @@ from siltstone.engine.read.view import State, View
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
+from siltstone.maintenance.schedule.overdue import Overdue, Owed
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
@@ -123,6 +124,8 @@ class Status:
     is_read_only: bool
     backpressure: Backpressure
     failure: str | None
+    owed: tuple[str, ...]
+    """What is due, and did not fit into a close: "merge", "optimize", "vacuum"."""
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values."""
@@ -158,6 +161,9 @@ class Status:
             *(f"  {table}" for table in self.tables),
             *(f"  job: {job}" for job in self.jobs),
         ]
+        if self.owed:
+            what = ", ".join(self.owed)
+            lines.append(f"  owed: {what} did not fit into a close; run `siltstone maintain`")
         if self.failure is not None:
             lines.append(f"  last failure: {self.failure}")
         return "\n".join(lines)
@@ -206,6 +212,17 @@ def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int
         is_read_only=counts.is_read_only,
         backpressure=counts.backpressure,
         failure=counts.failure,
+        owed=_owed(site, view, memory_bytes_max),
+    )
+
+
+def _owed(site: Site, view: View, memory_bytes_max: int) -> tuple[str, ...]:
+    """Return the steps that did not fit into a close, and that nobody has done since."""
+    owed = Owed(site).read()
+    if not owed:
+        return ()
+    return tuple(
+        step for step, _ in Overdue.at(view, site, memory_bytes_max).steps() if step in owed
     )
 
 

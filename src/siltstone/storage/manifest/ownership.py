@@ -3,8 +3,10 @@
     LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
            endpoint, whether it will serve, URL), padded with spaces, for other processes; valid
            only while the flock is held, and even then of an owner that died until its next one
-           has written; and `ended`, which is valid without it
+           has written
     MARK   flock'd, too, by an owner that has recovered the log
+    WISH   (`jobs/NEXT`) flock'd, shared, by processes that wait for the end of an owner that
+           LOCK says is ending; the kernel forgets the wish of a process that died
 
 The flock decides, together with a registry of this process by (device, inode) of the root, which
 refuses a second owner here even if flock does not work. The child of a fork owns nothing: its copy
@@ -18,7 +20,6 @@ import contextlib
 import os
 import platform
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from siltstone.storage.wal.segments import MARK_NAME, mark_is_held
 from siltstone.units import require
 
 LOCK_BYTES = 1024
+WISH = Path("jobs/NEXT")
 _LOOKING_MAX = 1_000
 
 
@@ -45,19 +47,27 @@ class Holder(msgspec.Struct, frozen=True):
     """Whether it serves or will serve; None: an older siltstone did not write it."""
     url: str | None = None
     """Where its server answers other machines."""
-    ended: int | None = None
-    """The epoch of an owner that closed its log and synced MARK: nobody has owned it since."""
+    ends: bool = False
+    """Whether it does its last work, and releases the store as soon as another process asks."""
 
 
 class Ownership:
     """The right to append to the WAL of one store, until `release` or the end of the process."""
 
-    def __init__(self, files: Files, root: Path, lock: Lock, *, will_serve: bool = False) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        lock: Lock,
+        *,
+        will_serve: bool = False,
+        ends: bool = False,
+    ) -> None:
         self.root = root
         self._files, self._lock, self._will_serve = files, lock, will_serve
+        self._ends, self._epoch = ends, 0
         self._identity = files.identity(root)
         self._recovered: Lock | None = None
-        self._ended: int | None = None
         # A file system that says of a new file that no path names it counts none.
         self.look: Look = lock.look if lock.look().st_nlink else partial(LinkCount, 1)
         """Counts the paths that name LOCK: none once it was deleted, or another one was seen.
@@ -113,9 +123,11 @@ class Ownership:
                 was replaced.
         """
         self.require_in_place()
+        self._epoch = epoch
         with refusals(f"cannot write the owner into LOCK of {self.root}"):
             serves = self._will_serve or endpoint is not None or url is not None
-            self._write(Holder(os.getpid(), platform.node(), epoch, endpoint, serves, url))
+            about = (os.getpid(), platform.node(), epoch, endpoint, serves, url, self._ends)
+            self._write(Holder(*about))
 
     def recovered(self) -> None:
         """Let others see that the log is recovered, until `release`: see `recovered_epoch`.
@@ -132,18 +144,32 @@ class Ownership:
                 if self._recovered is not None:
                     return
 
-    def prove_end(self, epoch: int) -> None:
-        """Have `release` say in LOCK that the log is closed, and that MARK has its end.
-
-        Until a next owner writes LOCK, which it does first, no byte is added to the log.
+    def end(self) -> None:
+        """Say in LOCK that the owner ends: a process that wants to own the store may wait for that.
 
         Raises:
-            OSError: MARK cannot be synced; nothing will be said.
+            UnavailableError: The file system refuses, or the directory was replaced.
         """
-        mark = self.root / "wal" / MARK_NAME
-        self._files.sync_file(mark)
-        self._files.sync_dir(mark.parent)
-        self._ended = epoch
+        self.require_in_place()
+        self._ends = True
+        with refusals(f"cannot write into LOCK of {self.root}"):
+            with contextlib.suppress(FileExistsError):
+                self._files.make_level(self.root / WISH.parent)
+            found = self._files.lock(self.root / WISH, create=True)
+            if found is not None:
+                found.release()
+        self.announce(epoch=self._epoch)
+
+    def is_wished(self) -> bool:
+        """Return whether another process waits for the end of this owner (see `Wish`)."""
+        try:
+            found = self._files.lock(self.root / WISH)
+        except OSError:
+            return False
+        if found is None:
+            return True
+        found.release()
+        return False
 
     def will_not_serve(self) -> None:
         """Withdraw the announcement that it will serve, with the next `announce`."""
@@ -155,7 +181,7 @@ class Ownership:
             try:
                 with contextlib.suppress(OSError):  # LOCK is a hint; the flock is what counts
                     if self.is_in_place():
-                        self._write(Holder(ended=self._ended))
+                        self._write(Holder())
             finally:
                 if self._recovered is not None:
                     self._recovered.release()
@@ -194,7 +220,14 @@ _registry = _OwnedStores()
 os.register_at_fork(after_in_child=_registry.__init__)
 
 
-def own(files: Files, root: Path, *, force: bool = False, will_serve: bool = False) -> Ownership:
+def own(
+    files: Files,
+    root: Path,
+    *,
+    force: bool = False,
+    will_serve: bool = False,
+    ends: bool = False,
+) -> Ownership:
     """Take the ownership of the store at `root`, an existing directory, without waiting.
 
     Args:
@@ -202,6 +235,7 @@ def own(files: Files, root: Path, *, force: bool = False, will_serve: bool = Fal
         root: The store's directory.
         force: Trust flock also on a network file system.
         will_serve: Announce that this owner will serve.
+        ends: Announce that this owner only maintains the store, and ends if another one waits.
 
     Raises:
         OwnedError: Another process owns the store, or this process does already.
@@ -214,10 +248,10 @@ def own(files: Files, root: Path, *, force: bool = False, will_serve: bool = Fal
             " or keep the store on a local disk"
         )
     with refusals(f"cannot own {root}"):
-        return _own(files, root, will_serve=will_serve)
+        return _own(files, root, will_serve=will_serve, ends=ends)
 
 
-def _own(files: Files, root: Path, *, will_serve: bool) -> Ownership:
+def _own(files: Files, root: Path, *, will_serve: bool, ends: bool) -> Ownership:
     identity = files.identity(root)
     if not _registry.add(identity):
         raise _owned(files, root)
@@ -227,7 +261,7 @@ def _own(files: Files, root: Path, *, will_serve: bool) -> Ownership:
         if lock is None:
             raise _owned(files, root)
         if_it_fails.callback(lock.release)
-        ownership = Ownership(files, root, lock, will_serve=will_serve)
+        ownership = Ownership(files, root, lock, will_serve=will_serve, ends=ends)
         ownership.announce(epoch=0)
         if_it_fails.pop_all()
         return ownership
@@ -248,28 +282,29 @@ def recovered_epoch(files: Files, root: Path) -> int | None:
     return epoch or None if mark_is_held(files, root / "wal") else None
 
 
-def known_epoch(files: Files, root: Path, newest: Callable[[], int]) -> int | None:
-    """Return the epoch whose log another process knows by MARK; None if it may lack commits.
-
-    It is that of a live owner that has recovered the log, or of one that ended and proved it, and
-    that nobody followed. LOCK is not synced: after a power cut it may be of the owner before, whose
-    epoch is not that of the newest record any more.
-
-    Args:
-        files: The file system.
-        root: The store.
-        newest: Returns the epoch of the newest record.
-    """
-    found = recovered_epoch(files, root)
-    if found is not None:
-        return found
-    ended = read_holder(files, root).ended
-    return ended if ended is not None and ended == newest() else None
-
-
 def read_holder(files: Files, root: Path) -> Holder:
     """Return the contents of LOCK; a hint: its owner may have died."""
     try:
         return msgspec.json.decode(files.read(root / "LOCK"), type=Holder)
     except (OSError, msgspec.MsgspecError):
         return Holder()
+
+
+class Wish:
+    """The wish of this process to own a store whose owner ends; said until `withdraw`."""
+
+    def __init__(self, files: Files, root: Path) -> None:
+        self._files, self._path = files, root / WISH
+        self._said: Lock | None = None
+
+    def say(self) -> None:
+        """Say it, unless it is said. The owner looks itself now and then: then it is said later."""
+        if self._said is None:
+            with contextlib.suppress(OSError):  # an owner that never ended so has no such file
+                self._said = self._files.lock(self._path, shared=True)
+
+    def withdraw(self) -> None:
+        """End the wish. Further calls do nothing."""
+        if self._said is not None:
+            self._said.release()
+            self._said = None

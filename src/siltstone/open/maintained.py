@@ -1,0 +1,57 @@
+"""Maintained: a store that no process owns is owned once more, for what is due.
+
+    own ─▶ recover ─▶ remove lapsed tags, commit what optimizers left ─▶ end
+
+LOCK says from the start that the owner ends, so others may wait for it. Its end has an upkeep
+without a bound (`maintenance/schedule/upkeep.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from siltstone.engine.recover.replay import view_of
+from siltstone.maintenance.schedule.overdue import Overdue
+from siltstone.maintenance.schedule.upkeep import Ending, Progress
+from siltstone.open.environment import Env, Storage
+from siltstone.open.owner import own_store
+from siltstone.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was due for a store: the steps that were done, and those that were not.
+
+    A step is "merge", "optimize" or "vacuum". Another process that waited for the store cut short
+    what was not done, or the log says why it failed.
+    """
+
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def maintain(root: Path, options: Options, env: Env, on_progress: Progress | None) -> Maintained:
+    """Own a store, and end at once; see the module and `admin.maintain_store`."""
+    parts = own_store(root, replace(options, background=False), env, ends=True)
+    hears = on_progress or (lambda _what, _done, _all: None)
+    ending = Ending(upkeep=True, seconds=math.inf, on_progress=hears)
+    with contextlib.closing(parts):
+        assert parts.owner is not None
+        parts.owner.vacuum.forget_lapsed_tags()
+        if parts.owner.optimizer.has_left():
+            parts.owner.optimizer.take_finished()
+        parts.close(ending)
+    return Maintained(tuple(ending.done), tuple(ending.left))
+
+
+def due(root: Path, options: Options, env: Env) -> tuple[str, ...]:
+    """Return the steps that are due for a store, by its newest record."""
+    storage = Storage.of(root, options, env)
+    record, lease = storage.site.manifests.lease_newest()
+    with lease:
+        view = view_of(record, lease, storage.readers)
+        found = Overdue.at(view, storage.site, options.memory_bytes_max)
+        return tuple(step for step, _ in found.steps())
