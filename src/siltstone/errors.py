@@ -14,6 +14,7 @@ SiltstoneError
 ├── CorruptionError           the bytes are not those that we wrote: restore, never retry
 ├── BusyError                 a wait reached its limit: try later
 ├── UnavailableError          the file system refuses, or a package is missing: fix it, try again
+│   └── ReplacedError         the directory was deleted, moved or replaced: open what is there
 └── InvariantError            a bug in siltstone: report it; nothing more is written
 """
 
@@ -317,6 +318,20 @@ class BusyError(SiltstoneError):
 
 class UnavailableError(SiltstoneError):
     """The file system refuses, or an optional package is missing; nothing was changed."""
+
+
+class ReplacedError(UnavailableError):
+    """The directory at the path is not the store's any more; another one there was not changed."""
+
+    def __init__(self, path: Path | str, why: str = "") -> None:
+        """`why`: what was found there, where more is known."""
+        self.path, self.why = Path(path), why
+        found = f" ({why})" if why else ""
+        super().__init__(
+            f"{path} was moved, deleted or replaced, or its LOCK was, while this process had the"
+            f" store open{found}; what is there now was not changed: close this store, and open"
+            " the new one"
+        )
 
 
 class InvariantError(SiltstoneError):

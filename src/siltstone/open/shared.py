@@ -44,7 +44,7 @@ from typing import TypeVar
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
-from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
+from siltstone.errors import OwnedError, ReplacedError, SiltstoneError
 from siltstone.open.closing import at_exit, closer
 from siltstone.open.environment import Env
 from siltstone.open.owner import own_store
@@ -179,14 +179,12 @@ class Opened:
         """Refuse a store whose directory was deleted, or replaced, while it was open.
 
         Raises:
-            UnavailableError: Its path has another store now, or none.
+            ReplacedError: Its path has another store now, or none.
         """
         owner = self.parts.owner
         if owner is not None and not owner.ownership.is_in_place():
-            raise UnavailableError(
-                f"{self.root} was deleted or replaced while this process had the store open"
-                f" ({self.where[0]}:{self.where[1]}); close those handles first"
-            )
+            file, line = self.where
+            raise ReplacedError(self.root, f"opened at {file}:{line}; close those handles first")
 
 
 class _Registry:

@@ -127,6 +127,7 @@ class Checkpointer:
         may have records of our epoch. `after` is told the record after each checkpoint and each
         look for news.
         """
+        self._site = site
         self._all_tables, self._tables = site.tables, site.tables.writer
         self._manifests, self._now_us = site.manifests, site.now_us
         self._commit_parts_max = commit_parts_max
@@ -174,9 +175,11 @@ class Checkpointer:
         Raises:
             FencedError: Another epoch owns the store.
             UnavailableError, BusyError: Nothing was lost; call again.
+            ReplacedError: Another store is at the path by now, or none: it was left alone.
             PoisonedError: The log failed; reopen the store.
         """
-        record = self._checkpoint()
+        with self._site.held(self._committer.state.view.record):
+            record = self._checkpoint()
         self._after(record)
         return record
 
@@ -385,6 +388,7 @@ class Checkpointer:
 
     def _retire(self, record: Record, sealed: Sequence[Generation]) -> None:
         self._swap(record, sealed)
+        self._manifests.look.require_ours(record)  # the segments of a copy have the same names
         self._log.retire(SegmentNumber(record.wal_floor))
 
     def _swap(self, record: Record, flushed: Sequence[Generation]) -> None:

@@ -41,7 +41,7 @@ from siltstone.maintenance.index.index_plan import (
 from siltstone.maintenance.index.recall import recall_of
 from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
-from siltstone.storage.site import Site
+from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.values import BuiltSegment, put_fitting
 
@@ -90,6 +90,7 @@ class Indexer:
     """
 
     def __init__(self, site: Site, promote: Callable[[Record], None]) -> None:
+        self.site = site
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._promote = promote
 
@@ -154,6 +155,7 @@ class Indexer:
 
         self._manifests.publish(change, base=self._manifests.newest())
 
+    @held
     def catch_up(
         self,
         table: int | None = None,
@@ -181,6 +183,7 @@ class Indexer:
             RequestError: A budget is below 1.
             UnavailableError, CorruptionError: A file cannot be read or written; nothing was
                 changed.
+            ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
         require_budgets(attempts, publish_attempts)
         total, reason = _NOTHING, "other writers won each race"

@@ -34,7 +34,7 @@ from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.write_set import WriteSet
 from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.engine.read.view import View
-from siltstone.errors import BusyError, FencedError, PoisonedError, in_words
+from siltstone.errors import BusyError, FencedError, PoisonedError, ReplacedError, in_words
 from siltstone.formats.manifest import KeyedStorage
 from siltstone.maintenance.compaction.compaction import Sizes, Span
 from siltstone.maintenance.schedule.pace import Pace, Zone
@@ -267,6 +267,8 @@ class Scheduler:
         error = self.failure
         if isinstance(error, FencedError):
             raise FencedError(error.ours, error.theirs) from error
+        if isinstance(error, ReplacedError):
+            raise ReplacedError(error.path, error.why) from error
         if isinstance(error, PoisonedError):
             raise PoisonedError(str(error)) from error
 
@@ -344,7 +346,7 @@ class Scheduler:
             try:
                 last_news = self._turn(last_news)
                 self.failure, self._pause_s = None, 0.0
-            except (PoisonedError, FencedError) as error:
+            except (PoisonedError, FencedError, ReplacedError) as error:
                 self.failure = self.last_failure = error
                 _log.error("background work stops: %s", in_words(error))
                 return
