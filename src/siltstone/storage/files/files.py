@@ -203,11 +203,7 @@ class Files(Protocol):
     def below(self, root: Path) -> Files:
         """Return these files, bound to the directories that `root` and its `manifest` are now.
 
-        Paths below `root` go by handles of them (see `handles`), wherever the directories are
-        moved to. Bound files stay bound to what they are bound to.
-
-        Raises:
-            OSError: There is no such directory.
+        Paths below `root` go by handles of them (see `handles`). Bound files are what they are.
         """
         ...
 
@@ -418,10 +414,7 @@ class RealFile:
 
 
 class RealFiles:
-    """The file system of this machine. Its one state is what it is bound to; any thread may use it.
-
-    Errors of bound files name what is missing from the directory on.
-    """
+    """The file system of this machine. Its state is what it is bound to; any thread may use it."""
 
     _at: Handles | None = None
 
