@@ -78,7 +78,10 @@ class Site:
                 block failed: that is why it did.
         """
         with in_place(self.files, self.root):
-            known = known or self._newest()
+            if known is None:
+                known = self._newest()
+            else:
+                self._require_ours(known)
             try:
                 yield
             except ReplacedError:
