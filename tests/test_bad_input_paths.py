@@ -41,6 +41,9 @@ class Refusing:
             return self._refuse
         return getattr(self._files, name)
 
+    def below(self, root: Path) -> Refusing:
+        return self  # by paths
+
     def _refuse(self, path: Path, *_rest: object, **_options: object) -> None:
         raise OSError(self.errno, os.strerror(self.errno), str(path))
 
@@ -192,6 +195,7 @@ from siltstone.open.environment import Env
 class Fatal:
     left = steps
     def __init__(self): self.files = RealFiles()
+    def below(self, root): return self
     def __getattr__(self, name):
         method = getattr(self.files, name)
         def step(*given, **options):

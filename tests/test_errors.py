@@ -32,6 +32,7 @@ EXAMPLES = [
     errors.InDoubtError("1-2"),
     errors.CorruptionError("x", 7, "flipped"),
     errors.UnavailableError("full"),
+    errors.ReplacedError("x", "record 7 is gone"),
 ]
 
 

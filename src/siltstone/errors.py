@@ -14,7 +14,8 @@ SiltstoneError
 ├── CorruptionError           the bytes are not those that we wrote: restore, never retry
 ├── BusyError                 a wait reached its limit: try later
 ├── UnavailableError          the file system refuses, or a package is missing: fix it, try again
-│   └── LanceRefusedError     it is one table that Lance cannot write: change or drop that one
+│   ├── LanceRefusedError     it is one table that Lance cannot write: change or drop that one
+│   └── ReplacedError         the directory was deleted, moved or replaced: open what is there
 └── InvariantError            a bug in siltstone: report it; nothing more is written
 """
 
@@ -323,6 +324,20 @@ class UnavailableError(SiltstoneError):
 
 class LanceRefusedError(UnavailableError):
     """Lance cannot write the rows of one table, and nothing that the system lacks is the cause."""
+
+
+class ReplacedError(UnavailableError):
+    """The directory at the path is not the store's any more; another one there was not changed."""
+
+    def __init__(self, path: Path | str, why: str = "") -> None:
+        """`why`: what was found there, where more is known."""
+        self.path, self.why = Path(path), why
+        found = f" ({why})" if why else ""
+        super().__init__(
+            f"{path} was moved, deleted or replaced, or its LOCK was, while this process had the"
+            f" store open{found}; what is there now was not changed: close this store, and open"
+            " the new one"
+        )
 
 
 class InvariantError(SiltstoneError):

@@ -56,6 +56,7 @@ class Failpoint:
     FLUSH_AFTER_PUBLISH = Point("the record; the log still has its rows, too")
     FLUSH_AFTER_RETIRE = Point("the record; segments below its floor are recycled")
 
+    PUBLISH_BEFORE_CREATE = Point("nothing of a record; all that it names is synced")
     PUBLISH_AFTER_CREATE = Point("a record, its own or another's; its maker has no answer yet")
 
     MERGE_BEFORE_PLAN = Point("nothing of the merge")

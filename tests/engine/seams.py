@@ -35,6 +35,9 @@ class GatedFiles:
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
 
+    def below(self, root: Path) -> GatedFiles:
+        return self  # by paths
+
     def hold(self) -> None:
         self._open.clear()
 

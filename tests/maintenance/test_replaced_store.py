@@ -6,16 +6,25 @@ same path: their epochs and segments have the same numbers, so the files have th
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from siltstone.api.store import Store
-from siltstone.errors import FencedError, InDoubtError, PoisonedError, UnavailableError
+from siltstone.errors import (
+    FencedError,
+    InDoubtError,
+    PoisonedError,
+    ReplacedError,
+    UnavailableError,
+)
+from siltstone.storage.files.locks import FILE_TICK_NS
 from siltstone.storage.manifest.ownership import read_holder
 from siltstone.storage.wal.wal import Wal
 from tests.maintenance.stores import DAY_US, Clock, open_store
@@ -251,16 +260,50 @@ def test_commits_that_were_to_be_synced_later_are_not_said_to_be_in_a_deleted_st
             db._parts.owner.committer.sync()
 
 
+@pytest.mark.parametrize("write", [upsert, in_transaction, asynchronously])
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_an_owner_whose_directory_was_moved_acknowledges_nothing(tmp_path, write, is_fresh):
+    """Moved back, it goes on: nobody else could own it meanwhile."""
+    here, aside = tmp_path / "s", tmp_path / "aside"
+    with open_store(here) as db:
+        db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
+        if not is_fresh:  # the directory was not changed for longer than a tick of its clock
+            os.utime(here, ns=(0, 0))
+            while time.time_ns() - here.stat().st_ctime_ns < 2 * FILE_TICK_NS:
+                pass
+            upsert(db, 1)
+        here.rename(aside)
+        for number in (2, 3):
+            with pytest.raises(UnavailableError, match="deleted or replaced"):
+                write(db, number)
+        assert db["t"].count() == 1
+        aside.rename(here)
+        write(db, 4)
+    with open_store(here) as again:
+        assert sorted(row["id"] for row in again["t"].to_arrow().to_pylist()) == [1, 4]
+
+
+def test_an_owner_in_a_directory_that_was_moved_stops_when_its_background_looks(tmp_path):
+    (tmp_path / "place").mkdir()
+    with open_store(tmp_path / "place" / "s") as db:
+        db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
+        (tmp_path / "place").rename(tmp_path / "aside")
+        with pytest.raises(ReplacedError):
+            prepare(db)
+        with pytest.raises(ReplacedError):
+            upsert(db, 2)
+
+
 def test_an_owner_that_has_seen_another_directory_acknowledges_nothing(old):
-    with written(old.path, "n"):
-        upsert(old, 2)  # into the directory that was moved, which has it
+    """For good, also if its own is put back: files of its maintenance may be in the other one."""
+    with written(old.path, "n") as new:
         with pytest.raises(UnavailableError, match="deleted or replaced"):
             prepare(old)
-        with pytest.raises(UnavailableError, match="deleted or replaced"):
-            upsert(old, 3)
-    assert old["t"].count() == 2
-    old.close()
+        new.close()
     shutil.rmtree(old.path)
     shutil.move(old.path.parent / "aside", old.path)
+    with pytest.raises(UnavailableError, match="deleted or replaced"):
+        upsert(old, 3)
+    old.close()
     with open_store(old.path) as again:
-        assert again["t"].count() == 2
+        assert again["t"].count() == 1

@@ -28,6 +28,9 @@ class MarkFiles:
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
 
+    def below(self, root: Path) -> MarkFiles:
+        return self  # by paths
+
     def read(self, path: Path) -> bytes:
         if path.name == "MARK":
             self.hook()

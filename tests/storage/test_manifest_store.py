@@ -177,7 +177,7 @@ def test_a_success_that_was_told_as_a_lost_race_is_durable_when_it_returns(files
 
 def test_a_link_that_was_made_and_reported_failed_is_published_once(files, store):
     base = store.newest()
-    link = files.operations + 4  # open, pwrite, sync, link
+    link = files.operations + 5  # read the base; open, pwrite, sync, link
     files.faults = [Fault(link, Kind.EIO, When.AFTER)]
     record = store.publish(add("a"), base=base)
     assert files.trace[link - 1].what == "link"
@@ -329,7 +329,7 @@ def test_a_publisher_whose_record_was_kept_by_a_thinning_finds_it_published(file
     assert sleeper._create(meant)
     publish_many(store, 4)
     thin(store, {2, meant.number}, 8)
-    assert sleeper._attempt(meant) == meant
+    assert sleeper._attempt(meant, base) == meant
     assert store.read(meant.number) == meant
 
 

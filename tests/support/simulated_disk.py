@@ -58,6 +58,7 @@ class Node:
     names: dict[str, int] | None = None
     durable_names: dict[str, int] = field(default_factory=dict[str, int])
     mtime: float = 0.0
+    is_removed: bool = False
 
     def copy(self) -> Node:
         return Node(
@@ -66,7 +67,13 @@ class Node:
             None if self.names is None else dict(self.names),
             dict(self.durable_names),
             self.mtime,
+            self.is_removed,
         )
+
+
+def handle_of(inode: int) -> Path:
+    """Return a path that begins at a directory, wherever it is now."""
+    return Path(f"/#{inode}")
 
 
 class Disk:
@@ -81,8 +88,10 @@ class Disk:
     # --- what processes see
 
     def find(self, path: Path) -> int | None:
-        inode = _ROOT
-        for part in path.parts[1:] if path.is_absolute() else path.parts:
+        inode, parts = _ROOT, path.parts[1:] if path.is_absolute() else path.parts
+        if parts and parts[0].startswith("#"):
+            inode, parts = int(parts[0][1:]), parts[1:]
+        for part in parts:
             names = self._nodes[inode].names
             if names is None or part not in names:
                 return None
@@ -138,7 +147,7 @@ class Disk:
     def make(self, path: Path, node: Node) -> int:
         """Give a new file or directory its name."""
         self.refuse_taken(path)
-        parent = self.directory(path.parent)
+        parent = self._living(path.parent)
         inode, self._next_inode = self._next_inode, self._next_inode + 1
         self._nodes[inode] = node
         self.apply(Naming(parent, path.name, inode))
@@ -147,7 +156,7 @@ class Disk:
     def rename(self, old: Path, new: Path) -> None:
         source, target, inode = (
             self.directory(old.parent),
-            self.directory(new.parent),
+            self._living(new.parent),
             self.inode(old),
         )
         if self._nodes[inode].names is None and self.find(new) is not None:
@@ -164,7 +173,18 @@ class Disk:
     def link(self, old: Path, new: Path) -> None:
         inode = self.file(old)
         self.refuse_taken(new)
-        self.apply(Naming(self.directory(new.parent), new.name, inode))
+        self.apply(Naming(self._living(new.parent), new.name, inode))
+
+    def remove_directory(self, path: Path) -> None:
+        """Take the name of a directory away: nothing can be made in it any more."""
+        self.node(self.directory(path)).is_removed = True
+        self.remove(path)
+
+    def _living(self, path: Path) -> int:
+        inode = self.directory(path)
+        if self._nodes[inode].is_removed:
+            raise _os_error(FileNotFoundError, errno.ENOENT, path)
+        return inode
 
     def apply(self, step: Step) -> None:
         """Let processes see a step, and remember that it is not durable."""
@@ -249,7 +269,7 @@ class Disk:
         for step in steps:
             _keep(nodes, step)
         for node in nodes.values():
-            node.cached = bytearray(node.durable)
+            node.cached, node.is_removed = bytearray(node.durable), False
             node.names = None if node.names is None else dict(node.durable_names)
         return Disk(nodes)
 

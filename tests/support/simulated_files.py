@@ -15,6 +15,7 @@ Over 400 lines: `Files` alone has 25 methods. Lock: `_mutex`, held for one step.
 from __future__ import annotations
 
 import contextlib
+import copy
 import enum
 import errno
 import itertools
@@ -24,7 +25,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from siltstone.storage.files.files import (
     TEMPORARY_SUFFIX,
@@ -37,8 +38,8 @@ from siltstone.storage.files.files import (
     replace_by_rename,
     write_new,
 )
-from siltstone.storage.files.locks import LinkCount, Look
-from tests.support.simulated_disk import Disk, Node, Tree, Write
+from siltstone.storage.files.locks import IsThere, LinkCount, Look
+from tests.support.simulated_disk import Disk, Node, Tree, Write, handle_of
 
 _machines = itertools.count(1)
 _T = TypeVar("_T")
@@ -106,6 +107,7 @@ class _Machine:
         self.is_crashed = False
         self.syncs_writes = True
         self.locks: dict[int, list[_SimLock]] = {}
+        self.temporaries = 0
         self.mutex = threading.RLock()
 
     def refuse_crashed(self) -> None:
@@ -192,7 +194,7 @@ class SimFiles:
         self._machine = _Machine(disk or Disk(), faults, now)
         self._disk, self._mutex = self._machine.disk, self._machine.mutex
         self._device = next(_machines)
-        self._temporaries = 0
+        self._at: tuple[Path, int, int | None] | None = None
         self.filesystem_type = "simulated"
 
     # --- what tests ask of the machine
@@ -250,10 +252,42 @@ class SimFiles:
     def _started(self, disk: Disk) -> SimFiles:
         machine = SimFiles(now=self._machine.now, disk=disk)
         machine.filesystem_type = self.filesystem_type
-        machine._temporaries = self._temporaries
+        machine._machine.temporaries = self._machine.temporaries
         return machine
 
     # --- the methods of `Files`
+
+    def below(self, root: Path) -> Self:
+        if self._at is not None and self._at[0] == root:
+            return self
+        bound = copy.copy(self)
+        with self._mutex:
+            bound._at = (root, self._disk.inode(root), self._disk.find(root / "manifest"))
+        return bound
+
+    def are_in_place(self) -> bool:
+        at = self._at
+        if at is None:
+            return True
+        root, inode, manifest = at
+        with self._mutex:
+            self._machine.refuse_crashed()
+            there = self._disk.find(root), self._disk.find(root / "manifest")
+            return there == (inode, manifest or there[1])
+
+    def let_go(self) -> None:
+        self._at = None
+
+    def _of(self, path: Path) -> Path:
+        """Return a path from the handle on that it goes by."""
+        at = self._at
+        if at is None or not path.is_relative_to(at[0]):
+            return path
+        root, inode, manifest = at
+        below = path.relative_to(root)
+        if manifest is not None and below.parts[:1] == ("manifest",):
+            return handle_of(manifest).joinpath(*below.parts[1:])
+        return handle_of(inode) / below
 
     def open(
         self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
@@ -261,7 +295,9 @@ class SimFiles:
         return _SimFile(self._machine, self._opened(path, create, new), path, can_write=write)
 
     def read(self, path: Path) -> bytes:
-        return self._do("read", path, lambda: bytes(self._disk.node(self._disk.file(path)).cached))
+        return self._do(
+            "read", path, lambda: bytes(self._disk.node(self._disk.file(self._of(path))).cached)
+        )
 
     def write(self, path: Path, data: Buffer) -> None:
         write_new(self, path, data)
@@ -279,59 +315,59 @@ class SimFiles:
         fill_with_zeros(self, path, size)
 
     def rename(self, old: Path, new: Path) -> None:
-        self._do("rename", new, lambda: self._disk.rename(old, new))
+        self._do("rename", new, lambda: self._disk.rename(self._of(old), self._of(new)))
 
     def unlink(self, path: Path) -> None:
         def remove() -> None:
-            self._disk.file(path)
-            self._disk.remove(path)
+            self._disk.file(self._of(path))
+            self._disk.remove(self._of(path))
 
         self._do("unlink", path, remove)
 
     def rmdir(self, path: Path) -> None:
         def remove() -> None:
-            if self._disk.names(path):
+            if self._disk.names(self._of(path)):
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
-            self._disk.remove(path)
+            self._disk.remove_directory(self._of(path))
 
         self._do("rmdir", path, remove)
 
     def link(self, old: Path, new: Path) -> None:
-        self._do("link", new, lambda: self._disk.link(old, new))
+        self._do("link", new, lambda: self._disk.link(self._of(old), self._of(new)))
 
     def clone(self, old: Path, new: Path) -> bool:
         return False
 
     def make_level(self, path: Path) -> None:
-        self._do("mkdir", path, lambda: self._disk.make(path, Node(names={})))
+        self._do("mkdir", path, lambda: self._disk.make(self._of(path), Node(names={})))
 
     def restrict(self, path: Path, mode: int) -> None:
         """Do nothing: there are no other users."""
 
     def sync_dir(self, path: Path) -> None:
-        self._do("sync_dir", path, lambda: self._disk.sync(self._disk.directory(path)))
+        self._do("sync_dir", path, lambda: self._disk.sync(self._disk.directory(self._of(path))))
 
     def sync_file(self, path: Path) -> None:
-        self._machine.sync(self._disk.file(path), path)
+        self._machine.sync(self._disk.file(self._of(path)), path)
 
     def list(self, path: Path) -> list[str]:
-        return self._do("list", path, lambda: sorted(self._disk.names(path)))
+        return self._do("list", path, lambda: sorted(self._disk.names(self._of(path))))
 
     def exists(self, path: Path) -> bool:
-        return self._look(lambda: self._disk.find(path)) is not None
+        return self._look(lambda: self._disk.find(self._of(path))) is not None
 
     def is_dir(self, path: Path) -> bool:
-        inode = self._look(lambda: self._disk.find(path))
+        inode = self._look(lambda: self._disk.find(self._of(path)))
         return inode is not None and self._disk.node(inode).names is not None
 
     def size(self, path: Path) -> int:
-        return self._look(lambda: len(self._disk.node(self._disk.file(path)).cached))
+        return self._look(lambda: len(self._disk.node(self._disk.file(self._of(path))).cached))
 
     def mtime(self, path: Path) -> float:
-        return self._look(lambda: self._disk.node(self._disk.inode(path)).mtime)
+        return self._look(lambda: self._disk.node(self._disk.inode(self._of(path))).mtime)
 
     def identity(self, path: Path) -> tuple[int, int]:
-        return self._device, self._look(lambda: self._disk.inode(path))
+        return self._device, self._look(lambda: self._disk.inode(self._of(path)))
 
     def lock(self, path: Path, *, shared: bool = False, create: bool = False) -> Lock | None:
         with self._mutex:
@@ -345,8 +381,9 @@ class SimFiles:
 
     def temporary(self, path: Path) -> Path:
         with self._mutex:
-            self._temporaries += 1
-            return path.with_name(f".{path.name}.{self._temporaries}{TEMPORARY_SUFFIX}")
+            self._machine.temporaries += 1
+            number = self._machine.temporaries
+            return path.with_name(f".{path.name}.{number}{TEMPORARY_SUFFIX}")
 
     def filesystem(self, path: Path) -> str:
         return self.filesystem_type
@@ -362,9 +399,9 @@ class SimFiles:
 
     def _opened(self, path: Path, create: bool, new: bool) -> int:
         with self._machine.step("open", path):
-            if new or (create and self._disk.find(path) is None):
-                self._disk.make(path, Node(mtime=self._machine.now()))
-            return self._disk.file(path)
+            if new or (create and self._disk.find(self._of(path)) is None):
+                self._disk.make(self._of(path), Node(mtime=self._machine.now()))
+            return self._disk.file(self._of(path))
 
 
 class _SimFile:
@@ -438,6 +475,9 @@ class _SimLock:
     @property
     def look(self) -> Look:
         return lambda: LinkCount(self._links())
+
+    def at(self, path: Path) -> IsThere:
+        return lambda: self.names(path)
 
     def _links(self) -> int:
         with self._machine.mutex:

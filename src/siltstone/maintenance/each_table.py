@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TypeVar
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.errors import SiltstoneError, TableNotFoundError
+from siltstone.errors import ReplacedError, SiltstoneError, TableNotFoundError
 from siltstone.formats.manifest import Record
 
 R = TypeVar("R")
@@ -26,9 +26,12 @@ def isolated(
 
     Raises:
         SiltstoneError: What `work` raises for a table. It is done for the others.
+        ReplacedError: Another store is at the path by now: nothing more is done.
     """
     try:
         return work(table)
+    except ReplacedError:
+        raise
     except SiltstoneError as error:
         if table is not None:
             raise
@@ -39,6 +42,8 @@ def isolated(
                 done.append(work(each.id))
             except TableNotFoundError:
                 continue  # it was dropped meanwhile
+            except ReplacedError:
+                raise
             except SiltstoneError as error:
                 failed.append(error)
     if failed or not done:

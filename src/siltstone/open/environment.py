@@ -27,9 +27,8 @@ from siltstone.options import Options
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer
-from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import Site
-from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.tables import Tables
 
 if TYPE_CHECKING:
@@ -88,23 +87,27 @@ class Storage:
 
     @classmethod
     def of(cls, root: Path, options: Options, env: Env) -> Self:
-        """Return the storage of the store at `root`; nothing is read or written.
+        """Return the storage of the store at `root`, as of the directory that is there now.
 
         From here on the process may use much memory, so here its malloc is bound, if that is asked.
         """
         if options.tune_malloc:
             malloc.bound()
-        manifests = ManifestStore(env.files, root, now_us=env.now_us, new_token=env.new_token)
-        tables, shares = env.tables(root, env.files, options.verify), options.shares
-        tables.reader.bound(shares.lance)
+        shares, verify = options.shares, options.verify
+        site = Site.of(
+            root,
+            env.files,
+            lambda at, files: env.tables(at, files, verify),
+            env.now_us,
+            env.new_token,
+        )
+        site.tables.reader.bound(shares.lance)
         readers = Readers(
-            tables.reader,
-            tables.keys,
-            PastRecords(manifests),
+            site.tables.reader,
+            site.tables.keys,
+            PastRecords(site.manifests),
             index_bytes_max=shares.bases,
         )
-        jobs = Jobs(env.files, root, env.now_us, env.new_token)
-        site = Site(root, env.files, manifests, tables, jobs, env.now_us, env.new_token)
         return cls(site, readers)
 
     def backuper(self) -> Backuper:

@@ -54,11 +54,13 @@ from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
 from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
+from siltstone.storage.files.place import require_links
 from siltstone.storage.lance.lance_tables import require_threads
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, system_time_us
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.manifest.store_format import StoreFormat
+from siltstone.storage.site import bound_to
 from siltstone.storage.tables.tables import TableReader, Tables
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
@@ -89,14 +91,17 @@ def own_store(
     require_threads()  # before the directory is made
     mode = GROUP_MODE if options.group_access else PRIVATE_MODE
     initialise(env.files, root, now_us=env.now_us, new_token=env.new_token, mode=mode)
-    refuse_newer(env.files, root)
-    ownership = own(env.files, root, force=options.force, will_serve=will_serve, ends=ends)
-    reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
-    try:
-        return reserve.lend(lambda _: _Opening(root, options, env, ownership, reserve).run())
-    except BaseException:
-        ownership.release()
-        raise
+    env = replace(env, files=bound_to(env.files, root))
+    with ExitStack() as if_it_fails:
+        if_it_fails.callback(env.files.let_go)
+        refuse_newer(env.files, root)
+        require_links(env.files, root / "manifest")
+        ownership = own(env.files, root, force=options.force, will_serve=will_serve, ends=ends)
+        if_it_fails.callback(ownership.release)
+        reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
+        parts = reserve.lend(lambda _: _Opening(root, options, env, ownership, reserve).run())
+        if_it_fails.pop_all()
+        return parts
 
 
 class _Opening:
@@ -179,9 +184,7 @@ class _Opening:
             after=_after_publish(options, tables),
         )
         work = maintainers(storage, OwnPlainTables(core))
-        live = OwnerLive(
-            committer, checkpointer, partial(_forget, core), self._ownership.require_in_place
-        )
+        live = OwnerLive(committer, checkpointer, partial(_forget, core), self._require_ours(core))
         vacuum = self._vacuum(live)
         workers = Workers(
             MergeChild(self._root),
@@ -247,6 +250,16 @@ class _Opening:
             reserve=self._reserve,
             bounds=self._env.bounds,
         )
+
+    def _require_ours(self, core: Core) -> Callable[[], None]:
+        """Return what refuses to go on where the store is not ours any more, or not as it was."""
+        manifests, ownership = self._storage.site.manifests, self._ownership
+
+        def require_ours() -> None:
+            ownership.require_in_place()
+            manifests.look.require_ours(core.state().view.record)
+
+        return require_ours
 
     def _vacuumed_s_ago(self) -> float:
         site, is_due = self._storage.site, self._options.background and self._env.is_real

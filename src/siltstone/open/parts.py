@@ -19,6 +19,7 @@ from siltstone.engine.recover.following import Follower
 from siltstone.errors import (
     FencedError,
     PoisonedError,
+    ReplacedError,
     RequestError,
     SnapshotExpiredError,
     UnavailableError,
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     from siltstone.maintenance.schedule.status import Counts
 
 
+_FINAL = (FencedError, PoisonedError, ReplacedError)
+
+
 @dataclass(slots=True)
 class Owner:
     """The parts that only the owner has."""
@@ -73,7 +77,7 @@ class Owner:
         if self.committer.poisoned:
             return "an earlier commit is in doubt"
         found = self.checkpointer.fenced or self.scheduler.failure
-        return in_words(found) if isinstance(found, FencedError | PoisonedError) else None
+        return in_words(found) if isinstance(found, _FINAL) else None
 
     def close(self, ending: Ending) -> None:
         """End all parts, in this order; if one of them raises, the others still end."""
@@ -218,14 +222,19 @@ class Parts:
         if self.follower is not None:
             self.follower.close()
         if self.owner is None or not self.owner.ownership.is_held:
+            self.site.files.let_go()
             return  # the store, and the socket's name, may be another's by now
         try:
             for server in (self.service, self.endpoint):
                 if server is not None:
                     server.close()
         finally:
-            with self.core.doubts:  # released last: until then nobody else owns the store
-                self.owner.close(ending or Ending(upkeep=False))
+            try:
+                with self.core.doubts:  # released last: until then nobody else owns the store
+                    self.owner.close(ending or Ending(upkeep=False))
+            finally:
+                if not self.owner.ownership.is_held:
+                    self.site.files.let_go()
 
 
 def follow_store(root: Path, options: Options, env: Env) -> Parts:
@@ -237,7 +246,11 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     env.require_store(root)
     storage = Storage.of(root, options, env)
     commits = CommitHistory(storage.site.tables.reader)
-    follower = Follower(env.files, root, storage.site.manifests, storage.readers)
-    first_seq = follower.state().visible
+    follower = Follower(storage.site.files, root, storage.site.manifests, storage.readers)
+    try:
+        first_seq = follower.state().visible
+    except BaseException:
+        storage.site.files.let_go()
+        raise
     core = core_of(storage, commits, options, follower.state)
     return Parts(core, storage, commits, first_seq, follower=follower)

@@ -44,7 +44,7 @@ from typing import TypeVar
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
-from siltstone.errors import OwnedError, SiltstoneError, UnavailableError
+from siltstone.errors import OwnedError, ReplacedError, SiltstoneError
 from siltstone.maintenance.schedule.upkeep import Ending
 from siltstone.open.closing import at_exit, closer, is_after_an_error
 from siltstone.open.environment import Env
@@ -191,14 +191,12 @@ class Opened:
         """Refuse a store whose directory was deleted, or replaced, while it was open.
 
         Raises:
-            UnavailableError: Its path has another store now, or none.
+            ReplacedError: Its path has another store now, or none.
         """
         owner = self.parts.owner
         if owner is not None and not owner.ownership.is_in_place():
-            raise UnavailableError(
-                f"{self.root} was deleted or replaced while this process had the store open"
-                f" ({self.where[0]}:{self.where[1]}); close those handles first"
-            )
+            file, line = self.where
+            raise ReplacedError(self.root, f"opened at {file}:{line}; close those handles first")
 
 
 class _Registry:

@@ -5,19 +5,28 @@ Tasks in other processes use it. Sites are cached per process, up to a bound.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from siltstone.storage.files.files import Files, RealFiles
+from siltstone.errors import CorruptionError, ReplacedError, RequestError, SiltstoneError
+from siltstone.formats.manifest import Record
+from siltstone.storage.files.files import ABSENT, Files, RealFiles, refusals
+from siltstone.storage.files.place import in_place
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore, random_token, system_time_us
+from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import Jobs
+from siltstone.storage.tables.new_files import NewFiles
 from siltstone.storage.tables.tables import Tables
 
 SITES_MAX = 8
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +41,116 @@ class Site:
     now_us: Callable[[], int] = system_time_us
     new_token: Callable[[], str] = random_token
 
+    @classmethod
+    def of(
+        cls,
+        root: Path,
+        files: Files,
+        tables: Callable[[Path, Files], Tables],
+        now_us: Callable[[], int] = system_time_us,
+        new_token: Callable[[], str] = random_token,
+    ) -> Site:
+        """Return the site of the store at `root`, bound to the directory that is there now.
+
+        Raises:
+            RequestError: There is none.
+            UnavailableError: The file system refuses.
+        """
+        bound = bound_to(files, root)
+        manifests = ManifestStore(
+            bound,
+            root,
+            now_us=now_us,
+            new_token=new_token,
+            first_missing=NewFiles(root, bound, Inventories(root, bound, new_token)).first_missing,
+        )
+        jobs = Jobs(bound, root, now_us, new_token)
+        return cls(root, bound, manifests, tables(root, bound), jobs, now_us, new_token)
+
+    @contextlib.contextmanager
+    def held(self, known: Record | None = None) -> Generator[None]:
+        """Hold a job to the store that it began on: it ends by name if another one is there.
+
+        `known`: a record that the store had; by default the one that is the newest now.
+
+        Raises:
+            ReplacedError: The directory was moved or replaced, or its contents were, also if the
+                block failed: that is why it did.
+        """
+        with in_place(self.files, self.root):
+            if known is None:
+                known = self._newest()
+            else:
+                self._require_ours(known)
+            try:
+                yield
+            except ReplacedError:
+                raise
+            except (SiltstoneError, OSError) as error:
+                try:
+                    self._require_ours(known)
+                except ReplacedError as replaced:
+                    raise replaced from error
+                raise
+            self._require_ours(known)
+
+    def _newest(self) -> Record | None:
+        try:
+            return self.manifests.newest()
+        except CorruptionError:  # it says nothing of whose the store is
+            return None
+
+    def _require_ours(self, known: Record | None) -> None:
+        if known is not None:
+            self.manifests.look.require_ours(known)
+
+
+class OfSite(Protocol):
+    """What works on one store."""
+
+    @property
+    def site(self) -> Site: ...
+
+
+Job = TypeVar("Job", bound=OfSite)
+
+
+def held(work: Callable[Concatenate[Job, P], T]) -> Callable[Concatenate[Job, P], T]:
+    """Hold each call of a method to the store that is there when it begins; see `Site.held`."""
+
+    @functools.wraps(work)
+    def run(self: Job, /, *args: P.args, **options: P.kwargs) -> T:
+        with self.site.held():
+            return work(self, *args, **options)
+
+    return run
+
+
+def bound_to(files: Files, root: Path) -> Files:
+    """Return the files, bound to the directory of a store.
+
+    Raises:
+        RequestError: There is none.
+        UnavailableError: The file system refuses.
+    """
+    try:
+        with refusals(f"cannot open {root}", but=ABSENT):
+            return files.below(root)
+    except ABSENT as error:
+        raise RequestError(f"{root} is not a store: there is no such directory") from error
+
 
 def site_of(root: str, verify: str) -> Site:
     """Return the site of the store at `root`; opened datasets are cached."""
-    return _site(root, verify, os.getpid())
+    site = _site(root, verify, os.getpid())
+    if not site.files.are_in_place():  # another store is there since: it has its own
+        _site.cache_clear()
+        site = _site(root, verify, os.getpid())
+    return site
 
 
 @functools.lru_cache(maxsize=SITES_MAX)
 def _site(root: str, verify: str, pid: int) -> Site:
     """`pid`: Lance does not survive a fork, so a child must not use its parent's."""
     del pid
-    path, files = Path(root), RealFiles()
-    tables = lance_tables(path, files, verify=verify)
-    jobs = Jobs(files, path, system_time_us, random_token)
-    return Site(path, files, ManifestStore(files, path), tables, jobs)
+    return Site.of(Path(root), RealFiles(), functools.partial(lance_tables, verify=verify))

@@ -3,6 +3,9 @@
     refresh ──▶ a newer record? ──yes──▶ rebuild: newest record (leased) and log
                   └──no──▶ poll the log as far as it is durable, apply the new frames
 
+Each refresh looks whether the directory, and the record that was read before, are still there, and
+ends with ReplacedError if another store, or an older copy, is in their place.
+
 A follower sees only durable commits, and all that were acknowledged; see `storage.wal.follower`. It
 copies rows of the log into its own memtables; the lease on the record keeps its Lance files. Lock:
 one, held during a refresh; its thread may close the follower meanwhile (a signal's handler does),
@@ -17,10 +20,11 @@ from pathlib import Path
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
-from siltstone.errors import BusyError, CorruptionError
+from siltstone.errors import BusyError, CorruptionError, ReplacedError
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import Files, refusals
-from siltstone.storage.manifest.manifest_store import ManifestStore
+from siltstone.storage.files.place import named, require_in_place
+from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.units import SegmentNumber
 
@@ -40,6 +44,9 @@ class Follower:
         self._state: State | None = None
         self._replayer: Replayer | None = None
         self._wal: WalFollower | None = None
+        self._lease: Lease | None = None
+        self._known: Record | None = None
+        self._seen = 0
 
     def state(self) -> State:
         """Return the newest durable state.
@@ -48,8 +55,9 @@ class Follower:
             CorruptionError: The log or a record is damaged.
             BusyError: The owner recycled the log faster than this process could read it.
             UnavailableError: The file system refuses to read the log, or to make it durable.
+            ReplacedError: The directory was moved or replaced, or its contents were.
         """
-        with self._lock:
+        with self._lock, named(self._files, self._root):
             ends = self._ends
             try:
                 return self._newest()
@@ -77,7 +85,7 @@ class Follower:
             self._let_go()
 
     def _let_go(self) -> None:
-        self._state = self._replayer = self._wal = None
+        self._state = self._replayer = self._wal = self._lease = None
 
     def _moved(self, record: Record) -> bool:
         """Say whether the record is newer than the one that the failed look was based on."""
@@ -85,8 +93,11 @@ class Follower:
 
     def _look(self) -> State:
         state, replayer, wal = self._state, self._replayer, self._wal
-        if state is None or self._manifests.newer_record(state.view.record) is not None:
+        require_in_place(self._files, self._root)
+        if state is None or self._has_moved_on(state):
             record, lease = self._manifests.lease_newest()
+            self._require_ours(record)
+            self._known, self._lease = record, lease
             replayer = self._replayer = Replayer(
                 view_of(record, lease, self._readers), self._readers
             )
@@ -104,8 +115,35 @@ class Follower:
         for frame in frames:
             replayer.apply(frame.first_seq, frame.payload)
         _require_whole(replayer, self._root)
-        self._state = State(replayer.finish(), replayer.last_seq)
+        self._state = State(replayer.finish(), self._seen_now(replayer.last_seq))
         return self._state
+
+    def _has_moved_on(self, state: State) -> bool:
+        """Say whether there is a newer record, or somebody replaced the file of the leased one."""
+        record, lease = state.view.record, self._lease
+        if self._manifests.newer_record(record) is not None:
+            return True
+        return lease is not None and not lease.lock.names(self._manifests.path(record.number))
+
+    def _require_ours(self, newest: Record) -> None:
+        """Refuse a newest record that did not follow from the one that was known."""
+        known = self._known
+        if known is None:
+            return
+        self._manifests.look.require_ours(known)
+        ours, theirs = (known.store_id, known.number), (newest.store_id, newest.number)
+        if ours[0] != theirs[0] or theirs[1] < ours[1]:
+            why = (
+                f"its newest record is {theirs[1]} of store {theirs[0]}, not {ours[1]} of {ours[0]}"
+            )
+            raise ReplacedError(self._root, why)
+
+    def _seen_now(self, seq: int) -> int:
+        if seq < self._seen:
+            why = f"its newest commit is seq {seq}, and was {self._seen}"
+            raise ReplacedError(self._root, why)
+        self._seen = seq
+        return seq
 
 
 def _require_whole(replayer: Replayer, root: Path) -> None:

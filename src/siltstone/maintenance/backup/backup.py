@@ -38,7 +38,7 @@ from siltstone.maintenance.gc.sweep import distinct, pins_of
 from siltstone.storage.files.copying import Copies, copy_file, hash_of, link_file
 from siltstone.storage.files.files import Files, is_temporary, make_private, refusals
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore, existing
-from siltstone.storage.site import Site
+from siltstone.storage.site import Site, held
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.kept_names import place
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
@@ -109,9 +109,11 @@ class Backuper:
     """See the module."""
 
     def __init__(self, site: Site) -> None:
+        self.site = site
         self._files, self._root, self._now_us = site.files, site.root, site.now_us
         self._manifests, self._tables = site.manifests, site.tables.reader
 
+    @held
     def run(
         self,
         directory: Path,
@@ -134,6 +136,8 @@ class Backuper:
             CorruptionError: A file of the store, which the message names, is damaged. There is no
                 new backup.
             BusyError: Another backup into the directory is running.
+            ReplacedError: Another store is at the path by now, or none. Files of the backup may be
+                there, which no backup names.
             UnavailableError: The file system refuses; there is no new backup.
         """
         say = on_progress or (lambda _what, _done, _all: None)
@@ -262,6 +266,7 @@ class Backuper:
         )
         path = directory / f"BACKUP-{made.seq:020d}-{made.record:020d}.json"
         cross(Failpoint.BACKUP_BEFORE_PUBLISH)
+        self._manifests.look.require_ours(source.record)
         self._files.replace(path, formats.encode(made))
         cross(Failpoint.BACKUP_AFTER_PUBLISH)
         say(path.name, total, total)

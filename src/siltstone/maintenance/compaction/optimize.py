@@ -52,7 +52,7 @@ from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Deferred, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
-from siltstone.storage.site import Site
+from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import (
     FILE_TICK_S,
     GcHorizonError,
@@ -112,9 +112,11 @@ class Optimizer:
     def __init__(
         self, site: Site, promote: Callable[[Record], None], indexer: Indexer, plain: PlainTables
     ) -> None:
+        self.site = site
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._promote, self._indexer, self._plain = promote, indexer, plain
 
+    @held
     def optimize(
         self,
         table: int | None = None,
@@ -145,6 +147,7 @@ class Optimizer:
             RequestError: `target_rows` is below 2, or a budget is below 1.
             SiltstoneError: A table cannot be optimized, whatever the reason; nothing of it was
                 changed. The others were optimized.
+            ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
         if type(target_rows) is not int or target_rows < 2:
             raise RequestError(

@@ -38,7 +38,7 @@ from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.read.read_union import EVERYTHING
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View
-from siltstone.errors import BusyError, ClosedError, FencedError, SiltstoneError
+from siltstone.errors import BusyError, ClosedError, FencedError, ReplacedError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import Catalog, Fallback, KeyedStorage, Load, Pin, Record
@@ -147,6 +147,7 @@ class Checkpointer:
         may have records of our epoch. `after` is told the record after each checkpoint and each
         look for news.
         """
+        self._site = site
         self._all_tables, self._tables = site.tables, site.tables.writer
         self._manifests, self._now_us = site.manifests, site.now_us
         self._new_token = site.new_token
@@ -195,9 +196,11 @@ class Checkpointer:
         Raises:
             FencedError: Another epoch owns the store.
             UnavailableError, BusyError: Nothing was lost; call again.
+            ReplacedError: Another store is at the path by now, or none: it was left alone.
             PoisonedError: The log failed; reopen the store.
         """
-        record = self._checkpoint()
+        with self._site.held(self._committer.state.view.record):
+            record = self._checkpoint()
         self._after(record)
         return record
 
@@ -267,6 +270,8 @@ class Checkpointer:
         """Refresh after work of this process, also if it failed for a table: others were done."""
         try:
             yield
+        except ReplacedError:
+            raise
         except SiltstoneError:
             self.refresh()
             raise
@@ -458,6 +463,7 @@ class Checkpointer:
 
     def _retire(self, record: Record, sealed: Sequence[Generation]) -> None:
         self._swap(record, sealed)
+        self._manifests.look.require_ours(record)  # the segments of a copy have the same names
         self._log.retire(SegmentNumber(record.wal_floor))
 
     def _swap(self, record: Record, flushed: Sequence[Generation]) -> None:

@@ -36,6 +36,8 @@ from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, version_of, w
 from siltstone.storage.tables.tables import ExternalTables
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 
+BATCH = 256
+"""So many files are deleted between two looks at whose they are."""
 DEAD = "only records below FLOOR named it"
 UNPUBLISHED = "nothing names it, and the grace period is over"
 TEMPORARY = "a temporary file that a crash left"
@@ -251,16 +253,24 @@ class Sweep:
         except FileNotFoundError:
             return math.inf  # somebody else has deleted it
 
-    def delete(self, garbage: Iterable[Removed], living: Collection[str] = ()) -> None:
+    def delete(
+        self,
+        garbage: Iterable[Removed],
+        living: Collection[str] = (),
+        require_ours: Callable[[], object] = lambda: None,
+    ) -> None:
         """Unlink files, and directories that become empty.
 
+        `require_ours` is asked before each `BATCH` of files, and raises if the store is another.
         But the directories of datasets of the storages `living` stay: a process that makes the
         first version of one has made them, and there is no file yet that would say so.
         """
         emptied: set[str] = set()
         paths = self._withdrawn([file.path for file in garbage])
-        for path in paths:
+        for number, path in enumerate(paths):
             self._step()
+            if number % BATCH == 0:
+                require_ours()
             # Also where one was listed: a promotion may have made the other one since.
             public = public_of(path)
             for name in (public, kept_of(public)):
@@ -268,6 +278,7 @@ class Sweep:
                     with contextlib.suppress(FileNotFoundError):
                         self._files.unlink(self._root / name)
                     emptied.add(name.rpartition("/")[0])
+        require_ours()
         left = {_dataset(path) for folder in ("tables", "commits") for path in self._walk(folder)}
         for folder in sorted(emptied):
             dataset = _dataset(f"{folder}/")

@@ -22,6 +22,9 @@ holds a job record as old as the files, then compares them with the gc horizon, 
 record when the frame is durable. Vacuum publishes the gc horizon, then looks for held records, and
 reads the log after that. So it sees the hold, or the frame, or the commit is refused.
 
+Another store may be put at the path meanwhile. So each batch of deletes begins with a look that the
+store is still that of a record which this vacuum published (`ManifestStore.require_ours`).
+
 Lock: none of its own; two vacuums exclude each other by FLOOR.lock and each record's flock.
 """
 
@@ -30,6 +33,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -64,7 +68,7 @@ from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.storage.files.files import refusals
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import existing, random_token
-from siltstone.storage.site import Site
+from siltstone.storage.site import Site, held
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import FILE_TICK_S, SeenJob
 from siltstone.storage.tables.values import POSITION
@@ -133,11 +137,13 @@ class Vacuum:
         reserve: Reserve,
         bounds: Bounds = BOUNDS,
     ) -> None:
+        self.site = site
         self._files, self._root, self._now_us = site.files, site.root, site.now_us
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._live, self._reserve = live, reserve
         self._retention_s, self._bounds = retention_s, bounds
 
+    @held
     def run(
         self,
         *,
@@ -153,6 +159,7 @@ class Vacuum:
 
         Raises:
             UnavailableError, BusyError: Only garbage was deleted; call again.
+            ReplacedError: Another store is at the path by now, or none; only garbage was deleted.
             ClosedError: The store was closed meanwhile; only garbage was deleted.
             CorruptionError: A needed record or pin is damaged; its files were spared.
             RequestError: `dry_run` is neither True nor False.
@@ -163,6 +170,7 @@ class Vacuum:
                 return self._preview(grace_s)
             return self._reserve.lend(lambda is_short: self._run(grace_s, step, is_short=is_short))
 
+    @held
     def set_aside(
         self, take: Callable[[Sequence[Removed]], object], *, grace_s: float = GRACE_S
     ) -> tuple[Removed, ...]:
@@ -195,15 +203,17 @@ class Vacuum:
             trimmed, built_on = newest, None  # what is deleted now makes space for that
         if built_on == floor.number:
             seen, floor = floor, Floor(trimmed.number)  # as of the same seqs, and with less past
+            self._manifests.look.require_ours(trimmed)
             self._manifests.replace_floor(seen, floor)  # else another vacuum raised it
         cross(Failpoint.VACUUM_AFTER_TRIM)
         step()
         self._live.renew()
         census = self._settled(floor, oldest_seq)
+        self._manifests.look.require_ours(trimmed)
         dead = [record for record in census.dead if self._unlink(record)]
         self._manifests.sync()
         cross(Failpoint.VACUUM_AFTER_UNLINK)
-        garbage = self._sweep(dead, grace_s, step)
+        garbage = self._sweep(dead, grace_s, trimmed, step)
         cross(Failpoint.VACUUM_AFTER_DELETE)
         return Vacuumed(False, floor.number, newest.oldest_seq, garbage, _spared(census))
 
@@ -239,6 +249,7 @@ class Vacuum:
             cross(Failpoint.VACUUM_AFTER_PUBLISH)
             if built_on == floor.number:  # it is the same record, but for what was just said
                 floor = Floor(newest.number)
+            self._manifests.look.require_ours(newest)
             if self._manifests.replace_floor(seen, floor):
                 return newest, floor, oldest_seq
         raise BusyError(f"{self._root}: FLOOR was raised {CENSUSES_MAX} times meanwhile; try again")
@@ -368,14 +379,22 @@ class Vacuum:
         return True
 
     def _sweep(
-        self, dead: Sequence[Record], grace_s: float, step: Callable[[], object]
+        self,
+        dead: Sequence[Record],
+        grace_s: float,
+        known: Record,
+        step: Callable[[], object],
     ) -> tuple[Removed, ...]:
+        """Delete what nothing needs, for as long as the store is the one of the record `known`."""
+        require_ours = partial(self._manifests.look.require_ours, known)
         sweep = Sweep(self._files, self._root, step)
         garbage, gc_horizon_us = self._condemned(sweep, dead, grace_s)
         records = self._records()
         cross(Failpoint.VACUUM_BEFORE_DELETE)
+        require_ours()
         self._promote(records, garbage)
-        sweep.delete(garbage, storages(self._live.view().catalog))
+        sweep.delete(garbage, storages(self._live.view().catalog), require_ours)
+        require_ours()
         jobs = [file for job, file in self._dead_jobs(gc_horizon_us) if self._jobs.remove(job)]
         return (*garbage, *jobs)
 

@@ -42,7 +42,7 @@ from siltstone.maintenance.index.index_plan import (
 from siltstone.maintenance.index.recall import recall_of
 from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
-from siltstone.storage.site import Site
+from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.values import BuiltSegment, put_fitting
 
@@ -91,6 +91,7 @@ class Indexer:
     """
 
     def __init__(self, site: Site, promote: Callable[[Record], None]) -> None:
+        self.site = site
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._promote = promote
 
@@ -155,6 +156,7 @@ class Indexer:
 
         self._manifests.publish(change, base=self._manifests.newest())
 
+    @held
     def catch_up(
         self,
         table: int | None = None,
@@ -182,6 +184,7 @@ class Indexer:
             RequestError: A budget is below 1.
             SiltstoneError: The indexes of a table cannot be built, whatever the reason; nothing of
                 it was changed. Those of the others were built.
+            ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
         require_budgets(attempts, publish_attempts)
 

@@ -31,6 +31,7 @@ from siltstone.errors import (
     BusyError,
     CorruptionError,
     InvariantError,
+    ReplacedError,
     RequestError,
     SiltstoneError,
 )
@@ -41,7 +42,7 @@ from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.maintenance.merge.slices import slice_end, slice_rows
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
-from siltstone.storage.site import Site
+from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import TableWriter
 from siltstone.storage.tables.values import AdoptedLoad, join
@@ -99,6 +100,7 @@ class Promoter:
     def promote(self, record: Record) -> None:
         """Show the kept bases and plain versions to readers of the plain path; idempotent."""
         manifests = self.site.manifests
+        manifests.look.require_ours(record)  # the names are the same ones in a copy of the store
         kept = existing(manifests, (n for n in manifests.numbers() if n < record.number))
         for pins in shown_pins([*kept, record]).values():
             self.site.tables.names.promote(pins, pins[-1])
@@ -121,10 +123,12 @@ class Merger:
         rows_max: int | None = None,
     ) -> None:
         self._rows_max = slice_rows(readers.index_bytes_max) if rows_max is None else rows_max
+        self.site = site
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._readers, self._catch_up = readers, catch_up
         self._promote_late = Promoter(site).promote_late
 
+    @held
     def merge(
         self,
         table: int | None = None,
@@ -148,6 +152,7 @@ class Merger:
             UnavailableError: The file system refuses.
             SiltstoneError: A table cannot be merged, whatever the reason: it is damaged, or Lance
                 refuses its rows. It was not merged, the others were.
+            ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
         require_budgets(attempts, publish_attempts)
         reason, failed, total, target = "", 0, Merged(0, (), 0), None
@@ -193,6 +198,8 @@ class Merger:
             for each, storage in wanted:
                 try:
                     found = self._planned(record, each, storage, execute)
+                except ReplacedError:
+                    raise
                 except SiltstoneError as error:
                     failures[storage.incarnation] = error
                     continue

@@ -32,7 +32,7 @@ import msgspec
 from siltstone.arguments import flag_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of, whole_table_schema
-from siltstone.errors import CorruptionError, SiltstoneError
+from siltstone.errors import CorruptionError, ReplacedError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Incarnation, KeyedStorage, Load, Pin, Record
@@ -50,6 +50,7 @@ from siltstone.maintenance.repair.repair_plan import (
 )
 from siltstone.maintenance.repair.verify import ERROR, Verifier
 from siltstone.storage.files.files import refusals
+from siltstone.storage.files.place import in_place, require_in_place
 from siltstone.storage.manifest.floor import text_of
 from siltstone.storage.manifest.ownership import own
 from siltstone.storage.site import Site
@@ -81,15 +82,17 @@ class Repairer:
         Raises:
             OwnedError: There is damage to repair, and a process owns the store: close it there.
             UnavailableError, BusyError: The file system refuses; run it again.
+            ReplacedError: Another store is at the path by now, or none: it was left alone.
             RequestError: `dry_run` is neither True nor False.
         """
         flag_of("dry_run", dry_run)
-        with refusals(f"repair of {self._root}"):
+        with refusals(f"repair of {self._root}"), in_place(self._files, self._root):
             found = self._verifier.run(deep=deep, on_progress=on_progress)
             plan = Planner(self._site, deep=deep).run()
             folder = ""
             if plan.needs_owner and not dry_run:
                 plan, folder = self._owned(deep=deep)
+            self._require_ours(plan)
             if not dry_run:
                 folder = self._quarantine.take(plan.dead) or folder
         errors = (finding for finding in found.findings if finding.severity == ERROR)
@@ -108,6 +111,18 @@ class Repairer:
         finally:
             ownership.release()
 
+    def _require_ours(self, plan: RepairPlan) -> None:
+        """Check, before a batch of changes, that the store is the one that they were planned for.
+
+        Raises:
+            ReplacedError: The directory was moved or replaced, or its contents were.
+        """
+        require_in_place(self._files, self._root)
+        newest = max(self._manifests.numbers(below_floor=True), default=0)
+        if newest < plan.newest:
+            why = f"its newest record is {newest}, and was {plan.newest}"
+            raise ReplacedError(self._root, why)
+
     def _rebuild(self) -> None:
         try:
             self._indexer.catch_up()
@@ -117,10 +132,12 @@ class Repairer:
     # carrying out
 
     def _carry_out(self, plan: RepairPlan) -> str:
+        self._require_ours(plan)
         if plan.numbers:  # before anything of ours gets one
             self._files.replace(self._root / base_numbers.NAME, plan.numbers)
         folder = self._take_floor(plan)
         cross(Failpoint.REPAIR_AFTER_FLOOR)
+        self._require_ours(plan)
         folder = self._quarantine.take(plan.items) or folder
         for path, data in plan.lost.items():
             self._files.replace(self._root / path, data)
@@ -138,6 +155,7 @@ class Repairer:
                 lambda record: _changed(record, fresh, plan.epoch), base=base, attempts=1
             )
         cross(Failpoint.REPAIR_AFTER_PUBLISH)
+        self._require_ours(plan)
         late = [self._copied(copy, plan.rotten) for copy in plan.copies]
         return self._quarantine.take([*late, *plan.late]) or folder
 

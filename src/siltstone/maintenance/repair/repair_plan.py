@@ -108,7 +108,7 @@ class RepairPlan:
     (by id) and the key runs (by path) that are `rotten`; `copies` of older records and the files
     `late` go when that is published. Files of the datasets `united` get their second names again,
     those that are `lost` their bytes. The records of jobs that are `dead` are nobody's: an owner
-    may be there.
+    may be there. `newest` is the highest number of a record: a store with less is another one.
     """
 
     floor: Floor | None = None
@@ -116,6 +116,7 @@ class RepairPlan:
     base: Record | None = None
     epoch: int = 0
     top: int = 0
+    newest: int = 0
     bases: DamagedBases = field(default_factory=DamagedBases)
     rotten: set[str] = field(default_factory=set)
     united: set[str] = field(default_factory=set)
@@ -160,6 +161,7 @@ class Planner:
         """Return the plan."""
         self._plan_floor()
         for number in self._manifests.numbers(below_floor=True):
+            self._plan.newest = number
             self._look_at(number)
         floor = self._floor()
         self._kept = [number for number in self._numbers if floor.keeps(number)]

@@ -39,6 +39,7 @@ from siltstone.errors import (
     FencedError,
     LanceRefusedError,
     PoisonedError,
+    ReplacedError,
     in_words,
 )
 from siltstone.formats.manifest import KeyedStorage
@@ -277,6 +278,8 @@ class Scheduler:
         error = self.failure
         if isinstance(error, FencedError):
             raise FencedError(error.ours, error.theirs) from error
+        if isinstance(error, ReplacedError):
+            raise ReplacedError(error.path, error.why) from error
         if isinstance(error, PoisonedError):
             raise PoisonedError(str(error)) from error
 
@@ -361,7 +364,7 @@ class Scheduler:
             try:
                 last_news = self._turn(last_news)
                 self.failure, self._pause_s = None, 0.0
-            except (PoisonedError, FencedError) as error:
+            except (PoisonedError, FencedError, ReplacedError) as error:
                 self.failure = self.last_failure = error
                 _log.error("background work stops: %s", in_words(error))
                 return

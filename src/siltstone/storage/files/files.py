@@ -16,17 +16,21 @@ A temporary file that a crash leaves is named `.<name>.<random>.tmp` and is neve
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import fcntl
 import mmap
 import os
 import re
+import stat
 import uuid
 from collections.abc import Generator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from siltstone.errors import UnavailableError
+from siltstone.storage.files.handles import Handle, Handles
 from siltstone.storage.files.locks import Lock, RealLock
 
 Buffer = bytes | bytearray | memoryview
@@ -208,6 +212,21 @@ class Files(Protocol):
         """Return the type of the file system that `path` (or its nearest parent) is on: "ext4"."""
         ...
 
+    def below(self, root: Path) -> Files:
+        """Return these files, bound to the directories that `root` and its `manifest` are now.
+
+        Paths below `root` go by handles of them (see `handles`). Bound files are what they are.
+        """
+        ...
+
+    def are_in_place(self) -> bool:
+        """Return whether `root` still leads to the directories that these are bound to, if any."""
+        ...
+
+    def let_go(self) -> None:
+        """Go by paths from now on; the handles are closed. For a store that is closed."""
+        ...
+
 
 PRIVATE_MODE, GROUP_MODE = 0o700, 0o750
 """Of the directory of a new store or backup: for its user alone, or for the group to read."""
@@ -332,8 +351,9 @@ def discard(files: Files, path: Path) -> None:
 class RealFile:
     """A descriptor. Used by one thread at a time."""
 
-    def __init__(self, path: Path, flags: int) -> None:
-        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    def __init__(self, path: Path | str, flags: int, at: int | None = None) -> None:
+        """`at`: the handle of the directory that `path` is relative to."""
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o666, dir_fd=at)
 
     def pwrite(self, data: Buffer, offset: int) -> None:
         written = os.pwrite(self._fd, data, offset)
@@ -437,17 +457,40 @@ class RealFile:
 
 
 class RealFiles:
-    """The file system of this machine. Without state; any thread may use it."""
+    """The file system of this machine. Its state is what it is bound to; any thread may use it."""
+
+    _at: Handles | None = None
+
+    def below(self, root: Path) -> Self:
+        if self._at is not None and self._at.root == os.fspath(root):
+            return self
+        bound = copy.copy(self)
+        bound._at = Handles(root)  # noqa: SLF001 - a copy of ours
+        return bound
+
+    def are_in_place(self) -> bool:
+        at = self._at
+        return at is None or at.are_in_place()
+
+    def let_go(self) -> None:
+        self._at = None
+
+    def _of(self, path: Path) -> tuple[Path | str, Handle | None]:
+        at = self._at
+        return (path, None) if at is None else at.of(path)
 
     def open(
         self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
     ) -> File:
         flags = os.O_RDWR if write else os.O_RDONLY
         flags |= os.O_CREAT if create else 0
-        return RealFile(path, flags | os.O_CREAT | os.O_EXCL if new else flags)
+        name, at = self._of(path)
+        return RealFile(name, flags | os.O_CREAT | os.O_EXCL if new else flags, at)
 
     def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+        name, at = self._of(path)
+        with open(name, "rb", opener=partial(os.open, dir_fd=at)) as file:
+            return file.read()
 
     def write(self, path: Path, data: Buffer) -> None:
         write_new(self, path, data)
@@ -459,22 +502,25 @@ class RealFiles:
         replace_by_rename(self, path, data, durable=durable)
 
     def rename(self, old: Path, new: Path) -> None:
-        old.rename(new)
+        (source, here), (target, there) = self._of(old), self._of(new)
+        os.rename(source, target, src_dir_fd=here, dst_dir_fd=there)
 
     def unlink(self, path: Path) -> None:
-        path.unlink()
+        name, at = self._of(path)
+        os.unlink(name, dir_fd=at)
 
     def link(self, old: Path, new: Path) -> None:
-        os.link(old, new, follow_symlinks=False)
+        (source, here), (target, there) = self._of(old), self._of(new)
+        os.link(source, target, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
 
     def clone(self, old: Path, new: Path) -> bool:
-        source = os.open(old, os.O_RDONLY | os.O_CLOEXEC)
+        source = self._opened(old, os.O_RDONLY)
         try:
-            target = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            target = self._opened(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
                 fcntl.ioctl(target, _FICLONE, source)
             except OSError:
-                new.unlink()
+                self.unlink(new)
                 return False
             finally:
                 os.close(target)
@@ -483,50 +529,61 @@ class RealFiles:
         return True
 
     def sync_dir(self, path: Path) -> None:
-        _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._fsync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def sync_file(self, path: Path) -> None:
-        _fsync(path, os.O_RDONLY)
+        self._fsync(path, os.O_RDONLY)
 
     def list(self, path: Path) -> list[str]:
-        return sorted(os.listdir(path))  # noqa: PTH208 - no `Path` for each of 10,000 records
+        fd = self._opened(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return sorted(os.listdir(fd))  # noqa: PTH208 - no `Path` for each of 10,000 records
+        finally:
+            os.close(fd)
 
     def mkdir(self, path: Path) -> None:
         make_directories(self, path)
 
     def make_level(self, path: Path) -> None:
-        path.mkdir(_mode_below(path.parent))
+        name, at = self._of(path)
+        os.mkdir(name, self._mode_below(path.parent), dir_fd=at)
 
     def restrict(self, path: Path, mode: int) -> None:
-        path.chmod(mode)
+        name, at = self._of(path)
+        os.chmod(name, mode, dir_fd=at)
 
     def rmdir(self, path: Path) -> None:
-        path.rmdir()
+        name, at = self._of(path)
+        os.rmdir(name, dir_fd=at)
 
     def exists(self, path: Path) -> bool:
         try:
-            os.lstat(path)
+            name, at = self._of(path)
+            os.stat(name, dir_fd=at, follow_symlinks=False)
         except ABSENT:
             return False
         return True
 
     def is_dir(self, path: Path) -> bool:
-        return path.is_dir()
+        try:
+            return stat.S_ISDIR(self._status(path).st_mode)
+        except ABSENT:
+            return False
 
     def size(self, path: Path) -> int:
-        return path.stat().st_size
+        return self._status(path).st_size
 
     def mtime(self, path: Path) -> float:
-        return path.stat().st_mtime
+        return self._status(path).st_mtime
 
     def identity(self, path: Path) -> tuple[int, int]:
-        status = path.stat()
+        status = self._status(path)
         return status.st_dev, status.st_ino
 
     def lock(self, path: Path, *, shared: bool = False, create: bool = False) -> Lock | None:
-        flags = os.O_CLOEXEC | (os.O_RDONLY if shared else os.O_RDWR)
-        mode = _mode_below(path.parent) & 0o666 if create else 0
-        fd = os.open(path, flags | os.O_CREAT if create else flags, mode)
+        flags = os.O_RDONLY if shared else os.O_RDWR
+        mode = self._mode_below(path.parent) & 0o666 if create else 0
+        fd = self._opened(path, flags | os.O_CREAT if create else flags, mode)
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -546,18 +603,24 @@ class RealFiles:
     def filesystem(self, path: Path) -> str:
         return mount_type(path.resolve(), Path("/proc/self/mountinfo").read_text())
 
+    def _opened(self, path: Path, flags: int, mode: int = 0o666) -> int:
+        name, at = self._of(path)
+        return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=at)
 
-def _mode_below(parent: Path) -> int:
-    """Return the mode of what is made in a directory: open to nobody else than that."""
-    return parent.stat().st_mode & 0o777 | 0o700
+    def _fsync(self, path: Path, flags: int) -> None:
+        fd = self._opened(path, flags)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
+    def _status(self, path: Path) -> os.stat_result:
+        name, at = self._of(path)
+        return os.stat(name, dir_fd=at)
 
-def _fsync(path: Path, flags: int) -> None:
-    fd = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    def _mode_below(self, parent: Path) -> int:
+        """Return the mode of what is made in a directory: open to nobody else than that."""
+        return self._status(parent).st_mode & 0o777 | 0o700
 
 
 def mount_type(path: Path, mountinfo: str) -> str:

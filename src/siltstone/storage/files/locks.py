@@ -1,14 +1,25 @@
-"""Locks: a flock on a file, and what a fork leaves of it."""
+"""Locks: a flock on a file, and what a fork leaves of it.
+
+Each commit asks whether a path still names a locked file (`Lock.at`). To walk the path each time
+would take a microsecond or two more than a commit can spare. So the directory of the file is asked
+by a handle when it last changed (ctime), and the path only after a change: if the directory is
+renamed or deleted, or a name in it is, the file system gives it a new time. That one above it was
+renamed it does not say.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
+
+FILE_TICK_NS = 50_000_000
+"""How far the times of files are behind the clock: the kernel takes them from its last tick."""
 
 
 class Links(Protocol):
@@ -28,6 +39,7 @@ class LinkCount:
 
 
 Look: TypeAlias = Callable[[], Links]
+IsThere: TypeAlias = Callable[[], bool]
 
 
 class Lock(Protocol):
@@ -47,6 +59,13 @@ class Lock(Protocol):
         """What counts the paths that still name the locked file; without a call of Python's."""
         ...
 
+    def at(self, path: Path) -> IsThere:
+        """Return `names` of one absolute path, but for renames of what is above its directory.
+
+        Quick: each commit asks it. False also if it is unsure. It ends with the lock.
+        """
+        ...
+
     def release(self) -> None:
         """Release the lock. Further calls do nothing."""
         ...
@@ -57,6 +76,7 @@ class RealLock:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._ends: list[weakref.finalize[..., RealLock]] = []
         _held.add(self)
 
     @property
@@ -81,10 +101,36 @@ class RealLock:
     def look(self) -> Look:
         return partial(os.fstat, self._fd)
 
+    def at(self, path: Path) -> IsThere:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._ends.append(weakref.finalize(self, os.close, folder))
+        self._ends[-1].atexit = False
+        name, fstat, stat, clock = os.fspath(path), os.fstat, os.stat, time.time_ns
+        ours, known = fstat(self._fd), -1
+
+        def is_there() -> bool:
+            nonlocal known
+            try:
+                changed = fstat(folder).st_ctime_ns
+                if changed == known:
+                    return True
+                found = stat(name)
+            except OSError:
+                return False
+            if found.st_ino != ours.st_ino or found.st_dev != ours.st_dev:
+                return False
+            if clock() - changed > FILE_TICK_NS:  # else a next change may have the same time
+                known = changed
+            return True
+
+        return is_there
+
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+        for end in self._ends:
+            end()
 
 
 _held: weakref.WeakSet[RealLock] = weakref.WeakSet()

@@ -4,9 +4,14 @@ r"""Manifest store: the chain of records on disk; publishes, FLOOR and leases.
     manifest/FLOOR                       which numbers are kept (`storage.manifest.floor`)
     manifest/FLOOR.lock                  flock'd while FLOOR is moved, so that it only rises
 
-    publish   change(base) ─▶ create n+1 if absent ─▶ read FLOOR ─▶ done
-                 ▲               │ exists                 │ n+1 is not kept: dead, or we slept
-                 └── newest ◀────┴────────────────────────┘
+    publish   change(base) ─▶ look ─▶ create n+1 if absent ─▶ look ─▶ read FLOOR ─▶ done
+                 ▲                       │ exists                       │ n+1 is not kept: dead,
+                 └── newest ◀────────────┴──────────────────────────────┘ or we slept
+
+LOOK  Another store may be at the path by now (`look`). `files` are bound to the directories that
+were opened, so that a publish lands in no other one; and record n must still be the one that it was
+planned on, and each new file be there. If not, it ends with ReplacedError. If it is the second look
+that sees it, n+1 is unlinked again, unless others built on it.
 
 A record's writer token is new for each attempt, so after a lost acknowledgement the publisher reads
 the record back. If its sync failed, the next record repeats the contents, and its sync counts.
@@ -33,7 +38,7 @@ import msgspec
 from siltstone.errors import (
     BusyError,
     CorruptionError,
-    FencedError,
+    ReplacedError,
     RequestError,
     UnavailableError,
 )
@@ -42,7 +47,9 @@ from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, make_private, refusals
 from siltstone.storage.files.locks import Lock
+from siltstone.storage.files.place import in_place, require_links
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
+from siltstone.storage.manifest.look import Look
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
@@ -111,9 +118,12 @@ class ManifestStore:
         *,
         now_us: Callable[[], int] = system_time_us,
         new_token: Callable[[], str] = random_token,
+        first_missing: Callable[[Record, Record], str | None] = lambda _before, _after: None,
     ) -> None:
+        """`first_missing`: as `Look` has it."""
         self.folder = root / "manifest"
         self._files, self._root, self._now_us, self._new_token = files, root, now_us, new_token
+        self.look = Look(files, root, self.read, self.kept, first_missing)
 
     # --- reading: no write call
 
@@ -227,10 +237,14 @@ class ManifestStore:
 
         Raises:
             BusyError: Every attempt lost.
-            FencedError: Another store is now at the path of ours.
+            ReplacedError: The directory was moved or replaced, or its contents were.
             UnavailableError: The file system refused. The change may still be published, but may
                 not be durable: read the newest record first.
         """
+        with in_place(self._files, self._root):
+            return self._publish(change, base, attempts)
+
+    def _publish(self, change: Callable[[Record], Record], base: Record, attempts: int) -> Record:
         for _ in range(attempts):
             try:
                 changed = change(base)
@@ -245,7 +259,7 @@ class ManifestStore:
                 if changed is base:
                     self.sync()
                     return base
-                published = self._attempt(self._stamp(changed, base))
+                published = self._attempt(self._stamp(changed, base), base)
             if published is not None:
                 return published
             base = self._winner_over(base)
@@ -264,9 +278,11 @@ class ManifestStore:
             require(after >= before, f"record {record.number}: {name} {before} -> {after}")
         return record
 
-    def _attempt(self, record: Record) -> Record | None:
+    def _attempt(self, record: Record, base: Record) -> Record | None:
         """Create a record; return the one that holds its change, None when the race is lost."""
+        self.look.require_ours(base, record)
         is_sure = True
+        cross(Failpoint.PUBLISH_BEFORE_CREATE)
         try:
             is_made = self._create(record)
             cross(Failpoint.PUBLISH_AFTER_CREATE)
@@ -278,9 +294,27 @@ class ManifestStore:
             if not self._is_ours(record):
                 return None
             self.sync()  # it was made, and only the answer was lost
+        try:
+            self.look.require_ours(base, record)
+        except ReplacedError:
+            self._take_back(record)
+            raise
         if self._is_dead(record):
             return None
         return record if is_sure else self._say_again(record)
+
+    def _take_back(self, record: Record) -> None:
+        """Unlink a record that was made in a directory that was replaced meanwhile, if we may."""
+        lock = self._lock(record.number, shared=False)
+        if lock is None:
+            return  # it is gone, or somebody leased it
+        try:
+            following = self._files.exists(self.path(record.number + 1))
+            if not following and self._is_ours(record):
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.unlink(self.path(record.number))
+        finally:
+            lock.release()
 
     def _is_dead(self, record: Record) -> bool:
         """Say whether FLOOR gave up a record of ours while we slept; unlink it if nobody needs it.
@@ -317,7 +351,11 @@ class ManifestStore:
         with refusals(f"cannot publish after record {base.number}"):
             newest = self._synced_newest()
         if newest.store_id != base.store_id:  # it was put in the place of ours (restored)
-            raise FencedError(f"of store {base.store_id}", f"of store {newest.store_id}")
+            why = f"it is store {newest.store_id}, not {base.store_id}"
+            raise ReplacedError(self._root, why)
+        if newest.number < base.number:
+            why = f"its newest record is {newest.number}, and was {base.number}"
+            raise ReplacedError(self._root, why)
         return newest
 
     def _synced_newest(self) -> Record:
@@ -453,8 +491,7 @@ def initialise(
     store = ManifestStore(files, root, now_us=now_us, new_token=new_token)
     try:
         if _is_new(files, root):
-            make_private(files, root, mode)
-            files.mkdir(store.folder)
+            _make_directories(files, root, mode)
             first = Record(
                 store_id=new_token(), number=1, epoch=0, writer=new_token(), time_us=now_us()
             )
@@ -466,6 +503,20 @@ def initialise(
     except OSError as error:
         raise UnavailableError(f"cannot make a store in {root}: {error}") from error
     return newest
+
+
+def _make_directories(files: Files, root: Path, mode: int) -> None:
+    """Make the directories of a store; where none may be, nothing is left."""
+    folder = root / "manifest"
+    made = [path for path in (folder, root) if not files.exists(path)]
+    make_private(files, root, mode)
+    files.mkdir(folder)
+    try:
+        require_links(files, folder)
+    except UnavailableError:
+        for path in made:
+            files.rmdir(path)
+        raise
 
 
 def _is_new(files: Files, root: Path) -> bool:

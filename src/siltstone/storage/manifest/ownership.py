@@ -25,9 +25,9 @@ from pathlib import Path
 
 import msgspec
 
-from siltstone.errors import ClosedError, OwnedError, UnavailableError
+from siltstone.errors import ClosedError, OwnedError, ReplacedError, UnavailableError
 from siltstone.storage.files.files import REMOTE_TYPES, Files, refusals
-from siltstone.storage.files.locks import LinkCount, Lock, Look
+from siltstone.storage.files.locks import IsThere, LinkCount, Lock, Look
 from siltstone.storage.wal.segments import MARK_NAME, mark_is_held
 from siltstone.units import require
 
@@ -74,6 +74,8 @@ class Ownership:
 
         Asked by each commit: with one, no other process owns the store. Any thread.
         """
+        self.is_at_its_path: IsThere = lock.at(root / "LOCK")
+        """Says whether the path of the store leads to our LOCK; asked by each commit, too."""
 
     @property
     def is_held(self) -> bool:
@@ -81,9 +83,9 @@ class Ownership:
 
     def is_in_place(self) -> bool:
         """Whether the directory is still the owned one: not deleted, not replaced."""
-        is_ours = self._lock.names(self.root / "LOCK")
+        is_ours = self._lock.names(self.root / "LOCK") and self._files.are_in_place()
         if not is_ours and self.is_held:
-            self.look = partial(LinkCount, 0)  # for good
+            self.look, self.is_at_its_path = partial(LinkCount, 0), _is_gone  # for good
         return is_ours
 
     def require_held(self) -> None:
@@ -102,25 +104,22 @@ class Ownership:
 
         Raises:
             ClosedError: As `require_held`.
-            UnavailableError: The directory was deleted, moved or replaced; nothing was done.
+            ReplacedError: The directory was deleted, moved or replaced; nothing was done.
         """
         self.require_held()
         if not self.is_in_place():
             raise self.lost()
 
-    def lost(self) -> UnavailableError:
-        """Return the error of an owner whose directory or LOCK was deleted or replaced."""
-        return UnavailableError(
-            f"{self.root} was deleted or replaced, or its LOCK was, while this process had the"
-            " store open; the new directory was not changed: close this store, and open the new one"
-        )
+    def lost(self) -> ReplacedError:
+        """Return the error of an owner whose directory or LOCK was moved, deleted or replaced."""
+        return ReplacedError(self.root)
 
     def announce(self, *, epoch: int, endpoint: str | None = None, url: str | None = None) -> None:
         """Write the owner, and the endpoint and the URL to join, into LOCK.
 
         Raises:
-            UnavailableError: The file system refuses (the store is still owned), or the directory
-                was replaced.
+            ReplacedError: As `require_in_place`.
+            UnavailableError: The file system refuses (the store is still owned).
         """
         self.require_in_place()
         self._epoch = epoch
@@ -193,6 +192,10 @@ class Ownership:
         require(len(data) == LOCK_BYTES, "LOCK is too long")
         with contextlib.closing(self._files.open(self.root / "LOCK")) as file:
             file.pwrite(data, 0)  # in place: a new file would not be the locked one
+
+
+def _is_gone() -> bool:
+    return False
 
 
 class _OwnedStores:

@@ -13,10 +13,11 @@ and spare the synced one behind it: a damaged log, and an acknowledged commit th
 Behind unsynced frames it is two calls, write and sync. So it is where the file system refuses the
 one, from the first refusal on, and over a network, where the client decides what the call does.
 
-OWNED  Before a frame is written and after it is synced the log looks whether LOCK was deleted.
-Before, it refuses; after, it is poisoned. The second look is the one that proves: another process
-owns the store only once LOCK is gone, and recovers the log after that, so it finds what was durable
-while LOCK was there.
+OWNED  Before a frame is written the log looks whether the path of the store still leads to LOCK,
+and refuses if not: the directory was moved, deleted or replaced. After a sync it looks whether LOCK
+was deleted, and is poisoned if so. The second look is the one that proves: another process owns the
+store only once LOCK is gone, and recovers the log after that, so it finds what was durable while
+LOCK was there.
 
 A poisoned log stays poisoned: after a failed sync Linux marks the pages clean, so the next sync
 would succeed without the bytes (Rebello, ATC 2020), and frames of the segment before must not
@@ -51,7 +52,7 @@ from siltstone.formats.frame import (
     payload_bytes,
 )
 from siltstone.storage.files.files import File
-from siltstone.storage.files.locks import Look
+from siltstone.storage.files.locks import IsThere, Look
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SMALLEST_BYTES, SegmentPool
 from siltstone.units import SegmentNumber, Seq
 
@@ -62,6 +63,11 @@ class Owned(Protocol):
     @property
     def look(self) -> Look:
         """What counts the paths that name LOCK: none, and another process may own the store."""
+        ...
+
+    @property
+    def is_at_its_path(self) -> IsThere:
+        """What says whether the path of the store leads to LOCK: else nobody would find a frame."""
         ...
 
     def lost(self) -> SiltstoneError:
@@ -77,6 +83,10 @@ class _Alone:
     @property
     def look(self) -> Look:
         return lambda: self
+
+    @property
+    def is_at_its_path(self) -> IsThere:
+        return lambda: True
 
     def lost(self) -> SiltstoneError:
         return InvariantError("no process owns this log")
@@ -142,13 +152,13 @@ class Wal:
         """Write one frame with the commits `first_seq` to `last_seq`; durable on return if `sync`.
 
         Raises:
-            UnavailableError: There is no space for a next segment, or LOCK was deleted; nothing was
-                written, and the log continues when there is space.
+            UnavailableError: There is no space for a next segment, or the store is not at its path
+                any more; nothing was written, and the log continues when that is mended.
             OSError: The frame may or may not be durable, or LOCK was deleted meanwhile; the log is
                 poisoned, recovery decides.
             PoisonedError: An earlier call failed.
         """
-        if self._is_poisoned or self._is_closed or not self._owned.look().st_nlink:
+        if self._is_poisoned or self._is_closed or not self._owned.is_at_its_path():
             self._refuse_unusable()
             raise self._owned.lost()
         if first_seq != self._end.seq + 1 or last_seq < first_seq:

@@ -1,0 +1,64 @@
+"""New files: whether all that a record names for the first time is where it was written.
+
+Lance writes by the path of the store, and records are published by a handle of its directory. If
+the directory was replaced in between, or an older copy of it was put in its place, the files are
+not below the handle, and the record must not be published.
+
+Only the names are looked at: each file was synced by the same handle before it got into a pin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from siltstone.formats.manifest import Pin, Record
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.inventories import Inventories
+from siltstone.storage.tables.kept_names import place
+
+
+class NewFiles:
+    """See the module. Any thread."""
+
+    def __init__(self, root: Path, files: Files, inventories: Inventories) -> None:
+        self._root, self._files, self._inventories = root, files, inventories
+
+    def first_missing(self, before: Record, after: Record) -> str | None:
+        """Return a file that `after` names, and `before` does not, and that is not there."""
+        if before is after:
+            return None
+        known = set(_pins(before))
+        inventories = {pin.inventory for pin in known}
+        for pin in set(_pins(after)) - known:
+            for path in self._added(pin, inventories):
+                if not self._files.exists(place(self._files, self._root, path)):
+                    return path
+        return None
+
+    def _added(self, pin: Pin, known: set[str]) -> Iterator[str]:
+        """Yield the files of a pin down to the first inventory that is known."""
+        yield pin.path
+        if pin.inventory in known or not self._is_there(pin.inventory):
+            if pin.inventory and pin.inventory not in known:
+                yield pin.inventory
+            return
+        for name, inventory in self._inventories.chain(pin.inventory).items():
+            if name in known:
+                return
+            yield name
+            yield from (file.path for file in inventory.files)
+
+    def _is_there(self, name: str) -> bool:
+        return bool(name) and self._files.exists(self._root / name)
+
+
+def _pins(record: Record) -> Iterator[Pin]:
+    for storage in record.keyed:
+        yield from (pin for pin in (storage.base, storage.history) if pin is not None)
+        yield from (part.pin for part in (*storage.loads, *storage.fallbacks))
+    if record.commits is not None:
+        yield record.commits
+    for table in record.catalog.tables:
+        for step in table.incarnations:
+            yield from (version.pin for version in step.versions)
