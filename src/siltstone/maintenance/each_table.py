@@ -30,22 +30,18 @@ def isolated(
     """
     try:
         return work(table)
-    except ReplacedError:
-        raise
     except SiltstoneError as error:
-        if table is not None:
+        if table is not None or isinstance(error, ReplacedError):
             raise
-        whole, done, failed = error, list[R](), list[SiltstoneError]()
-    for each in newest().catalog.tables:
-        if catalogs.is_alive(each):
-            try:
-                done.append(work(each.id))
-            except TableNotFoundError:
-                continue  # it was dropped meanwhile
-            except ReplacedError:
-                raise
-            except SiltstoneError as error:
-                failed.append(error)
+        whole = error
+    done, failed = list[R](), list[SiltstoneError]()
+    for each in filter(catalogs.is_alive, newest().catalog.tables):
+        try:
+            done.append(work(each.id))
+        except TableNotFoundError:
+            continue  # it was dropped meanwhile
+        except SiltstoneError as error:
+            failed.append(error)
     if failed or not done:
         raise failed[0] if failed else whole
     return reduce(sum_of, done)
