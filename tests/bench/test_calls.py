@@ -26,7 +26,9 @@ def test_work_in_process_runs_at_most_so_many_functions(tmp_path: Path) -> None:
         assert all(have <= may for have, may in zip(counts[name], most, strict=True)), counts
 
 
-def test_thirteen_functions_lead_from_an_upsert_to_its_sync_and_six_to_a_row(tmp_path: Path) -> None:
+def test_thirteen_functions_lead_from_an_upsert_to_its_sync_and_six_to_rows(
+    tmp_path: Path,
+) -> None:
     """More than that decide nothing, and each costs twice after a sync, when its code is cold."""
     found = calls_in_process(tmp_path)
     assert 0 < found["upsert"][1] <= TO_THE_SYNC_MAX, found["upsert"]

@@ -273,8 +273,10 @@ _numbers = itertools.count(1)
 _registry = _Registry()
 
 
-def _lose(opened: Opened, number: int) -> None:
+def _lose(opened: Opened, number: int, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
     """Note a lost handle: a finalizer, which takes no lock and calls nothing that does."""
+    if is_ending():  # modules may be gone, and nobody closes any more
+        return
     _registry.lost.append((opened, number))
     closer.ask(_registry.close_idle)
 

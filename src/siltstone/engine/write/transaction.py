@@ -10,6 +10,7 @@ rows is in `transaction_rows`, to definitions in `definition_statements`, for ot
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from enum import Enum
@@ -121,8 +122,10 @@ class EngineTransaction:
 
     __exit__ = commit_on_exit
 
-    def __del__(self) -> None:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """Release a transaction that nobody ended: it would keep the recent writes for ever."""
+        if is_ending():  # modules may be gone, and there is nothing left to keep
+            return
         number = getattr(self, "_number", None)  # __init__ may have refused before
         if number is not None and not self._is_over:  # its end may have been interrupted, too
             self.core.under_way.pop(number, None)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,8 +68,9 @@ class _End:
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
 
-    def __del__(self) -> None:
-        self._lock.release()
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # else modules may be gone, and the kernel releases it
+            self._lock.release()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

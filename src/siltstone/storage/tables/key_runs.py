@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count, pairwise
@@ -50,8 +51,9 @@ class _Handle:
     def __init__(self, file: File) -> None:
         self.file = file
 
-    def __del__(self) -> None:
-        self.file.close()
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():  # else modules may be gone
+            self.file.close()
 
 
 class PageCache:
