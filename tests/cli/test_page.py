@@ -23,6 +23,7 @@ OTHERWISE = {
     "bench": "tests/cli/test_bench.py",
     "serve": "tests/cli/test_over_http.py",
     "token": "tests/cli/test_access.py",
+    "apps forget": "tests/cli/test_commands.py",
 }
 """Commands that the page does not show, and where they run."""
 FILES = {
