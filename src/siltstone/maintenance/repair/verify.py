@@ -13,7 +13,8 @@ rows. Drift is an external version, which the store does not read. `maintenance.
 what can be done for each.
 
 A damaged file ends no other check. Files that vacuum deletes meanwhile do not count as missing: a
-record is leased while it is checked, the newest one to the end.
+record is leased while it is checked, the newest one to the end. Of a store that is not there any
+more, nothing is said: ReplacedError.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from siltstone.maintenance.repair.external_appends import external_versions_of, 
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.maintenance.repair.kept_past import KeptPast
 from siltstone.storage.files.files import Files
+from siltstone.storage.files.place import in_place
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
@@ -181,7 +183,7 @@ class Verifier:
         tally = _Tally(Integrity(self._site, deep=deep, on_file=seen), total, on_progress)
         past = KeptPast(self._tables.reader, self._readers, tally.integrity.damage)
         newest: Record | None = None
-        with ExitStack() as leases:
+        with in_place(self._files, self._root), ExitStack() as leases:
             for number in self._numbers(tally):
                 tally.say(f"record {number}")
                 lease = self._manifests.lease(number, below_floor=True)
