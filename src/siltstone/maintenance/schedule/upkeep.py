@@ -1,6 +1,6 @@
 """Upkeep: what an owner that ends does for its store, while it still owns it.
 
-    final checkpoint ─▶ log closed ─▶ look what is due, LOCK says that the owner ends
+    final checkpoint ─▶ log closed ─▶ LOCK says that the owner ends ─▶ look what is due
       ─▶ merge ─▶ optimize ─▶ vacuum, those that are due ─▶ LOCK released
 
 After that nothing that siltstone started by itself runs, or touches the directory. A merge and an
@@ -33,7 +33,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.maintenance.gc.sweep import StoppedError
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.maintenance.schedule.overdue import Overdue, Owed
+from siltstone.maintenance.schedule.overdue import Overdue, Owed, may_want_merge
 from siltstone.options import Options
 from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.site import Site
@@ -128,20 +128,27 @@ class Upkeep:
             _log.warning("the upkeep at the end of the store failed: %s", in_words(error))
 
     def _run(self, view: View, ending: Ending) -> None:
-        due = dict(Overdue.at(view, self._site, self._options.memory_bytes_max).steps())
-        before = self._owed.read()
-        wanted = due if ending.upkeep else {s: n for s, n in due.items() if _is_worth(n, before, s)}
-        left = {step: before[step] for step in due if step not in wanted}
-        if wanted:
-            self._ownership.end()
-            at = _Time(ending, self._options, self._ownership, time.monotonic())
-            try:
-                left |= self._steps(wanted, before, at)
-            finally:
-                ending.spent_s += time.monotonic() - at.begun
+        at = _Time(ending, self._options, self._ownership, time.monotonic())
+        if may_want_merge(view.record, self._options.memory_bytes_max):
+            self._ownership.end()  # the look opens histories, and may import Lance
+        try:
+            left, before = self._done(view, at)
+        finally:
+            ending.spent_s += time.monotonic() - at.begun
         ending.left += left
         if left != before:
             self._owed.write(left)
+
+    def _done(self, view: View, at: _Time) -> tuple[dict[str, int], Mapping[str, int]]:
+        """Look what is due, and do it; return what is left of it, and what was before."""
+        due = dict(Overdue.at(view, self._site, self._options.memory_bytes_max).steps())
+        before, is_asked = self._owed.read(), at.ending.upkeep
+        wanted = due if is_asked else {s: n for s, n in due.items() if _is_worth(n, before, s)}
+        left = {step: before[step] for step in due if step not in wanted}
+        if wanted:
+            self._ownership.end()
+            left |= self._steps(wanted, before, at)
+        return left, before
 
     def _steps(
         self, wanted: Mapping[str, int], before: Mapping[str, int], at: _Time
