@@ -33,3 +33,17 @@ def test_a_store_that_is_not_there_is_not_said_to_be_sound(
     with pytest.raises(st.ReplacedError):
         db.verify(deep=True)
     db.close()
+
+
+def test_a_verification_under_way_when_its_store_closes_and_moves_finds_no_damage(
+    tmp_path: Path,
+) -> None:
+    db = made(tmp_path / "s", background=False)
+
+    def go(*_: object) -> None:
+        if (tmp_path / "s").exists():
+            db.close()
+            move(tmp_path / "s")
+
+    with pytest.raises(st.ReplacedError):
+        db.verify(deep=True, on_progress=go)
