@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from siltstone.errors import UnavailableError
-from siltstone.storage.files.handles import Handle, Handles
+from siltstone.storage.files.handles import Handle, Handles, Left
 from siltstone.storage.files.locks import Lock, RealLock
 
 Buffer = bytes | bytearray | memoryview
@@ -459,10 +459,10 @@ class RealFile:
 class RealFiles:
     """The file system of this machine. Its state is what it is bound to; any thread may use it."""
 
-    _at: Handles | None = None
+    _at: Handles | Left | None = None
 
     def below(self, root: Path) -> Self:
-        if self._at is not None and self._at.root == os.fspath(root):
+        if isinstance(self._at, Handles) and self._at.root == os.fspath(root):
             return self
         bound = copy.copy(self)
         bound._at = Handles(root)  # noqa: SLF001 - a copy of ours
@@ -473,7 +473,8 @@ class RealFiles:
         return at is None or at.are_in_place()
 
     def let_go(self) -> None:
-        self._at = None
+        at = self._at
+        self._at = at.left() if isinstance(at, Handles) else at
 
     def _of(self, path: Path) -> tuple[Path | str, Handle | None]:
         at = self._at

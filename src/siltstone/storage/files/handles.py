@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -70,6 +71,33 @@ class Handles:
         except _GONE:
             return False
         return tuple(found) == self._identities[: len(found)]
+
+    def left(self) -> Left:
+        """Return what remains of them when they are closed."""
+        return Left(self.root, self._identities[: 1 if self._manifest == self._root else 2])
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Where handles were: names go by paths. A job that is under way still hears of a move.
+
+    Without a handle a file system may give the number of a deleted directory to another one.
+    """
+
+    root: str
+    identities: tuple[Identity, ...]
+
+    def of(self, path: Path) -> tuple[str, None]:
+        """Return a path as it is."""
+        return os.fspath(path), None
+
+    def are_in_place(self) -> bool:
+        """Return whether the path still leads to the directories of the handles."""
+        paths = (self.root, f"{self.root}/{_MANIFEST}")[: len(self.identities)]
+        try:
+            return tuple(_identity(os.stat(path)) for path in paths) == self.identities  # noqa: PTH116 - as above
+        except _GONE:
+            return False
 
 
 def _identity(status: os.stat_result) -> Identity:
