@@ -67,6 +67,11 @@ class PowerLoss(RealFiles):
         self._lock = threading.RLock()
         self.images: list[Image] | None = None
 
+    def below(self, root: Path) -> PowerLoss:
+        """Stay what it is: what it notes is noted here alone."""
+        del root
+        return self
+
     # what syncs
 
     def open(

@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,11 @@ class Unlinkable(UnsyncedFiles):
     """Files that get no second name outside the folder of their load; with `error` none at all."""
 
     error: int | None = None
+
+    def below(self, root: Path) -> Self:
+        """Stay this one: a test says of it, not of a copy, what fails."""
+        del root
+        return self
 
     def link(self, old: Path, new: Path) -> None:
         if self.error is not None and "/.attached/" in str(old):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import msgspec
 import pytest
@@ -44,6 +45,11 @@ class RefusingRecords(RealFiles):
     def __init__(self) -> None:
         super().__init__()
         self.refusals = 0
+
+    def below(self, root: Path) -> Self:
+        """Stay this one: a test says of it, not of a copy, what fails."""
+        del root
+        return self
 
     def create_if_absent(self, path: Path, data) -> bool:
         if self.refusals and path.suffix == ".json":

@@ -72,7 +72,7 @@ class LanceReader:
             if known is not None and known.pin == pin:
                 self._open.move_to_end(pin.path)
                 return known
-        return self.keep(self.fresh(pin))
+        return self._kept(self.fresh(pin))
 
     def files(self, pin: Pin) -> list[InventoryFile]:
         """See `tables.TableReader.files`."""
@@ -145,10 +145,13 @@ class LanceReader:
         self._check_manifest(pin)
         with translated(self._root / pin.folder, is_reading=True):
             dataset = self._opened(pin.folder, pin, pin.path)
-            return self.pinned(msgspec.structs.replace(pin, hidden_rows=msgspec.UNSET), dataset)
+            return self._pinned(msgspec.structs.replace(pin, hidden_rows=msgspec.UNSET), dataset)
 
-    def pinned(self, pin: Pin, dataset: Any) -> LancePinned:
-        """Return the reads of a version that Lance opened as `dataset`."""
+    def keep(self, pin: Pin, dataset: Any) -> None:
+        """Keep a version that Lance opened as `dataset`, for the next `open` of its pin."""
+        self._kept(self._pinned(pin, dataset))
+
+    def _pinned(self, pin: Pin, dataset: Any) -> LancePinned:
         return LancePinned(self._data, pin, dataset, self._verify, shares=self._shares)
 
     def _opened(self, location: str, pin: Pin, path: str) -> Any:
@@ -190,8 +193,7 @@ class LanceReader:
             return []
         return [*self._inventories.live(pin.inventory, [pin.physical_path]).values()]
 
-    def keep(self, table: LancePinned) -> LancePinned:
-        """Keep a version open, for the next `open` of its pin."""
+    def _kept(self, table: LancePinned) -> LancePinned:
         with self._lock:
             self._open[table.pin.path] = table
             parts = sum(len(each.parts) for each in self._open.values())

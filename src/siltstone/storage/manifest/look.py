@@ -10,6 +10,7 @@ one: the next record is whole again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +52,21 @@ class Look:
         require_in_place(self.files, self.root)
         with refusals(f"cannot look at {self.root}"):
             why = self._other(known)
-            missing = None if following is None else self.first_missing(known, following)
-        if why is None and missing is not None:
-            why = f"{missing} is not there, which was just written"
+            if why is None and following is not None:
+                why = self._missing(known, following)
         if why is not None:
             raise ReplacedError(self.root, why)
+
+    def _missing(self, known: Record, following: Record) -> str | None:
+        """Return a new file that is not there; None: none, or another process won the race."""
+        missing = self.first_missing(known, following)
+        if missing is None:
+            return None
+        with contextlib.suppress(FileNotFoundError, CorruptionError):
+            winner = self.read(following.number)
+            if winner.store_id == known.store_id and winner.writer != following.writer:
+                return None
+        return f"{missing} is not there, which was just written"
 
     def _other(self, known: Record) -> str | None:
         """Return what is wrong with a record that was known; None: nothing."""

@@ -141,7 +141,7 @@ class LanceExternal:
             syncing.begin(self._root / name, is_known=True)  # nobody takes its folder away
             path, rows = staged.pin_path(self._root), dataset.count_rows()
             pin = self._inventories.pin(dataset.version, path, rows, name)
-        self._reader.keep(self._reader.pinned(pin, dataset))  # the next one goes on top
+        self._reader.keep(pin, dataset)  # the next one goes on top
         read_version = version_import.read_version(transaction)
         added_paths = (pin.path, *paths)
         return ImportedVersion(
