@@ -153,6 +153,7 @@ class Readers:
         self._images: weakref.WeakSet[Images] = weakref.WeakSet()
         self._vectors = FreshVectors(self._bytes_left)
         self._fallbacks = FallbackRows(tables)
+        self._unread: weakref.WeakValueDictionary[str, HistoryRun] = weakref.WeakValueDictionary()
 
     def open(
         self, view: View, table: TableDefinition, seq: int, *, defined_at: int | None = None
@@ -328,7 +329,7 @@ class Readers:
                 seqs, opened = (load.seq - 1, load.seq), partial(self._attached, load)
                 others.append((load.seq, load.seq, _run(opened, schema, seqs, lease, known)))
         others += (
-            (each.first_seq, each.last_seq, self._refused(table, each, schema))
+            (each.first_seq, each.last_seq, self._refused(table, each, schema, known))
             for each in storage.fallbacks
             if each.first_seq <= high and each.last_seq > low
         )
@@ -342,15 +343,25 @@ class Readers:
             at = max(at, last)
         return tuple(found)
 
-    def _refused(self, table: TableDefinition, rows: Fallback, schema: Schema) -> Source:
+    def _refused(
+        self, table: TableDefinition, rows: Fallback, schema: Schema, known: Sequence[Source]
+    ) -> Source:
         """Return rows that Lance refused.
 
-        If they cannot be read, whoever reads the table hears it, and no other one.
+        If they cannot be read, whoever reads the table hears it, and no other one. Then they are
+        read again for the next view, and once: when it is made under a lock, the failure is there.
         """
+        failed = self._unread.get(rows.pin.path)
+        if failed is not None and all(failed is not source for source in known):
+            return failed
         try:
-            return self._fallbacks.of(table, rows)
+            found = self._fallbacks.of(table, rows)
         except SiltstoneError as error:
-            return HistoryRun(_raising(error), schema, rows.first_seq - 1, rows.last_seq)
+            run = HistoryRun(_raising(error), schema, rows.first_seq - 1, rows.last_seq)
+            self._unread[rows.pin.path] = run
+            return run
+        self._unread.pop(rows.pin.path, None)  # an older view may still have it
+        return found
 
     def _attached(self, load: Load) -> Attached:
         pin = load.pin

@@ -22,6 +22,7 @@ from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, Levels, State, View
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import KeyedStorage, Record
+from siltstone.maintenance.flush.fallback import are_readable
 from siltstone.maintenance.retention import carried
 from siltstone.units import require
 
@@ -54,7 +55,7 @@ def refreshed(
             continue
         storage = stored.get(number)
         moved = tuple(s for g in flushed for s in g.sources.get(number, ()))
-        if storage is None or (storage == old.storage and not moved):
+        if storage is None or (storage == old.storage and not moved and are_readable(old)):
             levels[number] = old
         else:
             found = _levels(view, old, storage, moved, readers, record, lease)
