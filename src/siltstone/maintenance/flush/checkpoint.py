@@ -22,7 +22,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -443,10 +443,17 @@ class Checkpointer:
             try:
                 found = self._histories(item, stored.get(item.incarnation))
             except OF_ONE_TABLE as error:
+                self._discard(item.staged)
                 item = flushed[place] = self._refused(item, reason_of(error))  # noqa: PLW2901
                 found = self._histories(item, None)
             pins[item.incarnation] = found
         return pins
+
+    def _discard(self, staged: StagedFiles) -> None:
+        """Delete rows that no pin names: each checkpoint tries them again, and would leave some."""
+        for file in staged.files:
+            with suppress(OSError):  # then it is vacuum's
+                self._site.files.unlink(self._site.root / file.path)
 
     def _histories(self, item: _Flushed, old: KeyedStorage | None) -> _Histories:
         """Put the flushed rows of one table on its history as it is now."""

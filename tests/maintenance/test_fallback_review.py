@@ -1,0 +1,113 @@
+# pyright: basic
+"""Rows that Lance refuses: what a review found."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from siltstone.errors import LanceRefusedError, UnavailableError
+from tests.maintenance.test_fallback import REASON, Refusing, fallbacks, made, rows, write
+
+
+@pytest.fixture
+def refusing(tmp_path: Path) -> Refusing:
+    return Refusing(tmp_path / "shop")
+
+
+def test_an_unreadable_file_is_not_read_while_commits_wait(refusing: Refusing):
+    hooked = []
+    inner = refusing.env.tables
+
+    def tables(*args):
+        hooked.append(inner(*args))
+        return hooked[-1]
+
+    refusing.env = replace(refusing.env, tables=tables)
+    with refusing.open() as db:
+        made(db)
+        write(db, 1)
+        db.checkpoint()
+        path = refusing.root / fallbacks(db)[0].pin.path
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with refusing.open() as db:
+        waited = []
+
+        def look(_pin) -> None:
+            writer = threading.Thread(
+                target=lambda: db["good"].upsert({"id": 5, "v": "x"}), daemon=True
+            )
+            writer.start()
+            writer.join(5)
+            waited.append(writer.is_alive())
+
+        db["bad"].upsert({"id": 3, "v": "x"})
+        hooked[-1].hooks["read_arrow"] = look
+        db.checkpoint()
+        assert True not in waited, waited
+
+
+def test_rows_that_lance_refuses_do_not_fill_the_disk_with_each_checkpoint(refusing: Refusing):
+    """Each try leaves what Lance wrote before it refused; no vacuum deletes that for a day."""
+    hooked = []
+    inner = refusing.env.tables
+
+    def tables(*args):
+        hooked.append(inner(*args))
+        return hooked[-1]
+
+    def refuse(pin, *_) -> None:
+        if pin.folder.startswith("tables/bad-"):
+            raise LanceRefusedError(REASON)
+
+    def used() -> int:
+        folders = (refusing.root / "tables").glob("bad-*")
+        return sum(p.stat().st_size for f in folders for p in f.rglob("*") if p.is_file())
+
+    refusing.env, refusing.error = replace(refusing.env, tables=tables), None
+    with refusing.open() as db:
+        made(db)
+        hooked[-1].hooks["commit"] = refuse
+        db["bad"].upsert([{"id": i, "v": "x" * 20} for i in range(1_000)])
+        db.checkpoint()
+        first = used()
+        for number in range(20):
+            db["good"].upsert({"id": number, "v": "x"})
+            db.checkpoint()
+        db.vacuum(dry_run=False)
+        assert used() < 4 * first
+
+
+def test_a_file_that_the_system_refused_once_is_read_later(refusing: Refusing):
+    hooked, refuses = [], [False]
+    inner = refusing.env.tables
+
+    def tables(*args):
+        hooked.append(inner(*args))
+        hooked[-1].hooks["read_arrow"] = refuse
+        return hooked[-1]
+
+    def refuse(_pin) -> None:
+        if refuses[0]:
+            raise UnavailableError("too many open files")
+
+    refusing.env = replace(refusing.env, tables=tables)
+    with refusing.open() as db:
+        made(db)
+        write(db, 1)
+        db.checkpoint()
+        expected = rows(db)
+    refuses[0] = True
+    with refusing.open() as db:
+        refuses[0] = False
+        refusing.error = None
+        for number in range(2):
+            db["good"].upsert({"id": number, "v": "x"})
+            db.checkpoint()
+        assert rows(db) == expected
+        assert not fallbacks(db)
