@@ -31,7 +31,7 @@ def test_a_history_of_many_small_parts_is_optimized_in_a_child(tmp_path: Path) -
         assert wants(4)
         assert not wants(5)
         expected = table.to_arrow().sort_by("id")
-        assert "--by-tiers" in _command("python", db.path, "optimize")
+        assert "--by-tiers" in _command("python", db.path, "optimize", is_nice=True)
         owner.optimize_child.start()
         owner.optimize_child.start()  # one is enough
         owner.optimize_child._process.wait(60)

@@ -32,7 +32,7 @@ from siltstone.formats.manifest import Record, Tag
 from siltstone.latency import Latency
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
-from siltstone.maintenance.flush.fallback import full
+from siltstone.maintenance.flush.fallback import FALLBACK_BYTES_MAX, full
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.gc.live_store import OwnerLive
 from siltstone.maintenance.gc.superseded import Superseded
@@ -321,7 +321,7 @@ class Background:
     keys: KeyWatch
     memory_bytes_max: int
     superseded: Superseded
-    fallback_bytes_max: int
+    fallback_bytes_max: int = FALLBACK_BYTES_MAX
     stalled: Stalled = field(default_factory=Stalled)
 
     def work(self) -> Work:
