@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,10 +15,10 @@ from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
 ROOT = Path("/data/shop")
 
 
-def store_on(files: Files, process: str = "a") -> ManifestStore:
+def store_on(files: Files, process: str = "a", **options: Any) -> ManifestStore:
     tokens = count(1)
     return ManifestStore(
-        files, ROOT, now_us=lambda: 1, new_token=lambda: f"{process}{next(tokens)}"
+        files, ROOT, now_us=lambda: 1, new_token=lambda: f"{process}{next(tokens)}", **options
     )
 
 

@@ -324,6 +324,21 @@ def test_a_damaged_island_goes_and_its_tag_is_refused_and_named_until_it_is_remo
     place.require_whole(expected)
 
 
+def test_what_a_repair_leaves_of_a_damaged_past_is_what_a_verification_finds(place, tmp_path):
+    """A neighbour that stands in may serve a tag as well: then nothing is left."""
+    with open_store(place.root) as db:
+        db.tag("early", 4)
+    wholes = []
+    for number, record in enumerate(place.records[:-1]):
+        hurt = Place(tmp_path / f"hurt {number}")
+        shutil.copytree(place.root, hurt.root)
+        damage(hurt.root / "manifest" / record.name)
+        done = hurt.repair(dry_run=False)
+        assert done.is_whole == hurt.verify().is_sound, (number, done)
+        wholes.append(done.is_whole)
+    assert any(wholes)
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_a_lost_floor_is_written_again(place, is_gone):
     with open_store(place.root) as db:

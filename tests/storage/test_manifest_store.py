@@ -243,6 +243,19 @@ def test_news_looks_at_the_floor_first(files, store):
     assert reader.newer_record(newest) is None
 
 
+def test_a_race_is_lost_to_a_record_that_a_vacuum_took_together_with_our_new_files(files, store):
+    """Who slept finds neither its files nor the record that gave them up; nobody replaced it."""
+    base, sleepers = store.newest(), store_on(files, "sleeper", first_missing=lambda *_: "a file")
+    publish_many(store, 4)
+    vacuum(store, 4)
+    assert not files.exists(store.path(base.number + 1))
+
+    def change(record: Record) -> Record:
+        return record if record.number == 5 else add("ours")(record)
+
+    assert sleepers.publish(change, base=base).number == 5
+
+
 def test_a_dead_record_below_the_floor_is_seen_only_by_number(files, store):
     publish_many(store, 4)
     raise_floor(store, 4)
