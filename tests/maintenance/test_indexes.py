@@ -16,7 +16,7 @@ import siltstone as st
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.index.index_plan import KEY_INDEX, IndexStatus
 from siltstone.maintenance.merge.merge import Promoter
-from siltstone.maintenance.repair.verify import wrong_indexes
+from siltstone.maintenance.repair.stored_rows import wrong_indexes
 from siltstone.storage.tables.values import IndexSpec
 
 SCHEMA = pa.schema(

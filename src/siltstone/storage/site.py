@@ -87,9 +87,8 @@ class Site:
             except ReplacedError:
                 raise
             except (SiltstoneError, OSError) as error:
-                try:
-                    self._require_ours(known)
-                except ReplacedError as replaced:
+                replaced = self._replaced(known)
+                if replaced is not None:
                     raise replaced from error
                 raise
             self._require_ours(known)
@@ -99,6 +98,16 @@ class Site:
             return self.manifests.newest()
         except CorruptionError:  # it says nothing of whose the store is
             return None
+
+    def _replaced(self, known: Record | None) -> ReplacedError | None:
+        """Return how the store was replaced; None: it was not, or the file system hides it."""
+        try:
+            self._require_ours(known)
+        except ReplacedError as error:
+            return error
+        except (SiltstoneError, OSError):
+            return None
+        return None
 
     def _require_ours(self, known: Record | None) -> None:
         if known is not None:

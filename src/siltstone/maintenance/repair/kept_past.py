@@ -11,11 +11,13 @@ It asks what readers ask, and opens the versions that they get. Their files are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import View
 from siltstone.engine.recover.replay import view_of
+from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin, Record, TableDefinition
 from siltstone.maintenance.repair.integrity import UNREADABLE
 from siltstone.storage.tables.tables import TableReader
@@ -45,8 +47,8 @@ class KeptPast:
 
     def unread_from(
         self, record: Record, lease: object, tags: Mapping[str, int], kept: Sequence[Record]
-    ) -> Iterator[str]:
-        """Yield what a reader with the newest record cannot read.
+    ) -> Iterator[tuple[Path | None, str]]:
+        """Yield what a reader with the newest record cannot read, and the damaged file if known.
 
         Args:
             record: The newest record.
@@ -69,7 +71,8 @@ class KeptPast:
             what, todo = "the kept seq", "restore a backup"
             if seq in named:
                 what, todo = f"tag {', '.join(named[seq])} at seq", f"{todo}, or remove the tag"
-            yield f"{what} {seq}: table {table!r} cannot be read there: {why}; {todo}"
+            wrong = f"{what} {seq}: table {table!r} cannot be read there: {why}; {todo}"
+            yield (why.path if isinstance(why, CorruptionError) else None), wrong
 
     def _unread(
         self, view: View, seqs: Callable[[TableDefinition], Iterator[int] | tuple[int, ...]]

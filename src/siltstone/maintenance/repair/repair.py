@@ -89,14 +89,16 @@ class Repairer:
         with refusals(f"repair of {self._root}"), in_place(self._files, self._root):
             found = self._verifier.run(deep=deep, on_progress=on_progress)
             plan = Planner(self._site, deep=deep).run()
-            folder = ""
+            folder, past = "", ()
             if plan.needs_owner and not dry_run:
                 plan, folder = self._owned(deep=deep)
+                past = self._verifier.past()  # what read the past may be damaged no more, or gone
             self._require_ours(plan)
             if not dry_run:
                 folder = self._quarantine.take(plan.dead) or folder
         errors = (finding for finding in found.findings if finding.severity == ERROR)
         left = [each for each in errors if relative(self._root, each.path) not in plan.cured]
+        left += [each for each in past if each not in left]
         return Repaired(dry_run, tuple(plan.steps), tuple(left), folder)
 
     def _owned(self, *, deep: bool) -> tuple[RepairPlan, str]:

@@ -25,19 +25,13 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
-from siltstone.engine.filter.filters import filter_of
-from siltstone.engine.filter.pushed import is_pushable
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
-from siltstone.formats.blobs import is_blob
 from siltstone.formats.keys import newest_rows
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
 from siltstone.formats.schema import SEQ_COLUMN
@@ -54,6 +48,7 @@ from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
 from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.maintenance.repair.kept_past import KeptPast
+from siltstone.maintenance.repair.stored_rows import sorted_rows, wrong_indexes
 from siltstone.storage.files.files import Files
 from siltstone.storage.files.place import in_place
 from siltstone.storage.manifest.floor import Floor
@@ -61,15 +56,12 @@ from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables import base_numbers
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import PinnedTable
-from siltstone.storage.tables.values import POSITION
 from siltstone.storage.wal.chain import Chain, read_chain
 from siltstone.storage.wal.segments import MARK_NAME, find_segments, read_mark
 from siltstone.units import SegmentNumber, Seq
 
 ERROR, WARNING, DRIFT = "error", "warning", "drift"
 LOG_ATTEMPTS = 8
-SAMPLED_ROWS = 64
 AHEAD_S_MAX = 60.0
 """Clocks of machines differ by less."""
 _RISING = ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "gc_horizon_us")
@@ -221,6 +213,13 @@ class Verifier:
             tally.rows,
             tuple(tally.findings),
         )
+
+    def past(self) -> tuple[Finding, ...]:
+        """Return the tags, and the oldest seq, that readers cannot read, as `run` finds them."""
+        tally = _Tally(Integrity(self._site, deep=False), 0, None)
+        past = KeptPast(self._tables.reader, self._readers, tally.integrity.damage)
+        self._past(past, tally, deep=False)
+        return tuple(tally.findings)
 
     def _numbers(self, tally: _Tally) -> list[int]:
         floor = self._floor_now(tally)
@@ -374,7 +373,7 @@ class Verifier:
     def _past(self, past: KeptPast, tally: _Tally, *, deep: bool) -> None:
         """Name what readers cannot read, if it is to be kept still after we found it."""
         tally.say("past")
-        before, wrong = None, list[str]()
+        before, wrong = None, list[tuple[Path | None, str]]()
         for _ in range(LOG_ATTEMPTS):
             try:
                 record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
@@ -388,8 +387,8 @@ class Verifier:
                 return  # it is named already
             if not wrong:
                 return
-        for reason in wrong:
-            tally.error(self._manifests.folder, reason)
+        for path, reason in wrong:
+            tally.error(path or self._manifests.folder, reason)
 
     def _kept_records(self) -> list[Record]:
         return [record for _, record in readable(self._manifests, self._manifests.numbers())]
@@ -502,71 +501,8 @@ class Verifier:
         runs = self._readers.history(table, storage, 0, storage.merged_seq, None)
         folded = KeyedReader(table_schema, runs, None, storage.merged_seq)
         base = KeyedReader(table_schema, (), self._readers.base(table, storage), storage.merged_seq)
-        if _sorted(folded, table_schema) != _sorted(base, table_schema):
+        if sorted_rows(folded, table_schema) != sorted_rows(base, table_schema):
             tally.error(f"{storage.folder}/base", "it differs from the fold of its history")
-
-
-def _sorted(reader: KeyedReader, table_schema: TableSchema) -> list[str]:
-    """Return every row as text, sorted: NaN equals itself there, and no nanosecond is cut."""
-    exact = pa.schema([pa.field(field.name, _exact(field.type)) for field in table_schema.arrow])
-    batches = (batch.cast(exact) for batch in reader.scan(table_schema.arrow.names))
-    return sorted(repr(row) for batch in batches for row in batch.to_pylist())
-
-
-def _exact(kind: Any) -> pa.DataType:
-    """Return the type with integers for days, moments and times: Python's own end before."""
-    types = pa.types
-    if types.is_nested(kind):
-        return _exact_inside(kind)
-    if types.is_date32(kind):
-        return pa.int32()
-    is_moment = types.is_timestamp(kind) or types.is_time64(kind) or types.is_date64(kind)
-    return pa.int64() if is_moment or types.is_duration(kind) else kind
-
-
-def _exact_inside(kind: Any) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_exact(kind.key_type), _exact(kind.item_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_exact(kind.value_type), kind.list_size)
-    make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-    return make(_exact(kind.value_type))
-
-
-def wrong_indexes(opened: PinnedTable) -> Iterator[str]:
-    """Yield the errors of the indexes of a version, where they find other rows than a scan.
-
-    It checks null, and values from rows spread over the whole base. It cannot check text and vector
-    indexes; only the checksums of their files are checked.
-    """
-    scalar = [segment for segment in opened.segments if segment.kind in {"btree", "bitmap"}]
-    for column in sorted({name for segment in scalar for name in segment.columns}):
-        # Who reads a float, or a type that Lance compares in its own way, reads no index.
-        field = opened.schema.field(column)
-        if is_pushable(field.type) and not is_blob(field) and opened.rows:
-            by_index, by_scan = (_found(opened, column, is_indexed) for is_indexed in (True, False))
-            if not np.array_equal(by_index, by_scan):
-                lost = len(np.setdiff1d(by_scan, by_index))
-                more = len(np.setdiff1d(by_index, by_scan))
-                yield f"the indexes of {column!r} miss {lost} rows and find {more} too many"
-
-
-def _found(opened: PinnedTable, column: str, is_indexed: bool) -> np.ndarray:
-    """Return the positions of all rows with one of some values, or with none."""
-    some = np.unique(np.linspace(0, opened.rows - 1, SAMPLED_ROWS).astype(np.int64))
-    values = opened.take(some, [column]).column(column).unique().drop_null()
-    tests = [pc.field(column).isin(values), pc.field(column).is_null()]
-    filters = [filter_of(test, opened.schema) for test in tests]
-    sent = [each.prefilter({column: column}) for each in filters if each is not None]
-    parts = [
-        batch.column(POSITION).to_numpy()
-        for test in sent
-        if test is not None  # of a column that holds nothing but nulls
-        for batch in opened.scan([], prefilter=test, positions=True, indexed=is_indexed)
-    ]
-    return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
 
 def _others(paths: Sequence[str]) -> str:

@@ -60,8 +60,8 @@ class Look:
     def _missing(self, known: Record, following: Record) -> str | None:
         """Return a new file that is not there; None: none, or another process won the race."""
         missing = self.first_missing(known, following)
-        if missing is None:
-            return None
+        if missing is None or not self.kept().keeps(following.number):
+            return None  # a vacuum that took the winner's record may have taken the files before
         with contextlib.suppress(FileNotFoundError, CorruptionError):
             winner = self.read(following.number)
             if winner.store_id == known.store_id and winner.writer != following.writer:
