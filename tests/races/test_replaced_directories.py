@@ -128,7 +128,8 @@ def replace(how: str, root: Path, older: Path) -> None:
     if how == "emptied":
         empty(root)
     if how == "restored":
-        shutil.copytree(older, root)
+        # Other threads of who is held may write by the path meanwhile, and make directories there.
+        shutil.copytree(older, root, dirs_exist_ok=True)
     if how == "overwritten":
         overwrite(root, older)
 
