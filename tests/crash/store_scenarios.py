@@ -327,6 +327,7 @@ SCENARIOS: dict[str, Scenario] = {
             VACUUM,
             CLOSE,
             OPEN,  # from here on it is taken
+            CHECKPOINT,  # nothing else is to be flushed
             upsert(7),
             CHECKPOINT,
             MERGE,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import LanceRefusedError, UnavailableError
+from tests.maintenance.test_checkpoint import RefusingRecords
 from tests.maintenance.test_fallback import REASON, Refusing, fallbacks, made, rows, write
 
 
@@ -111,3 +112,59 @@ def test_a_file_that_the_system_refused_once_is_read_later(refusing: Refusing):
             db.checkpoint()
         assert rows(db) == expected
         assert not fallbacks(db)
+
+
+@pytest.mark.parametrize("opened_anew", [False, True])
+def test_a_full_table_is_tried_again_by_a_checkpoint_with_nothing_else_to_flush(
+    refusing: Refusing, *, opened_anew: bool
+):
+    refusing.env = replace(refusing.env, fallback_bytes_max=2_000)
+    with refusing.open() as db:
+        made(db)
+        db["bad"].upsert([{"id": i, "v": "x" * 20} for i in range(100)])
+        number = db.checkpoint().number
+        assert db.checkpoint().number == number  # refused again: nothing to publish
+        with pytest.raises(LanceRefusedError):
+            db["bad"].delete(1)
+        seq, expected = db.seq, rows(db)
+        if not opened_anew:
+            refusing.error = None
+            db.checkpoint()
+            db["bad"].delete(1)
+            assert (db.seq, rows(db)) == (seq + 1, expected[:1] + expected[2:])
+    refusing.error = None
+    with refusing.open() as db:
+        db.checkpoint()
+        assert not fallbacks(db)
+        expected = rows(db)
+        db["bad"].delete(2)
+        assert len(rows(db)) == len(expected) - 1
+        found = db.changes(since=0, tables=["bad"])["bad"].read_all()
+        assert found.num_rows == db.seq - seq + 100
+        assert db.verify(deep=True).is_sound
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_refused_rows_are_put_into_history_once_though_the_answer_was_lost(
+    refusing: Refusing, *, more: bool
+):
+    files = RefusingRecords()
+    refusing.env = replace(refusing.env, files=files)
+    with refusing.open() as db:
+        made(db)
+        write(db, 1)
+        db.checkpoint()
+        changes = db.changes(since=0, tables=["bad"])["bad"].read_all()
+        expected, refusing.error = rows(db), None
+        files.refusals = 2
+        with pytest.raises(UnavailableError):
+            db.checkpoint()
+        if more:
+            db["good"].upsert({"id": 1, "v": "x"})
+        db.checkpoint()
+        assert not fallbacks(db)
+        assert db.changes(since=0, tables=["bad"])["bad"].read_all() == changes
+    with refusing.open() as db:
+        assert rows(db) == expected
+        assert db.changes(since=0, tables=["bad"])["bad"].read_all() == changes
+        assert db.verify(deep=True).is_sound
