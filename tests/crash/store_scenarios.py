@@ -297,7 +297,22 @@ def _refuse(life: Life) -> None:
     writer.stage = refusing
 
 
+def _refuse_at_commit(life: Life) -> None:
+    """Let them take the rows, and refuse the version that has them."""
+    writer = life.store._parts.site.tables.writer
+    writer.stage = type(writer).stage.__get__(writer)
+    commit = writer.commit
+
+    def refusing(pin: Pin, *args: object) -> object:
+        if pin.folder.startswith("tables/t-") and pin.folder.endswith(".history"):
+            raise InvariantError("Lance panicked while it wrote")
+        return commit(pin, *args)
+
+    writer.commit = refusing
+
+
 REFUSE = Step("refuse", _refuse, is_commit=False)
+REFUSE_AT_COMMIT = Step("refuse at commit", _refuse_at_commit, is_commit=False)
 
 
 def forget(app: str) -> Step:
@@ -322,6 +337,7 @@ SCENARIOS: dict[str, Scenario] = {
             CHECKPOINT,
             bulk(3, 4, 5),
             delete(1),
+            REFUSE_AT_COMMIT,
             CHECKPOINT,
             MERGE,
             VACUUM,

@@ -26,7 +26,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import msgspec
-import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, whole_table_schema
@@ -35,7 +34,6 @@ from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
 from siltstone.engine.levels.history_run import Source, load_of
 from siltstone.engine.levels.memtable import Memtable
-from siltstone.engine.read.read_union import EVERYTHING
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View
 from siltstone.errors import BusyError, ClosedError, FencedError, ReplacedError, SiltstoneError
@@ -43,10 +41,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import Catalog, Fallback, KeyedStorage, Load, Pin, Record
 from siltstone.formats.schema import (
-    OP_COLUMN,
-    SEQ_COLUMN,
     history_field,
-    history_name,
     history_schema,
 )
 from siltstone.maintenance.flush import commit_parts
@@ -59,6 +54,7 @@ from siltstone.maintenance.flush.fallback import (
     reason_of,
     stretches,
 )
+from siltstone.maintenance.flush.histories import Histories, history_batches, stored_after
 from siltstone.maintenance.flush.ready import made_ready
 from siltstone.maintenance.flush.refresh import (
     carry_images,
@@ -85,7 +81,6 @@ LOAD_ROWS_MIN = 65_536
 LOADS_MAX = 256
 """So many loads history names; the rows of further ones are copied: each is in every record."""
 TICK_S = 0.25
-_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +208,11 @@ class Checkpointer:
             cross(Failpoint.FLUSH_BEFORE_PLAN)
             self._committer.seal()
             sealed = self._unpublished()
-            if not sealed:
+            is_refused = bool(self._waiting_for_lance())
+            if is_refused:  # a publish whose answer was lost may have given Lance those rows
+                self._refresh()
+                sealed = self._committer.state.view.sealed
+            if not (sealed or is_refused):
                 return self._committer.state.view.record
             cross(Failpoint.FLUSH_AFTER_PLAN)
             record = self._written(sealed)
@@ -228,11 +227,13 @@ class Checkpointer:
         for _ in range(ATTEMPTS):
             begun = Begun.at(self._now_us, above_us)
             flushed = list(self._flush(sealed))
-            commits = self._flush_commits(sealed)
+            if not sealed and all(item.base_pin is None for item in flushed):
+                return self._committer.state.view.record  # Lance takes none of them yet
+            commits = self._flush_commits(sealed) if sealed else None
             cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
             try:
                 started_us = begun.started_us(self._now_us)
-                return self._publish(sealed[-1], flushed, commits, started_us)
+                return self._publish(sealed, flushed, commits, started_us)
             except GcHorizonError as error:
                 above_us = error.gc_horizon_us
         raise BusyError(
@@ -302,10 +303,17 @@ class Checkpointer:
 
     # flush
 
+    def _waiting_for_lance(self, sealed: Sequence[Generation] = ()) -> set[int]:
+        """Return the incarnations of living tables with rows that Lance refused."""
+        view = self._committer.state.view
+        catalog = _catalog_of(sealed, view)
+        kept = (n for n, levels in view.levels.items() if levels.storage.fallbacks)
+        return {number for number in kept if _is_living(catalog, number)}
+
     def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed]:
-        catalog, levels = sealed[-1].catalog, self._committer.state.view.levels
+        catalog = _catalog_of(sealed, self._committer.state.view)
         numbers = {number for generation in sealed for number in generation.sources}
-        numbers |= {n for n in levels if levels[n].storage.fallbacks and _is_living(catalog, n)}
+        numbers |= self._waiting_for_lance(sealed)
         for number in sorted(numbers):
             sources = [s for g in sealed for s in g.sources.get(number, ())]
             yield self._flush_table(catalog, number, sources)
@@ -341,7 +349,7 @@ class Checkpointer:
         else:
             pin = self._widened(pin, storage, table_schema)
         seqs = (sources[0].first_seq, sources[-1].last_seq)
-        staged = self._tables.stage(pin, _history_batches(sources, table_schema), seqs=seqs)
+        staged = self._tables.stage(pin, history_batches(sources, table_schema), seqs=seqs)
         return replace(found, base_pin=pin, staged=staged)
 
     def _refused(self, found: _Flushed, reason: str) -> _Flushed:
@@ -352,7 +360,7 @@ class Checkpointer:
         new = [s for s in found.sources if not kept or s.first_seq > kept[-1].last_seq]
         for stretch in stretches(new, loads):
             rows = joined(kept, levels, stretch, loads)
-            batches = _history_batches(rows, found.table_schema)
+            batches = history_batches(rows, found.table_schema)
             folder = f"{storage.folder}/{FALLBACK}/{self._new_token()}"
             schema = history_schema(found.table_schema.schema)
             pin = self._tables.write_arrow(folder, schema, batches)
@@ -402,43 +410,56 @@ class Checkpointer:
 
     def _publish(
         self,
-        last: Generation,
+        sealed: Sequence[Generation],
         flushed: list[_Flushed],
-        commits: _Commits,
+        commits: _Commits | None,
         started_us: int,
     ) -> Record:
+        """Publish what was written of sealed generations, and of rows that Lance takes now."""
+        planned = self._committer.state.view
+
         def change(record: Record) -> Record:
             if record.epoch != self._epoch:
                 raise FencedError(self._epoch, record.epoch)
-            if record.flushed_seq >= last.last_seq:
-                return record  # nobody else flushes in this epoch: it is built on what we published
+            # Nobody else flushes in this epoch: such a record is built on what we published.
+            if sealed and record.flushed_seq >= sealed[-1].last_seq:
+                return record
+            if _has_other_refusals(record, planned, flushed):
+                if sealed:
+                    raise BusyError("Lance took refused rows meanwhile; call checkpoint() again")
+                return record
             refuse_below_gc_horizon(record, started_us)
-            view = self._committer.state.view
-            catalog = carried(last.catalog, record)
-            keyed = _stored(view, record, catalog, last.last_seq, self._pins(record, flushed))
+            view, changed = self._committer.state.view, record
+            if sealed:
+                last = sealed[-1]
+                changed = msgspec.structs.replace(
+                    record,
+                    last_seq=last.last_seq,
+                    flushed_seq=last.last_seq,
+                    last_time_us=last.last_time_us,
+                    wal_floor=last.segment_end,
+                    catalog=carried(last.catalog, record),
+                )
+            pins = self._pins(record, flushed)
+            keyed = stored_after(view, record, changed.catalog, changed.flushed_seq, pins)
             changed = msgspec.structs.replace(
-                record,
-                last_seq=last.last_seq,
-                flushed_seq=last.last_seq,
-                last_time_us=last.last_time_us,
-                wal_floor=last.segment_end,
-                catalog=catalog,
-                keyed=keyed,
-                format=max(record.format, format_of_storage(keyed)),
-                commits=commits.put_on(self._all_tables, record.commits),
+                changed, keyed=keyed, format=max(record.format, format_of_storage(keyed))
             )
+            if commits is not None:
+                pin = commits.put_on(self._all_tables, record.commits)
+                changed = msgspec.structs.replace(changed, commits=pin)
             cross(Failpoint.FLUSH_BEFORE_PUBLISH)
             return changed
 
-        return self._manifests.publish(change, base=self._committer.state.view.record)
+        return self._manifests.publish(change, base=planned.record)
 
-    def _pins(self, record: Record, flushed: list[_Flushed]) -> dict[int, _Histories]:
+    def _pins(self, record: Record, flushed: list[_Flushed]) -> dict[int, Histories]:
         """Put the flushed rows on each history as `record` has it.
 
         An item of `flushed` that Lance refuses now is replaced: another try has its file.
         """
         stored = {storage.incarnation: storage for storage in record.keyed}
-        pins: dict[int, _Histories] = {}
+        pins: dict[int, Histories] = {}
         for place, item in enumerate(flushed):
             try:
                 found = self._histories(item, stored.get(item.incarnation))
@@ -455,16 +476,16 @@ class Checkpointer:
             with suppress(OSError):  # then it is vacuum's
                 self._site.files.unlink(self._site.root / file.path)
 
-    def _histories(self, item: _Flushed, old: KeyedStorage | None) -> _Histories:
+    def _histories(self, item: _Flushed, old: KeyedStorage | None) -> Histories:
         """Put the flushed rows of one table on its history as it is now."""
         pin, columns = item.base_pin, [c.id for c in item.table_schema.schema.columns]
         if pin is None:
-            return _Histories(None, (), item.loads, item.refused)
+            return Histories(None, (), item.loads, item.refused)
         if old is not None and old.history is not None:
             pin = self._widened(old.history, old, item.table_schema)
             columns = [*old.history_columns, *columns]
         pin = self._tables.commit(pin, item.staged)
-        return _Histories(pin, tuple(dict.fromkeys(columns)), item.loads, ())
+        return Histories(pin, tuple(dict.fromkeys(columns)), item.loads, ())
 
     # retire
 
@@ -499,46 +520,19 @@ class Checkpointer:
         self._committer.free = (), 0  # writers ask again: a table may take no more rows now
 
 
-@dataclass(frozen=True, slots=True)
-class _Histories:
-    """What a flush adds to one storage: a history, unless there is no `pin`, and loads.
-
-    Its `fallbacks` take the place of those before.
-    """
-
-    pin: Pin | None
-    columns: tuple[int, ...]
-    loads: tuple[Load, ...]
-    fallbacks: tuple[Fallback, ...]
-
-    def put_on(self, storage: KeyedStorage) -> KeyedStorage:
-        storage = storage.with_fallbacks(self.fallbacks)
-        if self.loads:
-            storage = storage.with_loads((*storage.loads, *self.loads))
-        if self.pin is None:
-            return storage
-        return msgspec.structs.replace(storage, history=self.pin, history_columns=self.columns)
+def _catalog_of(sealed: Sequence[Generation], view: View) -> Catalog:
+    """Return the catalog after sealed generations; without any, that of the record."""
+    return sealed[-1].catalog if sealed else view.record.catalog
 
 
-def _stored(
-    view: View, record: Record, catalog: Catalog, last_seq: int, pins: dict[int, _Histories]
-) -> tuple[KeyedStorage, ...]:
-    """Return the keyed storages of the next record: the winner's, with what was flushed on top."""
-    stored = {storage.incarnation: storage for storage in record.keyed}
-    for table in catalog.tables:
-        for step in table.incarnations if catalogs.schema_of(table).key else ():
-            old = stored.get(step.id)
-            if old is None:
-                # The folder of its first files: the table may have been renamed in the same commit.
-                old = KeyedStorage(step.id, view.levels[step.id].storage.folder)
-            ours = view.levels[step.id].storage
-            if old.merged_seq < ours.merged_seq <= last_seq and step.versions:
-                old = old.with_base_of(ours)  # a bulk load went straight to base
-            found = pins.get(step.id)
-            if found is not None:
-                old = found.put_on(old)
-            stored[step.id] = old
-    return tuple(stored.values())
+def _has_other_refusals(record: Record, planned: View, flushed: Sequence[_Flushed]) -> bool:
+    """Say whether Lance refuses other rows by now than a flush had before it: then it took some."""
+    found = {storage.incarnation: storage.fallbacks for storage in record.keyed}
+    before = {each.incarnation: planned.levels[each.incarnation].storage for each in flushed}
+    return any(
+        found.get(number, storage.fallbacks) != storage.fallbacks
+        for number, storage in before.items()
+    )
 
 
 def _is_living(catalog: Catalog, incarnation: int) -> bool:
@@ -547,18 +541,3 @@ def _is_living(catalog: Catalog, incarnation: int) -> bool:
     if table is None or not catalogs.is_alive(table):
         return False
     return catalogs.incarnation_of(table).id == incarnation
-
-
-def _history_batches(
-    sources: Sequence[Source], table_schema: TableSchema
-) -> Iterator[pa.RecordBatch]:
-    names = [history_name(column.id) for column in table_schema.schema.columns]
-    for source in sources:
-        for chunk in source.chunks_upto(EVERYTHING):
-            arrays = table_schema.align(chunk.batch, chunk.table_schema, table_schema.arrow.names)
-            batch = pa.RecordBatch.from_arrays(
-                [*arrays, pa.array(chunk.seqs), pa.array(chunk.ops)],
-                names=[*names, SEQ_COLUMN, OP_COLUMN],
-            )
-            for start in range(0, batch.num_rows, _BATCH_ROWS):
-                yield batch.slice(start, _BATCH_ROWS)
