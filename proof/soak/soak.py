@@ -23,7 +23,8 @@ from proof.soak.acknowledged import Acknowledged
 from proof.soak.crew import FULL, Crew
 from proof.soak.post import Post, root_of, tally_of
 from proof.soak.tally import counted
-from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.formats.manifest import pins_of
+from siltstone.maintenance.gc.sweep import distinct
 from siltstone.storage.tables.kept_names import public_of
 
 ROUND_S = 120.0

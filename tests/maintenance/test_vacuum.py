@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.formats.manifest import pins_of
+from siltstone.maintenance.gc.sweep import distinct
 from siltstone.storage.tables.kept_names import kept_of
 from tests.maintenance.stores import Clock, data_paths, open_store, paths, rows
 

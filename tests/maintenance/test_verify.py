@@ -12,8 +12,9 @@ import pytest
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.features import format_of_storage
+from siltstone.formats.manifest import pins_of
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.maintenance.gc.sweep import distinct
 from siltstone.maintenance.repair.verify import Verifier
 from siltstone.storage.tables.jobs import Jobs
 from tests.maintenance.stores import Clock, open_store, paths

@@ -13,8 +13,8 @@ import pytest
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.errors import CorruptionError, RequestError
-from siltstone.formats.manifest import Pin
-from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.formats.manifest import Pin, pins_of
+from siltstone.maintenance.gc.sweep import distinct
 from siltstone.maintenance.merge import merge
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.storage.files.files import RealFiles

@@ -13,7 +13,7 @@ with the number of tables, not with rows, files or history: files live in invent
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -392,6 +392,23 @@ class Record(msgspec.Struct, frozen=True):
     def gc_horizon_us(self) -> int:
         """Vacuum may delete unpublished work that began before this time."""
         return self.condemned_before_us or 0
+
+
+def pins_of(record: Record) -> Iterator[Pin]:
+    """Yield every pin that a record names."""
+    for storage in record.keyed:
+        yield from (pin for pin in (storage.base, storage.history) if pin is not None)
+        yield from (part.pin for part in (*storage.loads, *storage.fallbacks))
+    if record.commits is not None:
+        yield record.commits
+    yield from versions_of(record.catalog)
+
+
+def versions_of(catalog: Catalog) -> Iterator[Pin]:
+    """Yield every pin of a plain version, or of a bulk load, that a catalog names."""
+    for table in catalog.tables:
+        for step in table.incarnations:
+            yield from (version.pin for version in step.versions)
 
 
 _FILE = CheckedJson(

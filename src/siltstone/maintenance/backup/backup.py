@@ -32,9 +32,9 @@ from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.features import format_of_changes
 from siltstone.formats.frame import Frame
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Pin, Record
+from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.maintenance import retention
-from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.maintenance.gc.sweep import distinct
 from siltstone.storage.files.copying import Copies, copy_file, hash_of, link_file
 from siltstone.storage.files.files import Files, is_temporary, make_private, refusals
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore, existing

@@ -24,7 +24,7 @@ from pathlib import Path
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
-from siltstone.formats.manifest import PRIVATE_DIRECTORY, Catalog, Pin, Record, TableDefinition
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Catalog, Pin, TableDefinition
 from siltstone.storage.files.arrow_file import DIRECTORY as FALLBACK
 from siltstone.storage.files.files import Files, is_temporary, names_in
 from siltstone.storage.lance.external import version_import
@@ -71,23 +71,6 @@ class Ages:
 
     unpublished: float
     attached: float
-
-
-def pins_of(record: Record) -> Iterator[Pin]:
-    """Yield every pin that a record names."""
-    for storage in record.keyed:
-        yield from (pin for pin in (storage.base, storage.history) if pin is not None)
-        yield from (part.pin for part in (*storage.loads, *storage.fallbacks))
-    if record.commits is not None:
-        yield record.commits
-    yield from versions_of(record.catalog)
-
-
-def versions_of(catalog: Catalog) -> Iterator[Pin]:
-    """Yield every pin of a plain version, or of a bulk load, that a catalog names."""
-    for table in catalog.tables:
-        for step in table.incarnations:
-            yield from (version.pin for version in step.versions)
 
 
 def home_of(table: TableDefinition) -> str:

@@ -43,7 +43,15 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.features import THINNED_RECORDS
-from siltstone.formats.manifest import FIRST_FORMAT, KeyedStorage, Pin, Record, Tag
+from siltstone.formats.manifest import (
+    FIRST_FORMAT,
+    KeyedStorage,
+    Pin,
+    Record,
+    Tag,
+    pins_of,
+    versions_of,
+)
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance import retention
 from siltstone.maintenance.gc.floor_planner import FloorPlanner
@@ -57,10 +65,8 @@ from siltstone.maintenance.gc.sweep import (
     go_on,
     homes,
     named_by_path,
-    pins_of,
     published,
     storages,
-    versions_of,
 )
 from siltstone.maintenance.merge.merge import shown_pins
 from siltstone.maintenance.retention import Islands

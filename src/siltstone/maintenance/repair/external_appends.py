@@ -23,8 +23,8 @@ from siltstone.arguments import flag_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import RequestError, SiltstoneError, TableNotFoundError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Record, TableDefinition
-from siltstone.maintenance.gc.sweep import distinct, home_of, homes, pins_of
+from siltstone.formats.manifest import Record, TableDefinition, pins_of
+from siltstone.maintenance.gc.sweep import distinct, home_of, homes
 from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.storage.site import Site
 from siltstone.storage.tables.inventories import describe

@@ -35,9 +35,8 @@ from siltstone.engine.catalog.table_schema import table_schema_of, whole_table_s
 from siltstone.errors import CorruptionError, ReplacedError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
-from siltstone.formats.manifest import Incarnation, KeyedStorage, Load, Pin, Record
+from siltstone.formats.manifest import Incarnation, KeyedStorage, Load, Pin, Record, versions_of
 from siltstone.maintenance.backup.backup import Progress
-from siltstone.maintenance.gc.sweep import versions_of
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.repair.integrity import relative
 from siltstone.maintenance.repair.quarantine import Item, Quarantine

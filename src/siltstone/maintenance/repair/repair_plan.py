@@ -15,9 +15,9 @@ import msgspec
 from siltstone.errors import CorruptionError
 from siltstone.formats import manifest
 from siltstone.formats.frame import Frame
-from siltstone.formats.manifest import KeyedStorage, Pin, Record
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, pins_of
 from siltstone.maintenance.backup.backup import format_of, lost_format, named_by
-from siltstone.maintenance.gc.sweep import distinct, pins_of
+from siltstone.maintenance.gc.sweep import distinct
 from siltstone.maintenance.repair.integrity import UNREADABLE, Damage, Integrity, relative
 from siltstone.maintenance.repair.quarantine import Item
 from siltstone.maintenance.repair.verify import (

@@ -33,7 +33,7 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
 from siltstone.formats.keys import newest_rows
-from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, TableDefinition, pins_of
 from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup.backup import (
     Progress,
@@ -44,7 +44,7 @@ from siltstone.maintenance.backup.backup import (
     newest_with_log,
     tags_of,
 )
-from siltstone.maintenance.gc.sweep import Sweep, distinct, pins_of
+from siltstone.maintenance.gc.sweep import Sweep, distinct
 from siltstone.maintenance.repair.external_appends import external_versions_of, told
 from siltstone.maintenance.repair.integrity import UNREADABLE, Integrity
 from siltstone.maintenance.repair.kept_past import KeptPast

@@ -25,8 +25,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, UnsupportedFormatError
 from siltstone.formats.checked_json import CheckedJson
-from siltstone.formats.manifest import Record
-from siltstone.maintenance.gc.sweep import pins_of
+from siltstone.formats.manifest import Record, pins_of
 from siltstone.maintenance.schedule.scheduler import (
     HISTORY_PARTS_MAX,
     VACUUM_INTERVAL_S,

@@ -27,8 +27,7 @@ from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import known_columns
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
-from siltstone.formats.manifest import Pin, Record
-from siltstone.maintenance.gc.sweep import pins_of
+from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.site import site_of

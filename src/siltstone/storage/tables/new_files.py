@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from siltstone.formats.manifest import Pin, Record
+from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.kept_names import place
@@ -28,9 +28,9 @@ class NewFiles:
         """Return a file that `after` names, and `before` does not, and that is not there."""
         if before is after:
             return None
-        known = set(_pins(before))
+        known = set(pins_of(before))
         inventories = {pin.inventory for pin in known}
-        for pin in set(_pins(after)) - known:
+        for pin in set(pins_of(after)) - known:
             for path in self._added(pin, inventories):
                 if not self._files.exists(place(self._files, self._root, path)):
                     return path
@@ -51,14 +51,3 @@ class NewFiles:
 
     def _is_there(self, name: str) -> bool:
         return bool(name) and self._files.exists(self._root / name)
-
-
-def _pins(record: Record) -> Iterator[Pin]:
-    for storage in record.keyed:
-        yield from (pin for pin in (storage.base, storage.history) if pin is not None)
-        yield from (part.pin for part in (*storage.loads, *storage.fallbacks))
-    if record.commits is not None:
-        yield record.commits
-    for table in record.catalog.tables:
-        for step in table.incarnations:
-            yield from (version.pin for version in step.versions)
