@@ -16,6 +16,8 @@ import pytest
 
 import siltstone as st
 from siltstone.admin import backup_store, vacuum_store
+from siltstone.storage.files.files import RealFiles
+from siltstone.storage.manifest.ownership import recovered_epoch
 
 COMMITS = 20
 OWNER = f"""
@@ -142,3 +144,16 @@ def test_a_log_whose_segments_are_gone_is_damage_and_no_older_store(tmp_path: Pa
         file.unlink()
     with pytest.raises(st.CorruptionError):
         st.connect(root, read_only=True)
+
+
+def test_an_owner_without_a_background_locks_mark_later_if_a_reader_held_it(tmp_path: Path) -> None:
+    files, root = RealFiles(), tmp_path / "s"
+    with st.connect(root, background=False) as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+    readers = files.lock(root / "wal" / "MARK", shared=True)
+    assert readers is not None
+    with st.connect(root, background=False) as db:
+        readers.release()
+        assert recovered_epoch(files, root) is None
+        db["t"].upsert({"id": 1})
+        assert recovered_epoch(files, root) is not None
