@@ -344,6 +344,7 @@ class Background:
             take_finished=owner.optimizer.take_finished,
             rest=owner.rest.when_idle,
             refused=self._refused,
+            look=self._look,
         )
 
     def _refused(self) -> Mapping[int, str]:
@@ -354,10 +355,12 @@ class Background:
     def _wants_vacuum(self) -> bool:
         return self.superseded.wants_vacuum(self.owner.committer.state.view.record)
 
-    def _prepare(self) -> None:
-        """Begin a turn of the background, unless the directory is another store's by now."""
+    def _look(self) -> None:
+        """Begin a turn of work, unless the directory is another store's by now."""
         self.owner.ownership.require_in_place()
         self.owner.ownership.recovered()  # a reader may have held MARK when the store was opened
+
+    def _prepare(self) -> None:
         if self.owner.wal.wants_next:
             self.owner.wal.prepare()
 

@@ -72,6 +72,7 @@ class Work:
     `merge` with whether writers wait for it; `is_merging` says whether one runs.
     `refused`: why a table takes no more rows, by its incarnation; then all writers ask for room.
     `wants_vacuum`: a vacuum may free much; asked at each turn, True once.
+    `look`: begins each turn: is the store in place, and do others see that it is owned?
     """
 
     checkpoint: Callable[[], object]
@@ -90,6 +91,7 @@ class Work:
     is_merging: Callable[[], bool] = lambda: False
     wants_vacuum: Callable[[], bool] = lambda: False
     refused: Callable[[], Mapping[int, str]] = dict
+    look: Callable[[], object] = lambda: None
 
 
 class Scheduler:
@@ -339,6 +341,7 @@ class Scheduler:
         if not is_full and self._committer.state.view.record is self._weighed:
             return
         try:
+            self._work.look()
             if is_full:
                 self._work.checkpoint()
             self._weighed = self._committer.state.view.record  # what is in history changes with it
@@ -387,6 +390,7 @@ class Scheduler:
     def _flush(self) -> bool:
         """Make the log's next segment, and memtables smaller; say whether any were full."""
         work = self._work
+        work.look()
         work.prepare()
         while work.merge_runs():
             pass
