@@ -20,7 +20,6 @@ from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN
 from siltstone.spark import automatic_merge, index, merge, optimize, transaction
 from siltstone.spark.staging import FramePiece, StageJob
 from siltstone.storage.tables.values import StagedFiles as Files
-from tests.engine.seams import until
 from tests.spark import mapped
 
 SCHEMA = {"id": "int64", "v": "int64"}
@@ -220,17 +219,29 @@ def test_a_large_transaction_is_merged_on_spark_after_its_commit(spark: SparkSes
         transaction(db, merge="yes")
 
 
-def test_a_large_write_is_merged_by_a_process_that_it_leaves_behind(
+def test_a_large_write_through_an_owner_leaves_its_merge_to_the_owner(
     spark: SparkSession, db
 ) -> None:
     db.serve_local()
     write = newer(spark).write.format("siltstone").mode("append").options(uri=str(db.path))
-    write.options(table="t", merge="off").save()
-    assert merged_seq(db.path) == 0
-    write.options(table="t", merge="always").save()
+    for choice in ("off", "always"):
+        write.options(table="t", merge=choice).save()
+        assert rows(db["t"]) == WANTED
+        assert merged_seq(db.path) == 0
+    db.merge()
+    assert merged_seq(db.path) == db.seq
     assert rows(db["t"]) == WANTED
-    until(lambda: merged_seq(db.path) == db.seq)
-    assert rows(db["t"]) == WANTED
+
+
+def test_a_commit_that_owned_the_store_says_what_is_due_and_how_to_do_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with st.connect(tmp_path / "db", background=False) as store:
+        store.create_table("t", SCHEMA, primary_key="id").upsert({"id": 1, "v": 1})
+    automatic_merge.report(store, ())
+    assert caplog.text == ""  # a store of one row has nothing due
+    automatic_merge.report(store, ["t"])
+    assert f"due: merge of t; run `siltstone merge --db {tmp_path / 'db'}`" in caplog.text
 
 
 def test_a_merge_that_fails_is_told_to_the_log_alone(
