@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import random
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import siltstone as st
 from proof.isolation.clients import Client
 from proof.isolation.journal import Journal
-from proof.soak import acknowledged, bank, stock
+from proof.soak import acknowledged, bank, nested, stock
 from proof.soak.acknowledged import Acknowledged
 from proof.soak.post import Post
 
 OWN_S = 60.0
 TAG_S = 1.0
+PICKLED_SHARE = 0.1
 GONE = (st.UnavailableError, st.BusyError, st.OwnedError, st.ClosedError, st.FencedError)
 
 
@@ -78,7 +81,7 @@ class Owner:
             works += [lambda p=player: self._play(p) for player in players]
             threads = [
                 threading.Thread(target=self._until, args=(work, stop))
-                for work in (*works, self._tags())
+                for work in (*works, self._tags(), self._nests())
             ]
             for thread in threads:
                 thread.start()
@@ -117,6 +120,17 @@ class Owner:
                 bank.tag(self._db, next(names), self._post.tagged)
                 due[0] = time.monotonic() + TAG_S
                 self._post.tally.add("tag")
+
+        return work
+
+    def _nests(self) -> Callable[[], None]:
+        """Return what writes nested rows now and then."""
+        chance, numbers = random.Random(f"{self._post.seed} {self._post.number}"), count(1)
+
+        def work() -> None:
+            time.sleep(0.05)
+            nested.write(self._db, next(numbers), chance)
+            self._post.tally.add("nested write")
 
         return work
 
@@ -183,8 +197,17 @@ class Reader:
             stock.check(snapshot["stock"].to_arrow().to_pylist(), stocked)
             if self._chance.random() < 0.3:
                 bank.check_filters(snapshot, last)
+            nested.check(snapshot)
             self._look_back(seq)
             assert bank.check(snapshot) == last, f"seq {seq} changed"
+            if self._chance.random() < PICKLED_SHARE:
+                self._look_through(pickle.dumps(snapshot), last)
+
+    def _look_through(self, pickled: bytes, last: dict[int, int]) -> None:
+        """See that a pickled snapshot shows the same, also if the owner has gone on since."""
+        with pickle.loads(pickled) as again:
+            assert bank.check(again) == last, f"seq {again.seq} changed by pickling"
+        self._post.tally.add("look through a pickled snapshot")
 
     def _look_back(self, upto: int) -> None:
         noted = bank.tagged(self._post.tagged, bank.TAGS_MAX)

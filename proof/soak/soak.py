@@ -18,7 +18,7 @@ from pathlib import Path
 import siltstone as st
 from proof.isolation import clients
 from proof.isolation.journal import LEVELS, entries, judge
-from proof.soak import bank, care, guest, players, stock
+from proof.soak import bank, care, copies, guest, nested, players, stock
 from proof.soak.acknowledged import Acknowledged
 from proof.soak.crew import FULL, Crew
 from proof.soak.post import Post, root_of, tally_of
@@ -73,6 +73,7 @@ class Soak:
         with st.connect(self._post.root, **bank.OPTIONS) as db:
             bank.create(db)
             stock.create(db)
+            nested.create(db)
             clients.create(db)
 
     def run(self, seconds: float, say: Callable[[str], object] = lambda _: None) -> None:
@@ -131,6 +132,7 @@ class Soak:
     # between rounds
 
     def _check(self) -> None:
+        self._check_copies()
         with players.own(self._post.root, **QUIET) as db:
             self._check_content(db)
             self._check_histories(db)
@@ -154,6 +156,20 @@ class Soak:
             if folder.name.startswith((care.BACKUPS, care.RESTORED)):
                 shutil.rmtree(folder)
 
+    def _check_copies(self) -> None:
+        """Close the store as any program does, copy it slowly, and replace the copy by the last."""
+        players.own(self._post.root).close()
+        folder = Path(self._post.folder)
+        copy, older = folder / "copy", folder / "older copy"
+        copies.slow_copy(self._post.root, copy)
+        with players.own(copy, **QUIET) as db:
+            self._check_content(db)
+        self.checks["slow copies"] += 1
+        if older.exists():
+            copies.replace(copy, older, self._chance, self._post.tally.add)
+            shutil.rmtree(older)
+        copy.rename(older)
+
     def _check_content(self, db: st.Store) -> None:
         known = Acknowledged(self._post.acknowledged)
         known.read_on()
@@ -162,6 +178,7 @@ class Soak:
             known.check(bank.check(snapshot), snapshot.seq)
             stocked = stock.acknowledged(self._post.stocked)
             stock.check(snapshot["stock"].to_arrow().to_pylist(), stocked)
+            nested.check(snapshot)
         for name in db.tags():
             assert bank.is_at_tag(db, noted[name]), f"the tag {name} cannot be read"
             self.checks["tags"] += 1

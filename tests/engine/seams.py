@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -134,8 +135,8 @@ def open_store(root: Path, env: Env, **options: object) -> LocalStore:
 
 def until(claim: Callable[[], object]) -> None:
     """Wait until `claim` holds, which another thread is about to make true."""
-    pause = threading.Event()
-    for _ in range(WAIT_S * 1000):
+    pause, deadline = threading.Event(), time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:  # a claim may be slow: it may read a store
         if claim():
             return
         pause.wait(0.001)
