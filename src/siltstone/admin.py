@@ -514,6 +514,7 @@ def backup_store(
     *,
     incremental: bool = False,
     link: bool = False,
+    skip_damaged: bool = False,
     on_progress: Progress | None = None,
     **options: Unpack[StoreOptions],
 ) -> BackedUp:
@@ -527,18 +528,25 @@ def backup_store(
         directory: Absent, empty, or one of backups of this store.
         incremental: Files of older backups in the directory serve this one, too.
         link: Make hard links, not copies: no space, and no protection of the bytes.
+        skip_damaged: Leave damaged files of tables out; the result, and the backup, name them.
         on_progress: Hears the next file, the bytes that are done, and the bytes of all.
         options: As for `connect`.
 
     Raises:
         RequestError: No store; the directory holds something else, or backups.
-        CorruptionError: A file of the store is damaged; it is named.
+        CorruptionError: A file of the store is damaged, and not to be left out; it is named.
         BusyError, UnavailableError: Another backup into it runs; the file system refuses.
     """
     return (
         _storage(path, options)
         .backuper()
-        .run(root_of(directory), incremental=incremental, link=link, on_progress=on_progress)
+        .run(
+            root_of(directory),
+            incremental=flag_of("incremental", incremental),
+            link=flag_of("link", link),
+            skip_damaged=flag_of("skip_damaged", skip_damaged),
+            on_progress=on_progress,
+        )
     )
 
 

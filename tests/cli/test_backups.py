@@ -23,7 +23,7 @@ def test_a_store_is_backed_up_listed_and_restored(shell, tmp_path: Path):
     assert "incremental" in shell.err
     assert shell.json("backup", tmp_path / "b", "--incremental")["copied"] <= 1  # a record
     listed = shell.lines("restore", tmp_path / "b")
-    assert listed[0] == ["seq", "time", "made", "bytes"]
+    assert listed[0] == ["seq", "time", "made", "bytes", "damaged"]
     assert {line[0] for line in listed[1:]} == {"2"}
     assert shell.json("restore", tmp_path / "b", tmp_path / "r")["seq"] == 2
     assert shell("scan", "t", "--db", tmp_path / "r", "--ndjson") == 0

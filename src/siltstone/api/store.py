@@ -518,6 +518,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         incremental: bool = False,
         *,
         link: bool = False,
+        skip_damaged: bool = False,
         on_progress: results.Progress | None = None,
     ) -> results.BackedUp:
         """Copy one consistent snapshot, all that is durable now, while writers go on.
@@ -528,17 +529,25 @@ class Store(TableDefinitions[Table, results.Receipt]):
             directory: A new or empty directory, or one that has backups of this store.
             incremental: Use the files of older backups in the directory again.
             link: Make hard links instead of copies: no space, but damage to a file damages both.
+            skip_damaged: Leave damaged files of tables out; the result, and the backup, name them.
             on_progress: Called with the next file, the bytes done, and the bytes of all files.
 
         Raises:
             RequestError: The directory holds something else; or backups, without `incremental`.
-            CorruptionError: A file of the store is damaged; the error names it.
+            CorruptionError: A file of the store, which the error names, is damaged; repair it, or
+                pass `skip_damaged`.
             BusyError, UnavailableError: Another backup into it runs; the file system refuses.
         """
         backuper, root = self._storage().backuper(), root_of(directory)
         if not self.is_read_only:
             self.checkpoint()
-        return backuper.run(root, incremental=incremental, link=link, on_progress=on_progress)
+        return backuper.run(
+            root,
+            incremental=flag_of("incremental", incremental),
+            link=flag_of("link", link),
+            skip_damaged=flag_of("skip_damaged", skip_damaged),
+            on_progress=on_progress,
+        )
 
     @abstractmethod
     def status(self) -> results.Status:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +31,10 @@ def backup(
     link: Annotated[
         bool, typer.Option("--link", help="Use hard links instead of copies; see docs/repair.md.")
     ] = False,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Leave damaged files of tables out, and name them."),
+    ] = False,
     *,
     form: Form,
     quiet: Quiet = False,
@@ -40,12 +45,20 @@ def backup(
     path = path_of(db, "backup")
     _settle(db)
     with progress_bar("backup", quiet=quiet) as told:
-        made = backup_store(path, directory, incremental=incremental, link=link, on_progress=told)
+        made = backup_store(
+            path,
+            directory,
+            incremental=incremental,
+            link=link,
+            skip_damaged=skip_damaged,
+            on_progress=told,
+        )
     for name in made.lost_tags:
         note(f"the backup has the tag {name!r}, but the store can no longer read its seq")
+    _note_damaged(made.damaged)
     found = made.to_dict()
     if form is not Form.JSON:
-        del found["lost_tags"]  # which the notes name
+        del found["lost_tags"], found["damaged"]  # which the notes name
     if not quiet:
         emit_record(found, form)
 
@@ -69,15 +82,30 @@ def restore(
 
     if target is None:
         rows = [
-            (found.seq, _moment(found.time_us), _moment(found.made_us), found.nbytes)
+            (
+                found.seq,
+                _moment(found.time_us),
+                _moment(found.made_us),
+                found.nbytes,
+                len(found.damaged),
+            )
             for found in admin.backups(directory)
         ]
-        emit(["seq", "time", "made", "bytes"], rows, form)
+        emit(["seq", "time", "made", "bytes", "damaged"], rows, form)
         return
     with progress_bar("restore", quiet=quiet) as told:
         made = admin.restore(directory, target, seq=seq, at=at, on_progress=told)
+    _note_damaged(made.damaged)
+    found = made.to_dict()
+    if form is not Form.JSON:
+        del found["damaged"]
     if not quiet:
-        emit_record(made.to_dict(), form)
+        emit_record(found, form)
+
+
+def _note_damaged(paths: Sequence[str]) -> None:
+    for path in paths:
+        note(f"the backup is without {path}, which is damaged")
 
 
 def _settle(db: Db) -> None:

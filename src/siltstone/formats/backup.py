@@ -12,7 +12,7 @@ import msgspec
 
 from siltstone.formats.checked_json import CheckedJson
 
-BACKUP_FORMAT = 1
+BACKUP_FORMAT = 2
 
 
 class BackupFile(msgspec.Struct, frozen=True, array_like=True):
@@ -29,7 +29,8 @@ class Backup(msgspec.Struct, frozen=True):
     `time_us` is the time of the commit `seq`, `made_us` the time of the backup. `record` is the
     number of the manifest record that names the files, `islands` the numbers of older records
     that tags need. `log` holds the commits above the record. All files except the log lie below
-    `files/` of the directory.
+    `files/` of the directory. `damaged` are files that were left out, by request: a store that is
+    restored from it does not have them either.
     """
 
     store_id: str
@@ -40,6 +41,7 @@ class Backup(msgspec.Struct, frozen=True):
     islands: tuple[int, ...]
     log: BackupFile
     files: tuple[BackupFile, ...]
+    damaged: tuple[str, ...] = ()
     format: int = BACKUP_FORMAT
 
     @property

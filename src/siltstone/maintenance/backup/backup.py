@@ -17,9 +17,9 @@ into the directory uses. Lock: the flock of STORE, for one backup at a time.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -56,7 +56,8 @@ Progress = Callable[[str, int, int], object]
 class BackedUp:
     """A finished backup: its seq, its files, and the new ones among them.
 
-    `lost_tags` are tags whose seqs the store can no longer read.
+    `lost_tags` are tags whose seqs the store can no longer read, `damaged` the files that were left
+    out.
     """
 
     path: str
@@ -67,6 +68,7 @@ class BackedUp:
     copied: int
     copied_bytes: int
     lost_tags: tuple[str, ...]
+    damaged: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the result as plain values."""
@@ -76,6 +78,7 @@ class BackedUp:
         return (
             f"seq {self.seq} in {self.path}: {self.files} files, {self.nbytes} bytes;"
             f" {self.copied} files, {self.copied_bytes} bytes of them are new"
+            f"{without(self.damaged)}"
         )
 
 
@@ -105,6 +108,32 @@ class _Source:
         return list(distinct([*named, *named_by(self.frames)]).values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """The damaged files of tables; `is_left_out`: they are named, and do not end the backup."""
+
+    is_left_out: bool
+    found: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, path: str) -> Generator[None]:
+        """Do something with a file; what it raises if the file is damaged may be noted instead."""
+        try:
+            yield
+        except CorruptionError as error:
+            if not self.is_left_out or path.startswith("manifest/"):
+                raise
+            self.found[path] = error.reason
+
+
+def without(damaged: Sequence[str]) -> str:
+    """Return what to add to the sentence of a backup that lacks some files."""
+    if not damaged:
+        return ""
+    others = f" and {len(damaged) - 1} others" if len(damaged) > 1 else ""
+    return f"; DAMAGED, without {damaged[0]}{others}"
+
+
 class Backuper:
     """See the module."""
 
@@ -120,6 +149,7 @@ class Backuper:
         *,
         incremental: bool = False,
         link: bool = False,
+        skip_damaged: bool = False,
         on_progress: Progress | None = None,
     ) -> BackedUp:
         """Back up every commit that is durable now.
@@ -128,6 +158,7 @@ class Backuper:
             directory: The target: absent, empty, or with an earlier backup of this store.
             incremental: Use the files of backups in the directory.
             link: Use hard links instead of copies; docs/repair.md explains their risk.
+            skip_damaged: Leave damaged files of tables out, and name them.
             on_progress: See `Progress`.
 
         Raises:
@@ -146,7 +177,8 @@ class Backuper:
             cross(Failpoint.BACKUP_AFTER_PLAN)
             self._enter(directory, source.record.store_id, incremental, held)
             self._refuse_another_line(directory, source)
-            return self._copy(directory, source, say, link=link)
+            copies = Copies(self._files, link_file if link else copy_file)
+            return self._copy(directory, source, say, copies, _Damage(is_left_out=skip_damaged))
 
     # what to copy
 
@@ -182,11 +214,12 @@ class Backuper:
         names = tuple(name for name, seq in tags.items() if seq in lost)
         return tuple(found[number] for number in sorted(found)), names
 
-    def _wanted(self, source: _Source) -> list[InventoryFile]:
+    def _wanted(self, source: _Source, damage: _Damage) -> list[InventoryFile]:
         """Return all files of the snapshot but its log."""
         found: dict[str, InventoryFile] = {}
         for pin in source.pins():
-            found |= {file.path: file for file in self._tables.files(pin)}
+            with damage.of(pin.path):
+                found |= {file.path: file for file in self._tables.files(pin)}
         for record in (*source.islands, source.record):
             name = str(self._manifests.path(record.number).relative_to(self._root))
             found[name] = describe(self._files, self._root, name)
@@ -235,20 +268,24 @@ class Backuper:
                         " copy; nothing was changed there: choose another directory"
                     )
 
-    def _copy(self, directory: Path, source: _Source, say: Progress, *, link: bool) -> BackedUp:
-        wanted = self._wanted(source)
+    def _copy(
+        self, directory: Path, source: _Source, say: Progress, copies: Copies, damage: _Damage
+    ) -> BackedUp:
+        wanted = self._wanted(source, damage)
         total, done = sum(file.size for file in wanted), 0
         folders: set[Path] = set()
+        there: list[InventoryFile] = []
         copied: list[InventoryFile] = []
-        copies = Copies(self._files, link_file if link else copy_file)
         for file in wanted:
             say(file.path, done, total)
             target = directory / FILES / file.path
             if target.parent not in folders:
                 self._files.mkdir(target.parent)
                 folders.add(target.parent)
-            if copies.once(place(self._files, self._root, file.path), target, file):
-                copied.append(file)
+            with damage.of(file.path):
+                if copies.once(place(self._files, self._root, file.path), target, file):
+                    copied.append(file)
+                there.append(file)
             done += file.size
         cross(Failpoint.BACKUP_AFTER_COPY)
         log = self._write_log(directory, source)
@@ -262,7 +299,8 @@ class Backuper:
             made_us=self._now_us(),
             islands=tuple(record.number for record in source.islands),
             log=log,
-            files=tuple(BackupFile(file.path, file.size, file.xxh3) for file in wanted),
+            files=tuple(BackupFile(file.path, file.size, file.xxh3) for file in there),
+            damaged=tuple(damage.found),
         )
         path = directory / f"BACKUP-{made.seq:020d}-{made.record:020d}.json"
         cross(Failpoint.BACKUP_BEFORE_PUBLISH)
@@ -274,11 +312,12 @@ class Backuper:
             path=str(path),
             seq=made.seq,
             record=made.record,
-            files=len(wanted),
+            files=len(there),
             nbytes=made.nbytes,
             copied=len(copied),
             copied_bytes=sum(file.size for file in copied),
             lost_tags=source.lost_tags,
+            damaged=made.damaged,
         )
 
     def _write_log(self, directory: Path, source: _Source) -> BackupFile:

@@ -38,6 +38,7 @@ from siltstone.maintenance.backup.backup import (
     Progress,
     backups,
     read_backup,
+    without,
 )
 from siltstone.storage.files.copying import Copies, is_there
 from siltstone.storage.files.files import Files, make_private, refusals
@@ -53,7 +54,7 @@ _EPOCH_MAX = (1 << 32) - 1 - EPOCHS_SKIPPED  # of MARK
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A store that was restored from a backup."""
+    """A store that was restored from a backup; it lacks the files that are `damaged` there."""
 
     path: str
     backup: str
@@ -61,13 +62,17 @@ class Restored:
     oldest_seq: int
     files: int
     nbytes: int
+    damaged: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the result as plain values."""
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{self.path} is a store at seq {self.seq}: {self.files} files, {self.nbytes} bytes"
+        return (
+            f"{self.path} is a store at seq {self.seq}: {self.files} files, {self.nbytes} bytes"
+            f"{without(self.damaged)}"
+        )
 
 
 class Restorer:
@@ -178,7 +183,13 @@ class Restorer:
             cross(Failpoint.RESTORE_AFTER_PUBLISH)
         say(path.name, chosen.nbytes, chosen.nbytes)
         return Restored(
-            str(target), str(path), chosen.seq, record.oldest_seq, len(chosen.files), chosen.nbytes
+            str(target),
+            str(path),
+            chosen.seq,
+            record.oldest_seq,
+            len(chosen.files),
+            chosen.nbytes,
+            chosen.damaged,
         )
 
     def _is_made(self, target: Path, record: Record) -> bool:
