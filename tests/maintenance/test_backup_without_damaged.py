@@ -1,4 +1,4 @@
-"""Damage to one table need not keep the others from a backup: it is left out on request, by name."""
+"""Damage to one table keeps no other from a backup: it is left out on request, and named."""
 
 from __future__ import annotations
 
