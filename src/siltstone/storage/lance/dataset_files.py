@@ -14,15 +14,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.files.files import Files
+from siltstone.storage.files.place import named
 from siltstone.storage.files.syncs import Syncing, Syncs
+from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import version_import
 from siltstone.storage.lance.point_reads import PartSessions
 from siltstone.storage.tables import kept_names as kept
@@ -46,6 +48,16 @@ class DatasetFiles:
         self.sessions = PartSessions()
         self._lock = threading.Lock()
         self._named: set[str] = set()
+
+    @contextmanager
+    def reading(self, folder: str) -> Generator[None]:
+        """Read a dataset with Lance; its errors become ours.
+
+        Raises:
+            ReplacedError: It failed, and the store is not at its path any more: that is why.
+        """
+        with named(self.files, self.root), translated(self.root / folder, is_reading=True):
+            yield
 
     def name(self, paths: Iterable[str]) -> None:
         """Give new files both names, before anything names them."""

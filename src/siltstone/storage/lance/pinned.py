@@ -41,7 +41,7 @@ from siltstone.shares import LanceShares
 from siltstone.storage.lance import indexes as lance_indexes
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows, Verify
-from siltstone.storage.lance.errors import is_panic, translated
+from siltstone.storage.lance.errors import is_panic
 from siltstone.storage.lance.parts import Part, data_files
 from siltstone.storage.lance.pinned_search import LanceSearch
 from siltstone.storage.lance.point_reads import PointReads
@@ -127,7 +127,7 @@ class LancePinned:
 
     @cached_property
     def _live_rows(self) -> Bits:
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             return self.hidden.live(self.rows, [(part.number, part.span) for part in self.parts])
 
     @property
@@ -149,7 +149,7 @@ class LancePinned:
     @cached_property
     def _segments(self) -> list[Segment]:
         spans = {part.number: part.span for part in self.parts}
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             return lance_indexes.segments(self.dataset, spans)
 
     @cached_property
@@ -262,7 +262,7 @@ class LancePinned:
         self._check(self._holding(wanted))
         # Lance is asked in ascending order, each row once: it reads every page once.
         unique, back = np.unique(self._lance_offsets(wanted), return_inverse=True)
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             table = self._taken(unique, names)
         ascending = len(unique) == len(wanted) and bool((back[1:] > back[:-1]).all())
         return table if ascending else table.take(pa.array(back, pa.int64()))
@@ -271,7 +271,7 @@ class LancePinned:
         index = bisect_right(self._first_positions, position) - 1
         part = self.parts[index]
         self._check((index,))
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             if part.rows == part.stored:
                 return self._points.take(index, position - part.start, names)
             # Another client deleted rows: only the dataset counts the live ones alone.
@@ -329,7 +329,7 @@ class LancePinned:
             if gone[1] - gone[0] == part.rows:
                 continue
             self._check([index])
-            with translated(self._where, is_reading=True):
+            with self._data.reading(self.pin.folder):
                 scanner = self.dataset.scanner(
                     fragments=[self.fragments[index]],
                     scan_in_order=True,
@@ -423,7 +423,7 @@ class LancePinned:
         A compaction keeps them, but gives its fragment a number, and so a place in Lance's order,
         behind what was written later.
         """
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             scanner = self.dataset.scanner(
                 columns=[], fragments=[fragment], with_row_id=True, limit=1
             )
@@ -454,7 +454,7 @@ class LancePinned:
         """Return the batches of a scan of parts; a filter is looked at here."""
         if len(wanted) < len(self.parts) or self._is_reordered:
             options["fragments"] = [self.fragments[index] for index in wanted]
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             scanner = self.dataset.scanner(**options)
         if not wanted:
             return iter(())
@@ -470,7 +470,7 @@ class LancePinned:
         for piece in self._pieces(wanted):
             deadline.check()
             fragments = [self.fragments[index] for index in piece]
-            with translated(self._where, is_reading=True):
+            with self._data.reading(self.pin.folder):
                 scanner = self.dataset.scanner(**options | {"fragments": fragments, "limit": left})
             for batch in self._stream(scanner, options["filter"]):
                 left = None if left is None else left - batch.num_rows
@@ -493,7 +493,7 @@ class LancePinned:
     def _stream(self, scanner: Any, wanted: object = None) -> Iterator[pa.RecordBatch]:
         # One block around all batches: entering one for each costs a tenth of a narrow scan. What
         # the consumer raises does not come through here.
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             reader = scanner.to_reader() if wanted is None else self._filtered(scanner, wanted)
             try:
                 yield from deadline.checked(reader)
@@ -544,7 +544,7 @@ class LancePinned:
 
     def _live_offsets(self, index: int) -> np.ndarray:
         self._check([index])
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self.pin.folder):
             return live_offsets(self.dataset, self.fragments[index])
 
     @property

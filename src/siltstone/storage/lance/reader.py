@@ -22,7 +22,6 @@ from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.caches import LanceCaches
 from siltstone.storage.lance.dataset_files import DatasetFiles
 from siltstone.storage.lance.deletions import HiddenRows
-from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.manifest import DeletionFile, without_deletions
 from siltstone.storage.lance.pinned import LancePinned
 from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
@@ -116,34 +115,33 @@ class LanceReader:
 
     def fresh(self, pin: Pin) -> LancePinned:
         """Open the version anew: its manifest is verified again, no other reader has the handle."""
-        where = self._root / pin.folder
-        self._check_manifest(pin)
-        hidden = self._hidden(pin)
-        for location in (kept.home_of(pin.folder), pin.folder):
-            if location is None:
-                continue
-            with translated(where, is_reading=True):
-                dataset = self._opened(location, pin, pin.physical_path)
-                table = LancePinned(
-                    self._data, pin, dataset, self._verify, hidden, shares=self._shares
-                )
-                if location == pin.folder or self._has_kept(table):
+        with self._data.reading(pin.folder):
+            self._check_manifest(pin)
+            hidden = self._hidden(pin)
+            home = kept.home_of(pin.folder)
+            if home is not None:
+                table = self._at(home, pin, hidden)
+                if self._has_kept(table):
                     return table
-        raise AssertionError(pin.folder)
+            return self._at(pin.folder, pin, hidden)
+
+    def _at(self, location: str, pin: Pin, hidden: HiddenRows) -> LancePinned:
+        dataset = self._opened(location, pin, pin.physical_path)
+        return LancePinned(self._data, pin, dataset, self._verify, hidden, shares=self._shares)
 
     def shown(self, pin: Pin) -> Any:
         """Return Lance's handle of the version as other clients see it: with its deletion files."""
         if not pin.hidden:
             return self.open(pin).dataset
-        with translated(self._root / pin.folder, is_reading=True):
+        with self._data.reading(pin.folder):
             return self._opened(pin.folder, pin, pin.path)
 
     def _as_shown(self, pin: Pin) -> LancePinned:
         """Open a version by its own manifest alone, with the rows that its deletion files leave."""
         if not pin.hidden:
             return self.fresh(pin)
-        self._check_manifest(pin)
-        with translated(self._root / pin.folder, is_reading=True):
+        with self._data.reading(pin.folder):
+            self._check_manifest(pin)
             dataset = self._opened(pin.folder, pin, pin.path)
             return self._pinned(msgspec.structs.replace(pin, hidden_rows=msgspec.UNSET), dataset)
 
@@ -176,7 +174,7 @@ class LanceReader:
             return HiddenRows(self._data, pin, {}, self._verify)
         physical = self._root / pin.physical_path
         made, hidden = self._without_deletions(pin)
-        with translated(self._root / pin.folder, is_reading=True):
+        with self._data.reading(pin.folder):
             if self._files.read(physical) != made:
                 raise CorruptionError(physical, None, "it has other files than the pin")
         return HiddenRows(self._data, pin, hidden, self._inventories.verify)
@@ -185,7 +183,7 @@ class LanceReader:
         check_file(self._files, self._root, InventoryFile(pin.path, pin.size, pin.xxh3))
 
     def _without_deletions(self, pin: Pin) -> tuple[bytes, dict[int, DeletionFile]]:
-        with translated(self._root / pin.folder, is_reading=True):
+        with self._data.reading(pin.folder):
             return without_deletions(self._files.read(self._root / pin.path))
 
     def _physical(self, pin: Pin) -> list[InventoryFile]:
