@@ -4,7 +4,8 @@
     a step of the   no lock; files   one record   one assignment swaps the view, then the log's
     leader, us      and pins, synced for all      segments below the floor are recycled
 
-Rows of a table that Lance refuses go to files of ours (`fallback`), and hold up no other table.
+Many tables are flushed two at a time (`side_by_side`). Rows of a table that Lance refuses go to
+files of ours (`fallback`), and hold up no other table.
 
 Nothing waits for it: commits continue into fresh memtables, and readers see a sealed memtable until
 the assignment in which its flushed rows replace it. A failure at any step leaves the sealed
@@ -21,7 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -63,6 +64,7 @@ from siltstone.maintenance.flush.refresh import (
     renewals,
     renewed,
 )
+from siltstone.maintenance.flush.side_by_side import side_by_side
 from siltstone.maintenance.retention import carried
 from siltstone.storage.files.arrow_file import DIRECTORY as FALLBACK
 from siltstone.storage.site import Site
@@ -226,7 +228,7 @@ class Checkpointer:
         above_us = self._committer.state.view.record.gc_horizon_us
         for _ in range(ATTEMPTS):
             begun = Begun.at(self._now_us, above_us)
-            flushed = list(self._flush(sealed))
+            flushed = self._flush(sealed)
             if not sealed and all(item.base_pin is None for item in flushed):
                 return self._committer.state.view.record  # Lance takes none of them yet
             commits = self._flush_commits(sealed) if sealed else None
@@ -310,13 +312,16 @@ class Checkpointer:
         kept = (n for n, levels in view.levels.items() if levels.storage.fallbacks)
         return {number for number in kept if _is_living(catalog, number)}
 
-    def _flush(self, sealed: Sequence[Generation]) -> Iterator[_Flushed]:
+    def _flush(self, sealed: Sequence[Generation]) -> list[_Flushed]:
         catalog = _catalog_of(sealed, self._committer.state.view)
         numbers = {number for generation in sealed for number in generation.sources}
         numbers |= self._waiting_for_lance(sealed)
-        for number in sorted(numbers):
+
+        def flush(number: int) -> _Flushed:
             sources = [s for g in sealed for s in g.sources.get(number, ())]
-            yield self._flush_table(catalog, number, sources)
+            return self._flush_table(catalog, number, sources)
+
+        return side_by_side(sorted(numbers), flush)
 
     def _flush_table(
         self, catalog: Catalog, incarnation: int, sources: Sequence[Source]
@@ -459,16 +464,18 @@ class Checkpointer:
         An item of `flushed` that Lance refuses now is replaced: another try has its file.
         """
         stored = {storage.incarnation: storage for storage in record.keyed}
-        pins: dict[int, Histories] = {}
-        for place, item in enumerate(flushed):
+
+        def put(place: int) -> Histories:
+            item = flushed[place]
             try:
-                found = self._histories(item, stored.get(item.incarnation))
+                return self._histories(item, stored.get(item.incarnation))
             except OF_ONE_TABLE as error:
                 self._discard(item.staged)
-                item = flushed[place] = self._refused(item, reason_of(error))  # noqa: PLW2901
-                found = self._histories(item, None)
-            pins[item.incarnation] = found
-        return pins
+                item = flushed[place] = self._refused(item, reason_of(error))
+                return self._histories(item, None)
+
+        found = side_by_side(range(len(flushed)), put)
+        return {item.incarnation: each for item, each in zip(flushed, found, strict=True)}
 
     def _discard(self, staged: StagedFiles) -> None:
         """Delete rows that no pin names: each checkpoint tries them again, and would leave some."""
