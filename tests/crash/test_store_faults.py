@@ -86,6 +86,7 @@ def test_a_short_write_is_finished_and_nobody_hears_of_it(name):
         shot = Shot(f"short at {at}", life.files, life.acknowledged, life.begun)
         assert answer(life.store.snapshot()) == rows_of(states[life.seq])
         life.abandon()
-        assert follow(life.files.killed(), shot, states, shot.label) == life.acknowledged
+        # A reader syncs what it finds beyond that, and shows it then (ADR 78).
+        assert follow(life.files.killed(), shot, states, shot.label) >= life.acknowledged
         for label, files in images_of(shot, rng):
             check(files, shot, states, rng, label)

@@ -37,7 +37,7 @@ def work_of(name: str, root: str) -> mapped.Work:
             return mapped.writing(staging.plan(db, options, given, None, is_overwrite=False))
         with db.snapshot() as snapshot:
             assert isinstance(snapshot, LocalSnapshot)
-            place = snapshot.place_of("t")
+            place = (*snapshot.place(), "t", snapshot.seq)
     return mapped.searching(NearestRows(place, "v", {"k": 1}, mapped.NUMBER))
 
 

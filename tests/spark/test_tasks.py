@@ -93,7 +93,7 @@ def test_rows_that_two_attempts_have_staged_are_counted_once(
     ("source", "said"),
     [
         ("failing", "RuntimeError: the executor has a fever"),
-        ("full", r"UnavailableError: .*store.tables.* the write failed: .*File too large"),
+        ("full", r"UnavailableError: .*store.tables.* the file system refuses: .*File too large"),
         ("unseen", r"UnavailableError: the executor on .* sees no store at /nowhere; driver and"),
     ],
 )

@@ -19,7 +19,7 @@ from siltstone.api import results
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.arguments import flag_of, seconds_from
+from siltstone.arguments import seconds_from
 from siltstone.choices import Durability, Isolation, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -531,16 +531,14 @@ class LocalStore(Store):
     def close(
         self, upkeep: bool | None = None, *, on_progress: results.Progress | None = None
     ) -> None:
-        if upkeep is not None:
-            flag_of("upkeep", upkeep)
-        elif interrupts.is_in_handler():
-            upkeep = False
-        ending = Ending(upkeep, on_progress=on_progress or (lambda _what, _done, _all: None))
         try:
             with interrupts.DeferredSignals():
-                self._close(ending)
-        finally:
-            self._close(Ending(upkeep=False))  # a signal came before it could wait
+                self._close(Ending.asked(upkeep, on_progress))
+        except RequestError:  # of the arguments: nothing was closed
+            raise
+        except BaseException:  # a signal came before it could wait
+            self._close(Ending(upkeep=False))
+            raise
 
     def _close(self, ending: Ending) -> None:
         closed = self._opened.closed

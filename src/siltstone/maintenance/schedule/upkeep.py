@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from siltstone.arguments import flag_of
 from siltstone.engine.commit import interrupts
 from siltstone.engine.read.view import View
 from siltstone.errors import SiltstoneError, in_words
@@ -70,6 +71,19 @@ class Ending:
         self.done: list[str] = []
         self.left: list[str] = []
         self._is_stopped = False
+
+    @classmethod
+    def asked(cls, upkeep: bool | None, on_progress: Progress | None) -> Ending:
+        """Return how a store ends that somebody closes; without an upkeep in a signal's handler.
+
+        Raises:
+            RequestError: `upkeep` is neither True nor False, nor None.
+        """
+        if upkeep is not None:
+            flag_of("upkeep", upkeep)
+        elif interrupts.is_in_handler():
+            upkeep = False
+        return cls(upkeep, on_progress=on_progress or (lambda _what, _done, _all: None))
 
     def is_wanted(self, options: Options) -> bool:
         """Say whether a store with these options ends with an upkeep."""

@@ -17,6 +17,7 @@ _NO_SPACE_TEXTS = ("No space left on device", "os error 28", "Disk quota exceede
 _REFUSED_TEXTS = (
     "Permission denied", "os error 13", "Read-only file system", "os error 30",
     "Too many open files", "os error 24", "Input/output error", "os error 5)",
+    "File too large", "os error 27",
 )  # fmt: skip
 # As errors, as Rust prints them in a panic, and of Python that Lance calls: of allocations, and of
 # threads that do not start.
