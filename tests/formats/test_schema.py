@@ -168,7 +168,7 @@ def test_an_unknown_type_is_refused(text: str) -> None:
         (pa.list_(pa.uuid()), "an extension type is that of a whole column"),
         (pa.struct([("x", pa.json_())]), "an extension type is that of a whole column"),
         (pa.fixed_shape_tensor(pa.int8(), []), "at least one dimension"),
-        (pa.bool8(), "'arrow.bool8' is unknown here, and would lose its name; use the type that it"),
+        (pa.bool8(), "'arrow.bool8' is unknown here, and would lose its name; use the type"),
         (pa.timestamp("us", "No/Where"), "unknown time zone"),
     ],
     ids=str,
