@@ -100,3 +100,13 @@ def test_what_an_older_backup_has_whole_is_not_left_out(root: Path, tmp_path: Pa
     st.restore(tmp_path / "b", tmp_path / "r")
     with st.connect(tmp_path / "r", background=False) as db:
         assert {name: rows(db[name]) for name in NAMES} == expected
+
+
+def test_a_restored_store_is_sound_without_a_word_before_anybody_opened_it(
+    root: Path, tmp_path: Path
+) -> None:
+    with st.connect(root, background=False) as db:
+        db.backup(tmp_path / "b")
+    st.restore(tmp_path / "b", tmp_path / "r")
+    with st.connect(tmp_path / "r", read_only=True) as db:
+        assert db.verify(deep=True).findings == ()
