@@ -31,12 +31,13 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import PRIVATE_DIRECTORY, Record
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, Record, pins_of
 from siltstone.maintenance.backup.backup import (
     FILES,
     MARKER,
     Progress,
     backups,
+    named_by,
     read_backup,
     without,
 )
@@ -44,6 +45,7 @@ from siltstone.storage.files.copying import Copies, is_there
 from siltstone.storage.files.files import Files, make_private, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
 from siltstone.storage.tables import base_numbers
+from siltstone.storage.tables.kept_names import unite
 from siltstone.storage.wal.log_copy import begin_log, read_segment
 
 NUMBERS_SKIPPED = 1_000_000_000
@@ -177,6 +179,9 @@ class Restorer:
             self._skip_numbers(target, record)
             begin_log(self._files, target / "wal", record, frames)
             older = [self._stored(chosen, number) for number in chosen.islands]
+            pins = [pin for each in (record, *older) for pin in pins_of(each)]
+            for folder in sorted({pin.folder for pin in (*pins, *named_by(frames))}):
+                unite(self._files, target, folder)
             islands = [msgspec.structs.replace(i, store_id=record.store_id) for i in older]
             cross(Failpoint.RESTORE_BEFORE_PUBLISH)
             begin_chain(self._files, target, record, islands)
