@@ -535,11 +535,13 @@ def _catalog_of(sealed: Sequence[Generation], view: View) -> Catalog:
 def _has_other_refusals(record: Record, planned: View, flushed: Sequence[_Flushed]) -> bool:
     """Say whether Lance refuses other rows by now than a flush had before it: then it took some."""
     found = {storage.incarnation: storage.fallbacks for storage in record.keyed}
-    before = {each.incarnation: planned.levels[each.incarnation].storage for each in flushed}
-    return any(
-        found.get(number, storage.fallbacks) != storage.fallbacks
-        for number, storage in before.items()
-    )
+    for number in (each.incarnation for each in flushed):
+        levels = planned.levels.get(number)  # None: its past was trimmed meanwhile
+        if levels is not None and found.get(number, levels.storage.fallbacks) != (
+            levels.storage.fallbacks
+        ):
+            return True
+    return False
 
 
 def _is_living(catalog: Catalog, incarnation: int) -> bool:
