@@ -168,3 +168,29 @@ def test_refused_rows_are_put_into_history_once_though_the_answer_was_lost(
         assert rows(db) == expected
         assert db.changes(since=0, tables=["bad"])["bad"].read_all() == changes
         assert db.verify(deep=True).is_sound
+
+
+def test_a_checkpoint_that_publishes_nothing_frees_no_log(
+    refusing: Refusing, monkeypatch: pytest.MonkeyPatch
+):
+    """The newest record may be one whose name a power cut takes: its rows need the log still."""
+    files = RefusingRecords()
+    refusing.env = replace(refusing.env, files=files)
+    with refusing.open() as db:
+        made(db)
+        write(db, 1)
+        db.checkpoint()
+        db["good"].upsert({"id": 1, "v": "x"})
+        files.refusals = 2
+        with pytest.raises(UnavailableError):
+            db.checkpoint()
+        owner, freed = db._parts.owner, []
+        owner.checkpointer.refresh()  # as the news do
+        monkeypatch.setattr(owner.wal, "retire", freed.append)
+        db.checkpoint()
+        assert fallbacks(db)
+        assert freed == []
+        monkeypatch.undo()
+        db["good"].upsert({"id": 2, "v": "x"})
+        db.checkpoint()
+        assert len(db["good"]) == 3
