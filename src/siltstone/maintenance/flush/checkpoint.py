@@ -218,19 +218,24 @@ class Checkpointer:
                 return self._committer.state.view.record
             cross(Failpoint.FLUSH_AFTER_PLAN)
             record = self._written(sealed)
+            if record is None:  # ours may not be durable (`_refresh`), so it frees no log
+                return self._committer.state.view.record
             cross(Failpoint.FLUSH_AFTER_PUBLISH)
             self._retire(record, sealed)
             cross(Failpoint.FLUSH_AFTER_RETIRE)
             return record
 
-    def _written(self, sealed: Sequence[Generation]) -> Record:
-        """Write and publish; again if a vacuum took what was written for garbage."""
+    def _written(self, sealed: Sequence[Generation]) -> Record | None:
+        """Write and publish; again if a vacuum took what was written for garbage.
+
+        None: nothing is sealed, and Lance takes no refused rows yet.
+        """
         above_us = self._committer.state.view.record.gc_horizon_us
         for _ in range(ATTEMPTS):
             begun = Begun.at(self._now_us, above_us)
             flushed = self._flush(sealed)
             if not sealed and all(item.base_pin is None for item in flushed):
-                return self._committer.state.view.record  # Lance takes none of them yet
+                return None
             commits = self._flush_commits(sealed) if sealed else None
             cross(Failpoint.FLUSH_AFTER_FRAGMENTS)
             try:
