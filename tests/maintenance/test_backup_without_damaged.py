@@ -110,3 +110,12 @@ def test_a_restored_store_is_sound_without_a_word_before_anybody_opened_it(
     st.restore(tmp_path / "b", tmp_path / "r")
     with st.connect(tmp_path / "r", read_only=True) as db:
         assert db.verify(deep=True).findings == ()
+
+
+@pytest.mark.parametrize("kind", ["commits/data/*.lance", "manifest/*.json"])
+def test_what_all_tables_need_is_never_left_out(root: Path, tmp_path: Path, kind: str) -> None:
+    with st.connect(root, background=False) as db:
+        db.backup(tmp_path / "b")
+        harm(root, kind, "flipped")
+        with pytest.raises(CorruptionError):
+            db.backup(tmp_path / "c", skip_damaged=True)
