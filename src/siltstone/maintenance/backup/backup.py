@@ -110,9 +110,13 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """The damaged files of tables; `is_left_out`: they are named, and do not end the backup."""
+    """The damaged files of tables; `is_left_out`: they are named, and do not end the backup.
+
+    Those that are `needed` end it: without them a restored store would flush no table any more.
+    """
 
     is_left_out: bool
+    needed: set[str] = field(default_factory=set)
     found: dict[str, str] = field(default_factory=dict)
 
     @contextmanager
@@ -121,7 +125,8 @@ class _Damage:
         try:
             yield
         except CorruptionError as error:
-            if not self.is_left_out or path.startswith("manifest/"):
+            is_of_tables = path.startswith(("tables/", "inventory/"))
+            if not self.is_left_out or path in self.needed or not is_of_tables:
                 raise
             self.found[path] = error.reason
 
@@ -219,7 +224,10 @@ class Backuper:
         found: dict[str, InventoryFile] = {}
         for pin in source.pins():
             with damage.of(pin.path):
-                found |= {file.path: file for file in self._tables.files(pin)}
+                files = {file.path: file for file in self._tables.files(pin)}
+                found |= files
+                if not pin.path.startswith("tables/"):
+                    damage.needed.update(files)
         for record in (*source.islands, source.record):
             name = str(self._manifests.path(record.number).relative_to(self._root))
             found[name] = describe(self._files, self._root, name)
