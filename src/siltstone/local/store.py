@@ -532,8 +532,9 @@ class LocalStore(Store):
         self, upkeep: bool | None = None, *, on_progress: results.Progress | None = None
     ) -> None:
         try:
+            ending = Ending.asked(upkeep, on_progress)  # before the handlers are replaced
             with interrupts.DeferredSignals():
-                self._close(Ending.asked(upkeep, on_progress))
+                self._close(ending)
         except RequestError:  # of the arguments: nothing was closed
             raise
         except BaseException:  # a signal came before it could wait
