@@ -4,7 +4,8 @@
 run is the same for everybody) runs a fixed set, and `quick` a small one; `soak` runs many new
 ones, for hours.
 
-A run of more than one suite ends with the share that each had of the time.
+A run ends with what it left to `make nightly`; one of more than one suite with the share that each
+had of the time.
 """
 
 import os
@@ -12,6 +13,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from siltstone.engine.write import bulk
 from siltstone.maintenance.merge import merge
 from tests.children import hide_pandas
+from tests.nightly import IS_NIGHTLY, left
 
 # A deadline measures the machine, not siltstone: a busy runner would fail a right test.
 settings.register_profile(
@@ -43,10 +46,11 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _FILES = 12
+_LEFT = pytest.StashKey[Counter[str]]()
 _FOLDING = ("crash", "model", "races")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C be heard, and start children without pandas.
 
     A shell that starts tests in the background has Ctrl-C ignored by all.
@@ -54,19 +58,46 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hide_pandas()
+    config.stash[_LEFT] = Counter()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each file to one process by `--dist loadgroup`, and to one all that use Spark's session.
 
     A session starts a JVM and a dozen processes of Python, and gets faster by use. These tests
-    begin: they take longer than any file.
+    begin: they take longer than any file. What is left to the night is deselected.
     """
+    _leave(config, items)
     for item in items:
         group = "spark" if _has_session(item) else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: not _has_session(item))
+
+
+def _leave(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what `make nightly` alone runs, but not what the command line names."""
+    if IS_NIGHTLY or any("::" in argument for argument in config.args):
+        return
+    marks = left(item.nodeid for item in items)
+    gone = [item for item, is_left in zip(items, marks, strict=True) if is_left]
+    if gone:
+        config.stash[_LEFT].update(item.nodeid.partition("::")[0] for item in gone)
+        config.hook.pytest_deselected(items=gone)
+        items[:] = [item for item, is_left in zip(items, marks, strict=True) if not is_left]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that reports what this one left; all of them leave the same."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = dict(session.config.stash[_LEFT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear what a process left."""
+    told = getattr(node, "workeroutput", {}).get("left", {})
+    node.config.stash[_LEFT] = Counter(told)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -103,8 +134,14 @@ def hasty() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what each suite took, and the slowest files: all of CI has 25 minutes."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what is left to the night, what each suite took, and the slowest files."""
+    if config.stash[_LEFT]:
+        terminalreporter.section("left to `make nightly`")
+        for name, count in sorted(config.stash[_LEFT].items()):
+            terminalreporter.write_line(f"{count:7}  {name}")
     suites, files = Counter[str](), Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -19,7 +19,7 @@ import pytest
 
 import siltstone as st
 from siltstone.open import shared
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 from tests.engine.seams import Threads
 from tests.support.handles import is_owned
 from tests.support.traced import signalled

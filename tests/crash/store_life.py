@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,23 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from siltstone.api.snapshot import Snapshot
-from siltstone.errors import (
-    InDoubtError,
-    PoisonedError,
-    SiltstoneError,
-)
+from siltstone.errors import InDoubtError, PoisonedError, SiltstoneError
+from siltstone.failpoints import crossings
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import Files
+from tests.crash.moments import IS_LONG, MOMENTS, chance, firsts, most_of, spread
 from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import Fault, SimFiles
 
 ROOT = Path("/data/shop")
 OPTIONS = Options(background=False, segment_bytes=16_384, sync_interval_ms=3_600_000)
-IS_LONG = os.environ.get("SILTSTONE_CRASH") == "all"
-"""Every image of every step, and every fault; minutes. Else a sample, the same each time."""
 
 WRITING = {"pwrite", "sync", "sync_dir", "rename", "unlink", "link", "mkdir", "rmdir"}
 SYNCS = {"sync", "sync_dir"}
@@ -176,6 +171,11 @@ class Scenario:
         plain.abandon()
         return life.states, plain.files.operations
 
+    @cached_property
+    def moments(self) -> list[Shot]:
+        """The moments that are tried of it; by day and by night the same for each test."""
+        return tried(every_moment(self), chance([step.name for step in self.steps]))
+
 
 @dataclass(frozen=True)
 class Shot:
@@ -185,6 +185,8 @@ class Shot:
     files: SimFiles
     acknowledged: int
     begun: int
+    after: frozenset[str] = frozenset()
+    """The kind of the step before, and the failpoints since the shot before."""
 
 
 class Camera:
@@ -193,6 +195,7 @@ class Camera:
     def __init__(self, life: Life) -> None:
         self.shots: list[Shot] = []
         self._life, self._last = life, (-1, -1)
+        self._crossed = crossings()
 
     def hits(self, operation: int) -> bool:
         trace = self._life.files.trace
@@ -203,25 +206,47 @@ class Camera:
         return False
 
     def take(self, label: str) -> None:
-        life = self._life
-        self.shots.append(Shot(label, life.files.killed(), life.acknowledged, life.begun))
+        life, after = self._life, self._after()
+        self.shots.append(Shot(label, life.files.killed(), life.acknowledged, life.begun, after))
+
+    def _after(self) -> frozenset[str]:
+        trace, before, self._crossed = self._life.files.trace, self._crossed, crossings()
+        crossed = {label for label, n in self._crossed.items() if n != before.get(label)}
+        if len(trace) < 2:
+            return frozenset(crossed)
+        place = trace[-2].path.parts[len(ROOT.parts) :][:1]
+        return frozenset({*crossed, f"{trace[-2].what} {'/'.join(place)}"})
 
 
 def photographed(scenario: Scenario) -> tuple[list[Shot], dict[int, Answer]]:
-    """Return the machine at each moment of a life, and what a reader sees at each seq."""
-    states, _ = scenario.recorded
+    """Return the moments of a life that are tried, and what a reader sees at each seq.
+
+    Each call has copies of its own.
+    """
+    shots = every_moment(scenario) if IS_LONG else scenario.moments
+    return [replace(s, files=s.files.killed()) for s in shots], scenario.recorded[0]
+
+
+def every_moment(scenario: Scenario) -> list[Shot]:
+    """Return the machine at each moment of a life."""
     life = Life(SimFiles(), scenario.options)
     camera = Camera(life)
     life.files.faults = [camera]  # pyright: ignore[reportAttributeAccessIssue]
     scenario.run(life)
     camera.take("at the end")
     life.abandon()
-    return camera.shots, states
+    return camera.shots
 
 
-def sampled(shots: list[Shot], rng: random.Random, share: float) -> list[Shot]:
-    """Return a share of the moments, the last one always."""
-    return shots if IS_LONG else [s for s in shots[:-1] if rng.random() < share] + shots[-1:]
+def tried(shots: Sequence[Shot], rng: random.Random, most: int = MOMENTS) -> list[Shot]:
+    """Return the moments that are tried of all: firsts of a kind, others evenly, and the last."""
+    if IS_LONG or len(shots) <= most_of(most):
+        return list(shots)
+    first = firsts([shot.after for shot in shots])
+    kept = {len(shots) - 1, *rng.sample(first, min(len(first), most_of(most) * 2 // 3))}
+    rest = [at for at in range(len(shots)) if at not in kept]
+    kept.update(spread(rest, rng, most_of(most) - len(kept)))
+    return [shots[at] for at in sorted(kept)]
 
 
 def images_of(shot: Shot, rng: random.Random) -> list[tuple[str, SimFiles]]:

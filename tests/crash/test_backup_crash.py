@@ -20,6 +20,7 @@ from siltstone.options import Options
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
+from tests.crash.moments import chance
 from tests.crash.store_life import (
     OPTIONS,
     ROOT,
@@ -32,7 +33,7 @@ from tests.crash.store_life import (
     images_of,
     open_store,
     rows_of,
-    sampled,
+    tried,
 )
 from tests.crash.store_scenarios import (
     CHECKPOINT,
@@ -125,8 +126,8 @@ def test_a_backup_cut_off_at_any_step_is_none_and_the_older_one_is_whole() -> No
     shots, expected = photographed_backup()
     assert len(shots) > 60
     first, second = expected
-    rng = random.Random(1)
-    for shot in sampled(shots, rng, 0.2):
+    rng = chance(1)
+    for shot in tried(shots, rng):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             found = seqs(files)
             assert found in ([first], [first, second]), label
@@ -136,8 +137,8 @@ def test_a_backup_cut_off_at_any_step_is_none_and_the_older_one_is_whole() -> No
 
 def test_a_backup_after_one_that_was_cut_off_is_whole() -> None:
     shots, expected = photographed_backup()
-    rng = random.Random(2)
-    for shot in sampled(shots, rng, 0.15):
+    rng = chance(2)
+    for shot in tried(shots, rng, 12):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             open_store(files).close()  # after a power cut the log alone knows the last commits
             back_up(files)
@@ -154,8 +155,8 @@ def test_the_first_backup_cut_off_at_any_step_is_refused_or_whole() -> None:
     back_up(life.files)
     camera.take("at the end")
     life.abandon()
-    rng = random.Random(3)
-    for shot in sampled(camera.shots, rng, 0.3):
+    rng = chance(3)
+    for shot in tried(camera.shots, rng):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             if not seqs(files):
                 with pytest.raises(RequestError):
@@ -174,9 +175,9 @@ def test_a_restore_cut_off_at_any_step_is_refused_or_whole_and_run_again_complet
     restore(life.files, seq)
     camera.take("at the end")
     assert len(camera.shots) > 60
-    rng = random.Random(4)
+    rng = chance(4)
     opened = 0
-    for shot in sampled(camera.shots, rng, 0.3):
+    for shot in tried(camera.shots, rng):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             if files.is_dir(AGAIN) and files.list(AGAIN):
                 opened += require_refused_or_whole(files.killed(), expected[seq], label)

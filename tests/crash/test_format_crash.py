@@ -10,7 +10,8 @@ import pytest
 from siltstone.errors import RequestError
 from siltstone.local.store import LocalStore
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from tests.crash.store_life import IS_LONG, ROOT, open_store
+from tests.crash.moments import IS_LONG
+from tests.crash.store_life import ROOT, open_store
 from tests.support.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 
 IMAGES = 10_000 if IS_LONG else 1

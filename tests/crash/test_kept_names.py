@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.storage.tables import kept_names
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 from tests.support.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 
 ROOT = Path("/data/shop")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +13,7 @@ from siltstone.open.environment import Storage
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Jobs
+from tests.crash.moments import chance
 from tests.crash.store_life import (
     OPTIONS,
     ROOT,
@@ -25,7 +25,7 @@ from tests.crash.store_life import (
     images_of,
     open_store,
     rows_of,
-    sampled,
+    tried,
 )
 from tests.crash.store_scenarios import (
     CHECKPOINT,
@@ -107,8 +107,8 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
     assert done.steps
     assert done.is_whole
     assert len(camera.shots) > 10
-    rng = random.Random(damage.__name__)
-    for shot in sampled(camera.shots, rng, 0.08):
+    rng = chance(damage.__name__)
+    for shot in tried(camera.shots, rng, 8):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             require_repaired(files, seq, expected, label)
 
@@ -133,8 +133,8 @@ def test_a_repair_cut_off_at_any_step_gives_no_base_a_number_that_others_know() 
     life.files.faults = [camera]
     assert storage_of(life.files).repairer().run(dry_run=False, deep=True).is_whole
     camera.take("at the end")
-    rng = random.Random(7)
-    for shot in sampled(camera.shots, rng, 0.08):
+    rng = chance(7)
+    for shot in tried(camera.shots, rng, 8):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             require_repaired(files, seq, expected, label)
             assert base_of(files).version > known.version, label  # it merged once more

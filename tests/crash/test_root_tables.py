@@ -18,7 +18,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.lance import manifest, root_tables
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.values import ShownTable
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 from tests.support.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 
 ROOT = Path("/data/shop")

@@ -19,7 +19,7 @@ from siltstone.storage.files.files import is_temporary
 from siltstone.storage.lance.external import external_tables
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.promotion import public_name
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 from tests.support.simulated_files import Fault, Image, SimFiles, SimulatedCrash
 
 ROOT = Path("/data/shop")

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from siltstone.errors import SiltstoneError, UnavailableError
-from tests.crash.store_life import IS_LONG, answer, open_store, smaller
+from tests.crash.moments import IS_LONG
+from tests.crash.store_life import answer, open_store, smaller
 from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
 KEYED = {"id": "int64", "v": "string"}

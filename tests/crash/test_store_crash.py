@@ -1,18 +1,16 @@
 """Whenever a store is stopped, it opens with exactly the commits 1..p: no acknowledged one is lost,
 none is half there, none is there twice, and it goes on (guarantees 1-4 and 8).
 
-A moment is a file operation of a scenario. One of twelve or more is tried, with one disk that a
-power cut may leave, the same each time; `SILTSTONE_CRASH=all` tries all disks of all moments.
+A moment is a file operation of a scenario. Some are tried (`moments`), with one disk each that a
+power cut may leave; `SILTSTONE_CRASH=all` tries all disks of all moments.
 """
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
+from tests.crash.moments import IS_LONG, chance, some
 from tests.crash.store_life import (
-    IS_LONG,
     Camera,
     Life,
     Shot,
@@ -21,7 +19,6 @@ from tests.crash.store_life import (
     images_of,
     open_store,
     photographed,
-    sampled,
 )
 from tests.crash.store_scenarios import SCENARIOS
 from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
@@ -32,8 +29,8 @@ scenarios = pytest.mark.parametrize("name", SCENARIOS)
 @scenarios
 def test_a_power_cut_at_any_step_leaves_a_prefix_with_all_that_was_acknowledged(name):
     shots, states = photographed(SCENARIOS[name])
-    rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.08):
+    rng = chance(name)
+    for shot in shots:
         for label, files in images_of(shot, rng):
             check(files, shot, states, rng, label)
 
@@ -41,8 +38,8 @@ def test_a_power_cut_at_any_step_leaves_a_prefix_with_all_that_was_acknowledged(
 @scenarios
 def test_what_opens_after_a_kill_at_any_step_survives_a_power_cut_right_after_that(name):
     shots, states = photographed(SCENARIOS[name])
-    rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.03):
+    rng = chance(name)
+    for shot in some(shots, rng, 12):
         db = open_store(shot.files)
         seq, now = db.seq, answer(db)
         assert shot.acknowledged <= seq <= shot.begun, shot.label
@@ -56,10 +53,10 @@ def test_what_opens_after_a_kill_at_any_step_survives_a_power_cut_right_after_th
 @scenarios
 def test_a_recovery_may_be_cut_off_at_any_step_and_is_run_again(name):
     shots, states = photographed(SCENARIOS[name])
-    rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.01):
+    rng = chance(name)
+    for shot in some(shots, rng, 4):
         for label, files in images_of(shot, rng):
-            for again in sampled(_photographed_recovery(files, shot, label), rng, 0.05):
+            for again in some(_photographed_recovery(files, shot, label), rng, 4):
                 for deeper, last in images_of(again, rng):
                     check(last, again, states, rng, deeper)
 
@@ -68,9 +65,9 @@ def test_a_recovery_may_be_cut_off_at_any_step_and_is_run_again(name):
 def test_an_owner_killed_with_unsynced_writes_hands_over_whole_whatever_cuts_the_claim_off(name):
     """The heir reads what the dead one wrote and never synced: a power cut may still take it."""
     shots, states = photographed(SCENARIOS[name])
-    rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.02):
-        for moment in sampled(_photographed_recovery(shot.files, shot, shot.label), rng, 0.06):
+    rng = chance(name)
+    for shot in some(shots, rng, 6):
+        for moment in some(_photographed_recovery(shot.files, shot, shot.label), rng, 4):
             for label, files in images_of(moment, rng):
                 check(files, moment, states, rng, label)
             check(moment.files.killed(), moment, states, rng, f"{moment.label}, killed")
@@ -93,8 +90,8 @@ def _photographed_recovery(files: SimFiles, shot: Shot, label: str) -> list[Shot
 def test_a_crash_inside_an_operation_is_swallowed_by_nobody(name, when):
     scenario = SCENARIOS[name]
     states, operations = scenario.recorded
-    rng = random.Random(name)
-    for at in rng.sample(range(1, operations + 1), 12 if IS_LONG else 6):
+    rng = chance(name)
+    for at in rng.sample(range(1, operations + 1), 12 if IS_LONG else 4):
         life = Life(SimFiles([Fault(at, when=when)]), scenario.options)
         with pytest.raises(SimulatedCrash):
             scenario.run(life)

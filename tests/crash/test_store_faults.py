@@ -2,7 +2,7 @@
 
 The call that meets it raises a SiltstoneError, and what that says holds: in doubt is decided by a
 reopen, anything else did not happen. When the cause is gone the same call works, at most after a
-reopen, and then a power cut loses nothing (guarantees 1-4). A sample, the same each time;
+reopen, and then a power cut loses nothing (guarantees 1-4). Some steps (`moments`);
 `SILTSTONE_CRASH=all` takes all.
 """
 
@@ -12,8 +12,8 @@ import random
 
 import pytest
 
+from tests.crash.moments import IS_LONG, chance, most_of
 from tests.crash.store_life import (
-    IS_LONG,
     Life,
     Shot,
     answer,
@@ -44,7 +44,7 @@ def steps_of(operations: int, rng: random.Random) -> list[int]:
 
 def are_enough(tried: int, failed: int) -> bool:
     """Say whether a short run has tried enough steps: some faults are met by the reserve alone."""
-    return not IS_LONG and tried >= STEPS and failed > 0
+    return not IS_LONG and tried >= most_of(STEPS) and failed > 0
 
 
 @pytest.mark.parametrize("is_sticky", [False, True])
@@ -55,7 +55,7 @@ def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(
 ):
     scenario = SCENARIOS[name]
     states, operations = scenario.recorded
-    rng = random.Random(f"{name} {kind} {when} {is_sticky}")
+    rng = chance(f"{name} {kind} {when} {is_sticky}")
     total = 0
     for tried, at in enumerate(steps_of(operations, rng)):
         if are_enough(tried, total):
@@ -80,8 +80,8 @@ def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(
 def test_a_short_write_is_finished_and_nobody_hears_of_it(name):
     scenario = SCENARIOS[name]
     states, operations = scenario.recorded
-    rng = random.Random(name)
-    for at in steps_of(operations, rng) if IS_LONG else steps_of(operations, rng)[:STEPS]:
+    rng = chance(name)
+    for at in steps_of(operations, rng) if IS_LONG else steps_of(operations, rng)[: most_of(STEPS)]:
         life = scenario.run(Life(SimFiles([Fault(at, Kind.SHORT)]), scenario.options))
         shot = Shot(f"short at {at}", life.files, life.acknowledged, life.begun)
         assert answer(life.store.snapshot()) == rows_of(states[life.seq])

@@ -1,15 +1,14 @@
 """A process that only reads sees all acknowledged commits in what a crash left, without a write.
 
-One of twenty moments, one disk each; `SILTSTONE_CRASH=all` tries all.
+Some moments (`moments`), one disk each; `SILTSTONE_CRASH=all` tries all.
 """
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from tests.crash.store_life import follow, images_of, open_store, photographed, sampled
+from tests.crash.moments import chance, some
+from tests.crash.store_life import follow, images_of, open_store, photographed
 from tests.crash.store_scenarios import SCENARIOS
 
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
@@ -18,8 +17,8 @@ scenarios = pytest.mark.parametrize("name", SCENARIOS)
 @scenarios
 def test_what_a_reader_sees_after_a_crash_the_next_owner_sees_too(name):
     shots, states = photographed(SCENARIOS[name])
-    rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.05):
+    rng = chance(name)
+    for shot in some(shots, rng, 8):
         for label, files in images_of(shot, rng):
             seen = follow(files, shot, states, label)
             cut = next(files.images(rng))  # again: whatever it showed is durable
@@ -41,8 +40,8 @@ def db_seq(files) -> int:
 @scenarios
 def test_what_a_reader_beside_a_killed_owner_shows_outlives_a_power_cut(name):
     shots, states = photographed(SCENARIOS[name])
-    rng = random.Random(name)
-    for shot in sampled(shots, rng, 0.05):
+    rng = chance(name)
+    for shot in some(shots, rng, 8):
         seen = follow(shot.files, shot, states, shot.label)
         db = open_store(next(shot.files.images(rng)).files)
         assert (seen or 0) <= db.seq, shot.label

@@ -6,13 +6,13 @@ takes all that none of the other tables, loads and tags needs.
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
 
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.thinning import Bounds
+from tests.crash.moments import chance
 from tests.crash.store_life import (
     ROOT,
     Answer,
@@ -23,8 +23,8 @@ from tests.crash.store_life import (
     answer,
     env_of,
     images_of,
-    sampled,
     smaller,
+    tried,
 )
 from tests.crash.store_scenarios import (
     ALL_AGES_S,
@@ -114,15 +114,15 @@ def require_whole(files: SimFiles, expected: dict[int, Answer], label: str) -> N
 
 def test_a_vacuum_cut_off_at_any_step_keeps_every_seq(photographed: Photographs) -> None:
     shots, expected = photographed
-    rng = random.Random(1)
-    for shot in sampled(shots, rng, 0.04):
+    rng = chance("cut off")
+    for shot in tried(shots, rng, 12):
         for label, files in images_of(shot, rng):
             require_whole(files, expected, label)
 
 
 def test_a_vacuum_killed_at_any_step_keeps_every_seq(photographed: Photographs) -> None:
     shots, expected = photographed
-    for shot in sampled(shots, random.Random(2), 0.04):
+    for shot in tried(shots, chance("killed"), 12):
         require_whole(shot.files.killed(), expected, shot.label)
 
 
@@ -130,6 +130,6 @@ def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_every_seq(
     photographed: Photographs,
 ) -> None:
     shots, expected = photographed
-    for shot in sampled(shots, random.Random(3), 0.08):
+    for shot in tried(shots, chance("beside")):
         found = answers(shot.files.killed(), read_only=True)
         assert {seq: found[seq] for seq in found if seq} == {s: expected[s] for s in found if s}

@@ -23,8 +23,8 @@ from siltstone.api.store import Store
 from siltstone.errors import BusyError, ClosedError
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.storage.files.files import Files
+from tests.crash.moments import IS_LONG
 from tests.crash.store_life import (
-    IS_LONG,
     ROOT,
     Answer,
     Life,

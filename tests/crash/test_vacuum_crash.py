@@ -7,15 +7,14 @@ the store opens as it was, is sound, and a next vacuum takes the rest.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
 from siltstone.maintenance.gc.sweep import StoppedError
+from tests.crash.moments import IS_LONG, chance, some
 from tests.crash.store_life import (
-    IS_LONG,
     Answer,
     Camera,
     Life,
@@ -23,8 +22,8 @@ from tests.crash.store_life import (
     images_of,
     open_store,
     rows_of,
-    sampled,
     smaller,
+    tried,
 )
 from tests.crash.store_life import answer as answer_of
 from tests.crash.store_scenarios import (
@@ -100,8 +99,8 @@ def test_a_vacuum_cut_off_at_any_step_loses_nothing_that_is_named(
 ) -> None:
     shots, expected = photographed
     assert len(shots) > 60
-    rng = random.Random(1)
-    for shot in sampled(shots, rng, 0.12):
+    rng = chance("cut off")
+    for shot in tried(shots, rng):
         for label, files in images_of(shot, rng):
             require_whole(files, expected, label)
 
@@ -110,7 +109,7 @@ def test_a_vacuum_killed_at_any_step_loses_nothing_that_is_named(
     photographed: Photographs,
 ) -> None:
     shots, expected = photographed
-    for shot in sampled(shots, random.Random(2), 0.12):
+    for shot in tried(shots, chance("killed")):
         require_whole(shot.files.killed(), expected, shot.label)
 
 
@@ -119,8 +118,8 @@ def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(
     photographed: Photographs, seed: int
 ) -> None:
     shots, expected = photographed
-    rng = random.Random(seed)
-    for shot in rng.sample(shots, 3):
+    rng = chance(seed)
+    for shot in tried(shots, rng, 3):
         for label, files in images_of(shot, rng):
             life = Life(files, OPTIONS)
             life.open()
@@ -129,7 +128,7 @@ def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(
             life.store.vacuum(dry_run=False, grace_s=ALL_AGES_S)
             files.faults = ()
             life.abandon()
-            for again in rng.sample(camera.shots, min(6, len(camera.shots))):
+            for again in tried(camera.shots, rng, 6):
                 for deeper, last in images_of(again, rng):
                     require_whole(last, expected, f"{label}; {deeper}")
 
@@ -138,7 +137,7 @@ def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_all_rows(
     photographed: Photographs,
 ) -> None:
     shots, (now, _) = photographed
-    for shot in sampled(shots, random.Random(3), 0.25):
+    for shot in tried(shots, chance("beside")):
         files = shot.files.killed()
         with open_store(files, read_only=True, options=OPTIONS) as beside:
             assert rows_of(answer_of(beside)) == now, shot.label
@@ -153,7 +152,7 @@ def test_a_vacuum_that_is_told_to_stop_between_any_two_steps_leaves_the_rest_to_
     open_store(machine.killed(), options=OPTIONS)._parts.owner.vacuum.run(
         grace_s=ALL_AGES_S, step=lambda: next(steps)
     )
-    for number in sampled([*range(next(steps))], random.Random(9), 0.1):
+    for number in some(range(next(steps)), chance("told"), 12):
         files, looks = machine.killed(), count()
         db = open_store(files, options=OPTIONS)
 

@@ -22,7 +22,8 @@ from siltstone.maintenance.merge.merge import shown_pins
 from siltstone.storage.lance.external import external_tables
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.promotion import public_name
-from tests.crash.store_life import IS_LONG, ROOT, Life
+from tests.crash.moments import IS_LONG
+from tests.crash.store_life import ROOT, Life
 from tests.crash.store_scenarios import CHECKPOINT, MERGE, append, upsert
 from tests.crash.test_vacuum_beside_crash import (
     Place,

@@ -38,7 +38,7 @@ from proof.power.machine import Machine, Moment, require_same
 from proof.power.recording import STRACE, Recording, record
 from proof.power.scenarios import AGAIN, BRIEF, SCENARIOS
 from proof.power.trials import Bench, Finding, scratch
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 from tests.support.simulated_disk import Disk
 
 PAGE = ROOT / "docs" / "power-loss.md"

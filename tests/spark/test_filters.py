@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType
 import siltstone as st
 from siltstone.spark.filters import LIST_MAX, pushed
 from siltstone.spark.schemas import arrow_schema, as_schema, to_spark
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 
 NAN, INF = float("nan"), float("inf")
 DAY, MOMENT = dt.date, dt.datetime

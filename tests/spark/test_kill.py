@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import siltstone as st
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 from tests.spark import batch_driver
 from tests.spark.stores import SCHEMA
 

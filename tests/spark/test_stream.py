@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import siltstone as st
-from tests.crash.store_life import IS_LONG
+from tests.crash.moments import IS_LONG
 from tests.spark.stream_driver import STEPS, changes, follow, run_killed
 
 SOURCE = {"id": "int64", "v": "string"}

@@ -1,0 +1,71 @@
+"""Moments: which of the moments of a scenario a run tries.
+
+A fixed number of each: the first after each kind of step and after each failpoint, and others
+evenly. Which ones follows from the commit, so that everybody who tries a commit tries the same, and
+the next commit tries others; `SILTSTONE_SEED` takes the place of the commit. `make nightly` tries
+five times as many, `SILTSTONE_CRASH=all` each with every disk that it may leave.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tests.nightly import IS_NIGHTLY
+
+IS_LONG = os.environ.get("SILTSTONE_CRASH") == "all"
+"""Every image of every step, and every fault; minutes. Else a sample."""
+MOMENTS = 24
+_NIGHTLY_TIMES = 5
+_T = TypeVar("_T")
+
+
+def _commit() -> str:
+    """Return the commit of this checkout; empty where git knows none."""
+    here = Path(__file__).parent
+    git = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+SEED = os.environ.get("SILTSTONE_SEED", "") or _commit()
+
+
+def chance(name: object) -> random.Random:
+    """Return the chance of one test; `name` tells it from others."""
+    return random.Random(f"{SEED} {name}")
+
+
+def some(every: Sequence[_T], rng: random.Random, most: int = MOMENTS) -> list[_T]:
+    """Return at most so many, each from a stretch of its own."""
+    if IS_LONG or len(every) <= most_of(most):
+        return list(every)
+    return spread(every, rng, most_of(most))
+
+
+def spread(every: Sequence[_T], rng: random.Random, count: int) -> list[_T]:
+    """Return so many, each from a stretch of its own; none for a number below 1."""
+    stretch = len(every) / max(count, 1)
+    return [every[int((n + rng.random()) * stretch)] for n in range(count)]
+
+
+def most_of(most: int) -> int:
+    """Return how many this run takes where a short one takes `most`."""
+    return most * _NIGHTLY_TIMES if IS_NIGHTLY else most
+
+
+def firsts(kinds: Sequence[Sequence[Hashable]]) -> list[int]:
+    """Return where each kind is met first, in order."""
+    seen: set[Hashable] = set()
+    found = []
+    for at, those in enumerate(kinds):
+        if not seen.issuperset(those):
+            found.append(at)
+        seen.update(those)
+    return found
