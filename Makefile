@@ -1,6 +1,6 @@
 # The tasks of the project. bin/uv is uv, fetched on first use where it is missing.
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark quick quick-types quick-tests test check format lock bench defects exhaustion exits power races soak
+.PHONY: help demo demo-spark quick quick-types quick-tests test nightly check format lock bench defects exhaustion exits power races soak
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -34,9 +34,12 @@ ROOM := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {pri
 SCRATCH := $(if $(ON_DISK),,$(ROOM))
 
 # A file at a time, as tests/conftest.py groups them; Spark's tests share one session, and begin.
-test:  ## all tests, in a few processes (four at most)
+test:  ## all tests but those of tests/nightly.txt, in a few processes (four at most)
 	@$(if $(SCRATCH),at=$$(mktemp -d $(SCRATCH)/tests-XXXXXX) && trap 'rm -rf "$$at"' EXIT && export TMPDIR="$$at" &&) \
 		bin/uv run --locked --all-extras pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+
+nightly:  ## all tests, and five times as many crashes of each scenario, for hours
+	@SILTSTONE_NIGHTLY=1 $(MAKE) --no-print-directory test
 
 check:  ## what CI runs
 	@.ci/run

@@ -1,8 +1,8 @@
 """Fixtures and profiles of all tests.
 
 `HYPOTHESIS_PROFILE=dev` runs few examples, new ones each time; `ci` (the default, so that a test
-run is the same for everybody) runs a fixed set, and `quick` a small one; `soak` runs many new
-ones, for hours.
+run is the same for everybody) runs a fixed set, larger at night, and `quick` a small one; `soak`
+runs many new ones, for hours.
 
 A run ends with what it left to `make nightly`; one of more than one suite with the share that each
 had of the time.
@@ -28,7 +28,7 @@ settings.register_profile(
     "ci",
     deadline=None,
     derandomize=True,
-    max_examples=100,
+    max_examples=200 if IS_NIGHTLY else 40,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

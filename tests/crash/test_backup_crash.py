@@ -127,7 +127,7 @@ def test_a_backup_cut_off_at_any_step_is_none_and_the_older_one_is_whole() -> No
     assert len(shots) > 60
     first, second = expected
     rng = chance(1)
-    for shot in tried(shots, rng):
+    for shot in tried(shots, rng, 12):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             found = seqs(files)
             assert found in ([first], [first, second]), label
@@ -138,7 +138,7 @@ def test_a_backup_cut_off_at_any_step_is_none_and_the_older_one_is_whole() -> No
 def test_a_backup_after_one_that_was_cut_off_is_whole() -> None:
     shots, expected = photographed_backup()
     rng = chance(2)
-    for shot in tried(shots, rng, 12):
+    for shot in tried(shots, rng, 8):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             open_store(files).close()  # after a power cut the log alone knows the last commits
             back_up(files)
@@ -156,7 +156,7 @@ def test_the_first_backup_cut_off_at_any_step_is_refused_or_whole() -> None:
     camera.take("at the end")
     life.abandon()
     rng = chance(3)
-    for shot in tried(camera.shots, rng):
+    for shot in tried(camera.shots, rng, 8):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             if not seqs(files):
                 with pytest.raises(RequestError):
@@ -177,7 +177,7 @@ def test_a_restore_cut_off_at_any_step_is_refused_or_whole_and_run_again_complet
     assert len(camera.shots) > 60
     rng = chance(4)
     opened = 0
-    for shot in tried(camera.shots, rng):
+    for shot in tried(camera.shots, rng, 8):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             if files.is_dir(AGAIN) and files.list(AGAIN):
                 opened += require_refused_or_whole(files.killed(), expected[seq], label)

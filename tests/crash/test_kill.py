@@ -17,9 +17,10 @@ import pytest
 
 import siltstone as st
 from tests.crash import victim
+from tests.crash.moments import most_of
 from tests.engine.seams import Threads
 
-ROUNDS = int(os.environ.get("SILTSTONE_KILL_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("SILTSTONE_KILL_ROUNDS", most_of(4)))
 SEED = int(os.environ.get("SILTSTONE_KILL_SEED", "20"))
 REPOSITORY = Path(__file__).parents[2]
 

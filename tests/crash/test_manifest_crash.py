@@ -1,10 +1,12 @@
 """Whatever a crash leaves of the manifest, the store opens with all that was acknowledged."""
 
 import random
+from itertools import islice
 
 import pytest
 
 from tests.crash.manifest_scenario import Progress, check, make_store, run
+from tests.crash.moments import most_of
 from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
 
 
@@ -58,7 +60,7 @@ def initialise_until(files: SimFiles, at: int) -> bool:
 def test_a_store_that_was_killed_twice_while_it_was_made_is_completed_by_the_third():
     first = 1
     while initialise_until(files := SimFiles(), first):
-        for image in files.images(random.Random(first)):
+        for image in islice(files.images(random.Random(first)), most_of(3)):
             second = 1
             while initialise_until(again := image.files.killed(), second):
                 for last in again.images(random.Random(second)):

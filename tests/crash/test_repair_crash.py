@@ -108,7 +108,7 @@ def test_a_repair_cut_off_at_any_step_is_completed_by_the_next(
     assert done.is_whole
     assert len(camera.shots) > 10
     rng = chance(damage.__name__)
-    for shot in tried(camera.shots, rng, 8):
+    for shot in tried(camera.shots, rng, 4):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             require_repaired(files, seq, expected, label)
 
@@ -134,7 +134,7 @@ def test_a_repair_cut_off_at_any_step_gives_no_base_a_number_that_others_know() 
     assert storage_of(life.files).repairer().run(dry_run=False, deep=True).is_whole
     camera.take("at the end")
     rng = chance(7)
-    for shot in tried(camera.shots, rng, 8):
+    for shot in tried(camera.shots, rng, 4):
         for label, files in [(shot.label, shot.files.killed()), *images_of(shot, rng)]:
             require_repaired(files, seq, expected, label)
             assert base_of(files).version > known.version, label  # it merged once more

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from siltstone.api.store import Store
 from siltstone.errors import BusyError, ClosedError
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.storage.files.files import Files
-from tests.crash.moments import IS_LONG
+from tests.crash.moments import IS_LONG, chance, some
 from tests.crash.store_life import (
     ROOT,
     Answer,
@@ -177,8 +177,8 @@ class Death:
         return False
 
 
-def chosen(count: int, seed: str, few: int) -> Iterable[int]:
-    return range(1, count + 1) if IS_LONG else random.Random(seed).sample(range(1, count + 1), few)
+def chosen(count: int, seed: str, few: int) -> list[int]:
+    return some(range(1, count + 1), chance(seed), few)
 
 
 def require_whole(files: SimFiles, expected: Found, label: str) -> None:
@@ -208,7 +208,7 @@ def test_an_owner_goes_on_whose_vacuum_by_another_process_died_at_any_step(place
     first = owned.files.operations
     assert vacuum_store(owned.files).files
     count = owned.files.operations - first
-    for number in chosen(count, "died", 6):
+    for number in chosen(count, "died", 4):
         label = f"step {number} of {count}"
         owned = place.owned()
         owned.files.faults = [Death(owned.files.operations + number)]
@@ -226,7 +226,7 @@ def test_a_machine_that_dies_in_a_vacuum_beside_the_owner_keeps_all_commits(plac
     vacuum_store(owned.files)
     count = owned.files.operations - first
     rng = random.Random(4)
-    for number in chosen(count, "machine", 6):
+    for number in chosen(count, "machine", 3):
         owned = place.owned()
         owned.files.faults = [Death(owned.files.operations + number)]
         with contextlib.suppress(KilledError):  # a run may be a step shorter
@@ -255,7 +255,7 @@ def test_an_owner_that_publishes_between_any_two_steps_of_a_vacuum_loses_nothing
     place: Place,
 ) -> None:
     count = calls_of(place)
-    for number in chosen(count, "publishes", 8):
+    for number in chosen(count, "publishes", 4):
         owned = place.owned()
         vacuum_visited(owned.files, number, owned.go_on)
         require_all(owned, place, f"call {number} of {count}")
@@ -267,7 +267,7 @@ def test_an_owner_that_ends_between_any_two_steps_of_a_vacuum_has_left_all(
 ) -> None:
     """The vacuum may find out and stop; what it deleted was garbage."""
     count = calls_of(place)
-    for number in chosen(count, f"ends {is_followed}", 6):
+    for number in chosen(count, f"ends {is_followed}", 3):
         owned = place.owned()
 
         def end(owned: Owned = owned) -> None:

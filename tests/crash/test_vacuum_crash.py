@@ -100,7 +100,7 @@ def test_a_vacuum_cut_off_at_any_step_loses_nothing_that_is_named(
     shots, expected = photographed
     assert len(shots) > 60
     rng = chance("cut off")
-    for shot in tried(shots, rng):
+    for shot in tried(shots, rng, 12):
         for label, files in images_of(shot, rng):
             require_whole(files, expected, label)
 
@@ -109,7 +109,7 @@ def test_a_vacuum_killed_at_any_step_loses_nothing_that_is_named(
     photographed: Photographs,
 ) -> None:
     shots, expected = photographed
-    for shot in tried(shots, chance("killed")):
+    for shot in tried(shots, chance("killed"), 8):
         require_whole(shot.files.killed(), expected, shot.label)
 
 
@@ -119,7 +119,7 @@ def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(
 ) -> None:
     shots, expected = photographed
     rng = chance(seed)
-    for shot in tried(shots, rng, 3):
+    for shot in tried(shots, rng, 2):
         for label, files in images_of(shot, rng):
             life = Life(files, OPTIONS)
             life.open()
@@ -128,7 +128,7 @@ def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(
             life.store.vacuum(dry_run=False, grace_s=ALL_AGES_S)
             files.faults = ()
             life.abandon()
-            for again in tried(camera.shots, rng, 6):
+            for again in tried(camera.shots, rng, 4):
                 for deeper, last in images_of(again, rng):
                     require_whole(last, expected, f"{label}; {deeper}")
 
@@ -152,7 +152,7 @@ def test_a_vacuum_that_is_told_to_stop_between_any_two_steps_leaves_the_rest_to_
     open_store(machine.killed(), options=OPTIONS)._parts.owner.vacuum.run(
         grace_s=ALL_AGES_S, step=lambda: next(steps)
     )
-    for number in some(range(next(steps)), chance("told"), 12):
+    for number in some(range(next(steps)), chance("told"), 6):
         files, looks = machine.killed(), count()
         db = open_store(files, options=OPTIONS)
 

@@ -22,7 +22,7 @@ from siltstone.maintenance.merge.merge import shown_pins
 from siltstone.storage.lance.external import external_tables
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.promotion import public_name
-from tests.crash.moments import IS_LONG
+from tests.crash.moments import IS_LONG, chance, some
 from tests.crash.store_life import ROOT, Life
 from tests.crash.store_scenarios import CHECKPOINT, MERGE, append, upsert
 from tests.crash.test_vacuum_beside_crash import (
@@ -217,7 +217,7 @@ def test_a_store_whose_older_record_is_promoted_before_any_step_of_a_vacuum_has_
         return visited.calls
 
     count = run(0)
-    for at in (*chosen(count, "promotes", 6), *range(count - 60, count, 6)):
+    for at in (*chosen(count, "promotes", 4), *some(range(count - 60, count), chance("tail"), 4)):
         run(at)
 
 

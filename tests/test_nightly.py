@@ -1,0 +1,39 @@
+"""What is left to the night is named, and named rightly."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests import nightly
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_each_line_of_the_list_is_a_test() -> None:
+    for name in nightly.by_day():
+        path, _, function = name.partition("::")
+        found = [
+            node.name
+            for node in ast.walk(ast.parse((ROOT / path).read_text()))
+            if isinstance(node, ast.FunctionDef)
+        ]
+        assert function in found, name
+
+
+def test_of_many_forms_the_first_ones_are_run_by_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "by_day", lambda: {"a.py::t": 1, "a.py::u": 0})
+    names = ["a.py::t[x]", "a.py::t[y]", "a.py::u", "b.py::t[x]"]
+    assert nightly.left(names) == [False, True, True, False]
+
+
+@pytest.mark.parametrize("line", ["a.py", "a.py::t 1 2", "a.py::t\na.py::t 2", "a.py::t many"])
+def test_a_wrong_line_is_refused(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nightly, "LIST", tmp_path / "nightly.txt")
+    nightly.LIST.write_text(f"# tests\n\n{line}\n")
+    with pytest.raises(ValueError, match="is no test|invalid literal"):
+        nightly.by_day()
