@@ -35,5 +35,5 @@ def test_a_wrong_line_is_refused(
 ) -> None:
     monkeypatch.setattr(nightly, "LIST", tmp_path / "nightly.txt")
     nightly.LIST.write_text(f"# tests\n\n{line}\n")
-    with pytest.raises(ValueError, match="is no test|invalid literal"):
+    with pytest.raises(ValueError, match=r"is no test|invalid literal"):
         nightly.by_day()
