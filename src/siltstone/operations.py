@@ -106,6 +106,7 @@ OPERATIONS = (
     Operation("lance_catalog", _ALL, _WORK, Role.WRITE, files="for clients of Lance"),
     # transactions
     Operation("transaction", _STORE, _ONCE, Role.READ),
+    Operation("turn", _STORE, _ONCE, Role.WRITE),
     Operation("commit", _TRANSACTION, _WRITE, Role.READ),
     Operation("rollback", _TRANSACTION, _ONCE, Role.READ),
     Operation("is_applied", _TRANSACTION, _WORK, Role.WRITE),

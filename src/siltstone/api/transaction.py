@@ -29,6 +29,10 @@ class Transaction(TableDefinitions[TransactionTable, None]):
     """The sequence number of its snapshot."""
     receipt: Receipt | None
     """The receipt of the commit; None before it."""
+    closed: frozenset[str]
+    """Tables that a first try of `Store.run` does not enter now; for other transactions none."""
+    closed_at: str
+    """The one of them that it named; else empty."""
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled or copied.

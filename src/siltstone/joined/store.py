@@ -21,6 +21,7 @@ from siltstone.choices import StagedOp
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
+from siltstone.joined.owner_turns import OwnerTurns
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
@@ -51,6 +52,7 @@ class JoinedStore(Store):
         self.pool = ConnectionPool(address, root)
         self.path = Path(self.pool.hello["path"]) if root is None else root
         self._is_remote = root is None
+        self._owner_turns = OwnerTurns(self.pool)
 
     def __repr__(self) -> str:
         if self.pool.refusal is not None:
@@ -68,6 +70,10 @@ class JoinedStore(Store):
     @property
     def is_read_only(self) -> bool:
         return False
+
+    @property
+    def _turns(self) -> OwnerTurns:
+        return self._owner_turns
 
     def require_near(self, purpose: str) -> None:
         """Refuse what is done with the store's files where they are not.

@@ -21,6 +21,7 @@ from siltstone.joined.tables import JoinedTransactionTable
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Effect, Face, Operation, operation
+from siltstone.turns import NONE_CLOSED, TableClosedError
 
 
 @remote(Face.TRANSACTION)
@@ -34,6 +35,8 @@ class JoinedTransaction(Transaction):
         self.read_seq = found["seq"]
         self.phase = Phase.OPEN
         self.receipt = None
+        self.closed, self.closed_at = NONE_CLOSED, ""
+        pool.closed = frozenset(found.get("closed", ()))
         self._ids: dict[str, int] = {}
         self._abandoned = weakref.finalize(self, self._home.close)
 
@@ -78,6 +81,9 @@ class JoinedTransaction(Transaction):
         found = self._ids.get(name) if type(name) is str else None
         if found is None:
             found = self._ids[name] = ask(self, operation(Face.TRANSACTION, "id_of"), name)
+        if self.closed and name in self.closed:
+            self.closed_at = name
+            raise TableClosedError(name)
         return self._table(found)
 
     def table(self, table_id: int) -> JoinedTransactionTable:

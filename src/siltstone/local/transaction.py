@@ -20,6 +20,7 @@ from siltstone.engine.write.transaction_rows import view_of
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError
 from siltstone.query.search.searchable import Searchable
+from siltstone.turns import TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.engine.write.merge_insert import Merge, MergeInserted
@@ -72,7 +73,11 @@ class LocalTransaction(DefiningTransaction, Transaction):
 
     def __getitem__(self, name: str) -> LocalTransactionTable:
         self.require_open()
-        return LocalTransactionTable(self, self.named(name).id)
+        found = self.named(name).id
+        if self.closed and name in self.closed:
+            self.closed_at = name
+            raise TableClosedError(name)
+        return LocalTransactionTable(self, found)
 
     def table(self, table_id: int) -> LocalTransactionTable:
         """Return the table with this id, for callers that have no name of it."""

@@ -40,6 +40,7 @@ from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition, Tag
 from siltstone.formats.schema import decode_type
 from siltstone.storage.tables.values import Compacted, InputsMovedError
+from siltstone.turns import NONE_CLOSED, TableTurn
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 DURABILITIES: tuple[str, ...] = get_args(Durability)
@@ -59,7 +60,8 @@ class EngineTransaction:
     `catalog` is that of the snapshot with own changes, `view` the snapshot's view, `rows` what was
     read and written, `hold` what keeps staged files from vacuum.
     `after_commit` is called when a commit is done, and must not fail. `unmoved` are the tags that
-    it relies on, as it found them.
+    it relies on, as it found them. `turns` end with it. A first try of `Store.run` ends where it
+    names a table that is `closed`, which `closed_at` has then.
     """
 
     def __init__(
@@ -107,6 +109,9 @@ class EngineTransaction:
         self._found: dict[int, TableDefinition] = {}
         self.rows = TransactionRows(core, state.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
+        self.turns: tuple[TableTurn, ...] = ()
+        self.closed: frozenset[str] = NONE_CLOSED
+        self.closed_at = ""
         core.under_way[self._number] = ref(self)
         if core.refusal is not None:  # its handle closed meanwhile, and may not have seen it
             self.rollback()
@@ -134,6 +139,8 @@ class EngineTransaction:
     def give_up(self) -> None:
         """Roll back without a lock: for a finalizer, and for `close`, in any thread or handler."""
         self.phase = Phase.ENDED
+        for turn in self.turns:
+            turn.is_over = True
         self.core.transactions.abandon(self._number)
         self.hold.close()
 
@@ -337,4 +344,6 @@ class EngineTransaction:
         self.core.transactions.end(self._number)
         self.hold.close()
         self.rows.end()
+        if self.turns:
+            self.core.turns.give_up(*self.turns)
         self._is_over = True

@@ -39,7 +39,8 @@ class TransactionRoutes:
     def begin(self, call: RestCall[bodies.BeginRequest]) -> Reply[bodies.BeginAnswer]:
         """Begin a transaction: its id goes into the header `x-siltstone-txn` of what follows."""
         isolation, durability = call.asked.isolation, call.asked.durability
-        key, seq = self._scope.begin(call, isolation or "snapshot", durability or "sync")
+        turns = call.asked.turns
+        key, seq = self._scope.begin(call, isolation or "snapshot", durability or "sync", turns)
         return Reply(bodies.BeginAnswer(key, seq), seq)
 
     def commit(self, call: RestCall[bodies.TransactionRequest]) -> Reply[bodies.CommitAnswer]:
