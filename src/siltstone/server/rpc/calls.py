@@ -210,7 +210,7 @@ class Calls:
             tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
                 return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
-            return _answered(asked, tx, call)
+            return _answered(asked, tx, call, partial(self._sessions.resumed, held))
 
     # snapshots
 
