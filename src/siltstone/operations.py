@@ -141,6 +141,7 @@ OPERATIONS = (
     Operation("scan", _TABLES, _READ, Role.READ, Codec.STREAM),
     Operation("search", _TABLES, _READ, Role.READ, Codec.FOUND),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "upsert", "insert", "update", "delete", "delete_where"),
+    *_alike(_WRITTEN, _WRITE, Role.WRITE, "update_many", "update_where"),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "append", "overwrite", "truncate"),
     # the columns and indexes of a table
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "add_column", "drop_column", "rename_column"),

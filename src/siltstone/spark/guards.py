@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from siltstone.api.readable import ReadableTable
 from siltstone.api.results import UNKNOWN
-from siltstone.api.tables import ReadableTable
 from siltstone.api.tasks import StageTask
 from siltstone.api.transaction import Transaction
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError

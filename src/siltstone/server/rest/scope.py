@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from siltstone import deadline
 from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
-from siltstone.choices import Durability, Isolation
+from siltstone.choices import Durability, Isolation, Missing
 from siltstone.errors import ClosedError, InDoubtError
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.scope import committed, done
@@ -154,20 +154,21 @@ class RequestScope:
         finally:
             holder.end()
 
-    def upsert(self, table: str, rows: object) -> Receipt:
-        """Upsert rows of JSON, as a commit of its own; it never conflicts."""
+    def upsert(self, table: str, rows: object, missing: Missing) -> Receipt:
+        """Upsert rows of JSON, as a commit of its own."""
         handle = self.served.db[table]
         found = json_rows(rows, handle.schema)
         deadline.check()
         with deadline.within(None):
-            return handle.upsert(found)
+            return handle.upsert(found, missing)
 
-    def planned(self, table: str, rows: list[dict[str, Any]]) -> WriteSet | None:
+    def planned(self, table: str, rows: list[dict[str, Any]], missing: Missing) -> WriteSet | None:
         """Return one row of JSON as `upserts` commits it; None: it goes by `upsert`, alone."""
         found = self.upserts.table(table)
-        if found is None or len(rows) != 1:
+        if found is None or len(rows) != 1 or missing == "keep":
             return None
-        return found.upsert(json_rows(rows, found.schema)[0])
+        row = json_rows(rows, found.schema)[0]
+        return found.upsert(row, is_whole=missing == "refuse")
 
     # transactions over several requests
 
