@@ -79,7 +79,7 @@ def test_arrow_and_parquet_files_go_in(orders: Shell, tmp_path: Path, ending: st
         new = pyarrow.ipc.new_file if ending == "arrow" else pyarrow.ipc.new_stream
         with new(file, rows.schema) as writer:
             writer.write_table(rows)
-    assert orders.lines("upsert", "orders", file)[1][:2] == ["2", "2"]
+    assert orders.lines("upsert", "orders", file, "--missing", "null")[1][:2] == ["2", "2"]
     assert orders.json("get", "orders", "us", 2) == {"region": "us", "id": 2, "total": None}
 
 
