@@ -26,7 +26,7 @@ from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
 from siltstone.arguments import flag_of
-from siltstone.choices import Durability, Isolation, Outcome, StagedOp
+from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
@@ -107,6 +107,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         order_by: str | None = None,
         schema: object = None,
         primary_key: str | Sequence[str] = (),
+        missing: Missing = "refuse",
     ) -> StageTask:
         """Begin a bulk commit: `run` writes pieces in any process, `Transaction.attach` commits.
 
@@ -121,6 +122,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
             schema: Columns, as for `create_table`: if there is no such table, `attach` creates it
                 with them; otherwise it adds those that the table lacks, as nullable ones.
             primary_key: The key of a table that is created; of one that exists it must be the key.
+            missing: What becomes of the columns that rows of an upsert do not name, as for
+                `Table.upsert`. With "keep" all rows of the job name the same columns, all that take
+                no null among them, and `attach` writes whole rows once more.
 
         Raises:
             TableNotFoundError, SchemaMismatchError, RequestError: No such table, column or op; or a

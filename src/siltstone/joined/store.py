@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from siltstone.api import results
 from siltstone.api.store import Store
-from siltstone.choices import StagedOp
+from siltstone.choices import Missing, StagedOp
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
@@ -131,12 +131,13 @@ class JoinedStore(Store):
         order_by: str | None = None,
         schema: object = None,
         primary_key: str | Sequence[str] = (),
+        missing: Missing = "refuse",
     ) -> StageTask:
         # The owner may have the directory at another path than the machines that stage.
         given = {"schema": schema, "primary_key": primary_key}
         new = {name: value for name, value in given.items() if value is not None and value != ()}
         asked = operation(Face.STORE, "stage")
-        found = ask(self, asked, table, op, order_by=order_by, **new)
+        found = ask(self, asked, table, op, order_by=order_by, missing=missing, **new)
         return replace(found, root=str(self.path))
 
     def changes(

@@ -20,7 +20,7 @@ from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
 from siltstone.arguments import is_text, seconds_from
-from siltstone.choices import Durability, Isolation, Outcome, StagedOp
+from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
@@ -224,8 +224,12 @@ class LocalStore(Store):
         order_by: str | None = None,
         schema: object = None,
         primary_key: str | Sequence[str] = (),
+        missing: Missing = "refuse",
     ) -> StageTask:
-        return begin(self._core, table, op, order_by, schema=schema, primary_key=primary_key)
+        return begin(
+            self._core, table, op, order_by,
+            schema=schema, primary_key=primary_key, missing=missing,
+        )  # fmt: skip
 
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         with self.transaction() as tx:

@@ -24,6 +24,7 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.read.view import State
+from siltstone.engine.write.bulk import refuse_later_columns
 from siltstone.engine.write.plain_writes import ColumnChange
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
@@ -224,6 +225,7 @@ class EngineTransaction:
             table = self.definition(stage.table_id)
         else:
             table = self._widened(table, stage.schema)
+            refuse_later_columns(table, stage)
         rows = self.rows.attach(table, stage, staged)
         cross(Failpoint.ATTACH_AFTER_PLAN)
         return rows
