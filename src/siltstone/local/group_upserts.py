@@ -33,7 +33,7 @@ class PlannedTable:
         """The columns as callers see them."""
         return self.plan.table_schema.arrow
 
-    def upsert(self, row: Mapping[str, object], *, is_whole: bool) -> WriteSet:
+    def upsert(self, row: Mapping[str, object], *, is_whole: bool = True) -> WriteSet:
         """Return what `GroupUpserts.commit` commits.
 
         `is_whole`: a row that lacks a column is refused; else it has null there.

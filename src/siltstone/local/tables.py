@@ -154,7 +154,7 @@ class LocalTable(Searchable, Table):
         state, definition, table_schema = self._look()
         return row_plan(state.view.catalog, definition, table_schema)
 
-    def _upsert_any(self, rows: object, *, is_whole: bool) -> Receipt:
+    def _upsert_any(self, rows: object, *, is_whole: bool = True) -> Receipt:
         again = _repeatable(rows)
         stream = None if hasattr(again, "__len__") else stream_of(again)
         if stream is not None:
