@@ -176,11 +176,12 @@ class StageTask:
         fields, codec = self.arrow, table_schema_of(self.schema).rows
         for batch in batches:
             given = batch
-            if self.missing == "refuse":
-                codec.refuse_lacking(batch.schema.names)
             if self.op == "delete":
                 given = batch.select([n for n in fields.names if n in batch.schema.names])
-            yield conform(given, self.schema, fields)
+            found = conform(given, self.schema, fields)  # what else is wrong comes first
+            if self.missing == "refuse":
+                codec.refuse_lacking(batch.schema.names)
+            yield found
 
     def _stored(
         self, batches: Iterable[pa.RecordBatch], sorter: KeySorter | None
