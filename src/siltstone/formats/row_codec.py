@@ -120,7 +120,7 @@ class RowCodec:
     def refuse_lacking(self, given: Collection[str]) -> None:
         """Refuse rows that do not name all columns, where nothing says what becomes of those.
 
-        Rows that name an unknown column are left to whoever says that.
+        Rows that name an unknown column are left alone: the caller refuses them by that name.
 
         Raises:
             SchemaMismatchError: They lack a column.

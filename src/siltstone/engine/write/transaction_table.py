@@ -217,7 +217,7 @@ class EngineTransactionTable(TransactionTableColumns):
         return 1
 
     def update_many(self, rows: object) -> int:
-        """Change the named columns of rows by key; return how many have a key that lives.
+        """Change the named columns of rows by key; return how many of the keys have a row.
 
         Raises:
             SchemaMismatchError: A column or value that does not fit, or no key; nothing was
