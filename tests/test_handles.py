@@ -22,7 +22,9 @@ KEYED = {"id": "int64", "name": "string"}
 
 def filled(path: Path) -> st.Store:
     store = connect(path)
-    store.create_table("t", KEYED, primary_key="id").upsert([{"id": 1, "name": "a"}, {"id": 2}])
+    store.create_table("t", KEYED, primary_key="id").upsert(
+        [{"id": 1, "name": "a"}, {"id": 2}], missing="null"
+    )
     store.create_table("p", {"x": "int64"}).append({"x": 1})
     return store
 

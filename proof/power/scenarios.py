@@ -57,7 +57,7 @@ def plain(*values: int) -> list[dict[str, object]]:
 def both(db: Store, number: int, size: int = 0, **options: Any) -> None:
     """Write into three tables in one commit."""
     with db.transaction(**options) as tx:
-        tx["t"].upsert(keyed([number, number + 1], f"both{number}/", size))
+        tx["t"].upsert(keyed([number, number + 1], f"both{number}/", size), missing="null")
         tx["u"].upsert(keyed([number], "both"))
         tx["t"].delete(number - 1)
         tx["p"].append(plain(number))
@@ -194,7 +194,7 @@ def loads(life: Life) -> None:
 
 
 def _load(db: Store, ids: range) -> None:
-    stage = db.stage("t")
+    stage = db.stage("t", missing="null")
     piece = stage.run(pa.table({"id": ids, "v": [f"loaded{n}" for n in ids]}))
     with db.transaction() as tx:
         tx.attach(stage, [piece])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict, get_args
 
 Isolation: TypeAlias = Literal["snapshot", "serializable"]
 Durability: TypeAlias = Literal["sync", "async"]
 Outcome: TypeAlias = Literal["committed", "not committed", "in doubt"]
 StagedOp: TypeAlias = Literal["upsert", "insert", "delete", "append"]
+Missing: TypeAlias = Literal["refuse", "keep", "null"]
+MISSINGS: tuple[Missing, ...] = get_args(Missing)
 IndexKind: TypeAlias = Literal["btree", "bitmap", "fts", "vector"]
 Metric: TypeAlias = Literal["l2", "cosine", "dot"]
 SearchMetric: TypeAlias = Literal["l2", "cosine", "dot", "hamming"]

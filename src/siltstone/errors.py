@@ -233,11 +233,23 @@ class ConflictError(SiltstoneError):
         """`explained`: the message, where running the transaction again does not help."""
         self.table, self.key = table, key
         self.read_seq, self.written_seq = read_seq, written_seq
+        self.tries, self.is_explained = 1, explained is not None
         super().__init__(
             explained
             or f"{table}[{key}] was written at seq {written_seq}, after our snapshot at seq"
             f" {read_seq}; run the transaction again"
         )
+
+    def tell_tries(self, tries: int) -> None:
+        """Say that the transaction was tried so often, and that this was its last conflict."""
+        self.tries = tries
+        if tries > 1 and not self.is_explained:
+            text = (
+                f"tried {tries} times, and another commit won each time; the last one wrote"
+                f" {self.table}[{self.key}] at seq {self.written_seq}, after our snapshot at seq"
+                f" {self.read_seq}: try again later, or with more attempts"
+            )
+            self.args = (text,)
 
 
 class FencedError(SiltstoneError):

@@ -106,6 +106,7 @@ OPERATIONS = (
     Operation("lance_catalog", _ALL, _WORK, Role.WRITE, files="for clients of Lance"),
     # transactions
     Operation("transaction", _STORE, _ONCE, Role.READ),
+    Operation("turn", _STORE, _ONCE, Role.WRITE),
     Operation("commit", _TRANSACTION, _WRITE, Role.READ),
     Operation("rollback", _TRANSACTION, _ONCE, Role.READ),
     Operation("is_applied", _TRANSACTION, _WORK, Role.WRITE),
@@ -119,7 +120,7 @@ OPERATIONS = (
     # snapshots, queries, changes
     Operation("snapshot", _STORE, _ONCE, Role.READ),
     Operation("close", _SNAPSHOT, _ONCE, Role.READ),
-    Operation("sql", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.RESULT, is_statement=True),
+    Operation("sql", _ALL, _READ, Role.READ, Codec.RESULT, is_statement=True),
     Operation("sql_reader", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.STREAM, is_statement=True),
     Operation("scan_tasks", _SNAPSHOT, _READ, Role.READ),
     Operation("changes_of", _STORE, _READ, Role.READ, Codec.STREAM),
@@ -140,6 +141,7 @@ OPERATIONS = (
     Operation("scan", _TABLES, _READ, Role.READ, Codec.STREAM),
     Operation("search", _TABLES, _READ, Role.READ, Codec.FOUND),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "upsert", "insert", "update", "delete", "delete_where"),
+    *_alike(_WRITTEN, _WRITE, Role.WRITE, "update_many", "update_where"),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "append", "overwrite", "truncate"),
     # the columns and indexes of a table
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "add_column", "drop_column", "rename_column"),

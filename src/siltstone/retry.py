@@ -1,7 +1,8 @@
 """Retry: work that is done again because another writer won; the one loop for it.
 
-The number of tries is bounded. Nothing waits between two: the winner is done when the loser hears
-of it. `engine.write.submission` has a loop of its own: it sends its write set again, in part anew.
+The number of tries is bounded. Nothing waits between two, unless `on_loss` does: losers of a busy
+row take turns (`turns`). `engine.write.submission` has a loop of its own: it sends its write set
+again, in part anew.
 """
 
 from __future__ import annotations
@@ -23,22 +24,34 @@ class Retry:
     attempts: int
     errors: tuple[type[Exception], ...] = (ConflictError,)
 
-    def run(self, work: Callable[[], T], *, may_repeat: Callable[[], bool] = lambda: True) -> T:
+    def run(
+        self,
+        work: Callable[[], T],
+        *,
+        may_repeat: Callable[[], bool] = lambda: True,
+        on_loss: Callable[[Exception], object] = lambda _: None,
+    ) -> T:
         """Return what `work` returns.
 
         Args:
             work: Begins anew each time, with a new snapshot.
             may_repeat: Asked after each try that lost: whether `work` can be done once more.
+            on_loss: Hears of each try that lost before the next one begins.
 
         Raises:
             RequestError: `attempts` is no integer from 1; nothing was tried.
-            Exception: One of `errors`: the last try lost, too.
+            Exception: One of `errors`: the last try lost, too. A ConflictError says how many did.
         """
         count_of("attempts", self.attempts, 1)
-        for left in range(self.attempts - 1, -1, -1):
+        for tried in range(1, self.attempts + 1):
             try:
                 return work()
-            except self.errors:
-                if not left or not may_repeat():
+            except self.errors as error:
+                if tried == self.attempts or not may_repeat():
+                    if isinstance(error, ConflictError):
+                        error.tell_tries(tried)
                     raise
+                lost = error
+            on_loss(lost)
+            del lost  # with the frames of its try
         raise AssertionError

@@ -12,9 +12,12 @@ from siltstone.cli.demo import crash, data, model
 from siltstone.cli.demo.checks import Findings, violations
 
 FLIGHTS = [
-    {"id": 1, "tailnum": "N1", "dest": "BOS", "miles": 187, "minutes_late": 5},
-    {"id": 2, "tailnum": "N2", "dest": "BOS", "miles": 187, "minutes_late": 0},
-    {"id": 3, "tailnum": "N1", "dest": "LAX", "miles": 2475, "minutes_late": 30},
+    dict.fromkeys(model.FLIGHTS) | flight
+    for flight in (
+        {"id": 1, "tailnum": "N1", "dest": "BOS", "miles": 187, "minutes_late": 5},
+        {"id": 2, "tailnum": "N2", "dest": "BOS", "miles": 187, "minutes_late": 0},
+        {"id": 3, "tailnum": "N1", "dest": "LAX", "miles": 2475, "minutes_late": 30},
+    )
 ]
 
 

@@ -79,7 +79,7 @@ def test_arrow_and_parquet_files_go_in(orders: Shell, tmp_path: Path, ending: st
         new = pyarrow.ipc.new_file if ending == "arrow" else pyarrow.ipc.new_stream
         with new(file, rows.schema) as writer:
             writer.write_table(rows)
-    assert orders.lines("upsert", "orders", file)[1][:2] == ["2", "2"]
+    assert orders.lines("upsert", "orders", file, "--missing", "null")[1][:2] == ["2", "2"]
     assert orders.json("get", "orders", "us", 2) == {"region": "us", "id": 2, "total": None}
 
 
@@ -137,3 +137,43 @@ def test_a_key_is_read_in_the_types_of_the_table(orders: Shell, tmp_path: Path) 
     assert orders("get", "orders", "eu", "2") == 3
     assert orders("get", "orders", "eu", "two") == 2
     assert orders("get", "orders", "eu") == 2
+
+
+LACKING = {
+    "csv": "region,id\neu,1\n",
+    "ndjson": '{"region": "eu", "id": 1}\n',
+    "json": '[{"region": "eu", "id": 1}]',
+}
+
+
+@pytest.mark.parametrize("ending", LACKING)
+def test_rows_that_lack_columns_are_refused_kept_or_null(
+    orders: Shell, tmp_path: Path, ending: str
+) -> None:
+    whole, lacking = tmp_path / "whole.csv", tmp_path / f"lacking.{ending}"
+    whole.write_text("region,id,total\neu,1,2.50\n")
+    lacking.write_text(LACKING[ending])
+    assert orders("upsert", "orders", lacking) == 1
+    assert "--missing keep" in orders.err
+    assert "--missing null" in orders.err
+    assert "'total'" in orders.err
+    assert orders.lines("scan", "orders") == [["region", "id", "total"]]
+    assert orders("upsert", "orders", whole) == 0, orders.err
+    assert orders("upsert", "orders", lacking, "--missing", "keep") == 0, orders.err
+    assert orders.json("get", "orders", "eu", 1) == {"region": "eu", "id": 1, "total": "2.50"}
+    assert orders("upsert", "orders", lacking, "--missing", "null") == 0, orders.err
+    assert orders.json("get", "orders", "eu", 1) == {"region": "eu", "id": 1, "total": None}
+    assert orders("upsert", "orders", lacking, "--missing", "leave") == 2
+
+
+def test_each_object_of_json_names_its_own_columns(kinds: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "rows.ndjson"
+    file.write_text("\n".join(map(json.dumps, (ROW, ROW | {"id": 2}))))
+    assert kinds("upsert", "kinds", file) == 0, kinds.err
+    some = [{"id": 1, "name": "one", "day": None}, {"id": 2, "at": "2021-01-02T03:04:05Z"}]
+    file.write_text("\n".join(map(json.dumps, some)))
+    assert kinds("upsert", "kinds", file) == 1
+    assert kinds("upsert", "kinds", file, "--missing", "keep") == 0, kinds.err
+    assert kinds.json("get", "kinds", 1) == ROW | some[0]
+    at = "2021-01-02T03:04:05Z"
+    assert kinds.json("get", "kinds", 2) == ROW | {"id": 2, "at": at}

@@ -192,7 +192,9 @@ def _discarded(db: Store) -> None:
     stage = db.stage("t")
     pieces = _pieces(db, stage, (70, 71), "discarded")
     stage.discard_through(db._core.files, db.path, pieces)
-    db.stage("t").run_through(db._core.tables.writer, [pa.record_batch({"id": [72]})])  # dies here
+    db.stage("t").run_through(
+        db._core.tables.writer, [pa.record_batch({"id": [72], "v": ["w"]})]
+    )  # dies here
 
 
 def _overwritten(db: Store, *, token: int) -> None:

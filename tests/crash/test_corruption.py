@@ -128,11 +128,11 @@ def _live(store) -> None:
     store.checkpoint()
     store.merge()
     keyed.delete(1)
-    keyed.upsert({"id": 3, "name": "three"})
+    keyed.upsert({"id": 3, "name": "three"}, missing="null")
     store.tag("one")
     store.checkpoint()
     plain.append({"id": 7, "what": "late"})
-    keyed.upsert([{"id": 10}, {"id": 4, "name": "four"}])
+    keyed.upsert([{"id": 10}, {"id": 4, "name": "four"}], missing="null")
     keyed.delete(2)
 
 

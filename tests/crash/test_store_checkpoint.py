@@ -89,7 +89,7 @@ def test_a_crash_between_flush_and_retire_recovers_from_the_record_and_skips_the
     recovered = open_store(again.killed())
     assert recovered._core.state().view.record.flushed_seq == 2
     assert answer(recovered) == before
-    assert recovered["t"].upsert({"id": 9}).seq == 3
+    assert recovered["t"].upsert({"id": 9}, missing="null").seq == 3
 
 
 def test_a_commit_that_is_durable_does_not_fail_because_the_checkpoint_after_it_does():

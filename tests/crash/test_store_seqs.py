@@ -30,7 +30,7 @@ def segments(files: SimFiles) -> list[Path]:
 
 
 def next_seq(files: SimFiles) -> int:
-    return open_store(files)["t"].upsert({"id": 100}).seq
+    return open_store(files)["t"].upsert({"id": 100}, missing="null").seq
 
 
 def flipped(files: SimFiles, path: Path, offset: int) -> None:

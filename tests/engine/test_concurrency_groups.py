@@ -132,13 +132,18 @@ def test_a_blind_upsert_behind_a_truncate_in_its_group_lands_in_the_new_incarnat
     assert group.table.to_arrow().to_pylist() == [{"id": 9, "v": 9}]
 
 
-def test_a_blind_upsert_behind_an_added_column_in_its_group_has_a_null_there(group: Group) -> None:
+def test_a_blind_upsert_behind_an_added_column_in_its_group_says_what_becomes_of_it(
+    group: Group,
+) -> None:
     found = group.commit(
         ("add", lambda: group.table.add_column("note", "string")),
         ("row", lambda: group.table.upsert({"id": 9, "v": 9})),
+        ("null", lambda: group.table.upsert({"id": 8, "v": 8}, missing="null")),
     )
-    assert isinstance(found["row"], st.Receipt)
-    assert group.table.get(9) == {"id": 9, "v": 9, "note": None}
+    assert isinstance(found["row"], st.SchemaMismatchError)
+    assert group.table.get(9) is None
+    assert isinstance(found["null"], st.Receipt)
+    assert group.table.get(8) == {"id": 8, "v": 8, "note": None}
 
 
 def test_every_member_of_a_group_whose_sync_fails_is_in_doubt(group: Group) -> None:

@@ -49,7 +49,7 @@ def by_a_token(db: Store, v: int) -> None:
 def by_a_new_column(db: Store, v: int) -> None:
     with db.transaction() as tx:
         tx["a"].add_column(f"c{v}", "int64")
-        tx["a"].upsert(rows(v))
+        tx["a"].upsert(rows(v), missing="null")
         tx["b"].upsert(rows(v))
 
 

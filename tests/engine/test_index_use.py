@@ -45,7 +45,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
         db.merge()
         for column, kind in (("customer", "btree"), ("state", "bitmap"), ("price", "btree")):
             orders.create_index(column, kind)
-        orders.upsert([{"id": n, "customer": 5} for n in range(100, 110)])
+        orders.upsert([{"id": n, "customer": 5} for n in range(100, 110)], "null")
         yield db
 
 

@@ -67,7 +67,7 @@ def test_it_finds_what_a_scan_finds(db: st.Store, key: int) -> None:
 
 def test_a_transaction_finds_its_own_rows(db: st.Store) -> None:
     tx = db.transaction()
-    tx["t"].upsert({"id": 9, "s": "own"})
+    tx["t"].upsert({"id": 9, "s": "own"}, missing="null")
     tx["t"].delete([1])
     assert tx["t"].to_arrow(["s"], "id = 9").to_pylist() == [{"s": "own"}]
     assert tx["t"].to_arrow(["s"], "id = 1").num_rows == 0
@@ -77,8 +77,8 @@ def test_a_transaction_finds_its_own_rows(db: st.Store) -> None:
 def test_a_serializable_transaction_remembers_the_key_that_it_asked_for(db: st.Store) -> None:
     tx = db.transaction(isolation="serializable")
     assert tx["t"].to_arrow(filter="id = 50").num_rows == 0
-    tx["t"].upsert({"id": 51})
-    db["t"].upsert({"id": 50})
+    tx["t"].upsert({"id": 51}, missing="null")
+    db["t"].upsert({"id": 50}, missing="null")
     with pytest.raises(st.ConflictError):
         tx.commit()
     db["t"].delete([50])

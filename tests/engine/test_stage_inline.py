@@ -155,8 +155,8 @@ def test_an_overwrite_replaces_all_rows(db: Store) -> None:
     assert rows(db) == {1: 1}
 
 
-def test_a_column_that_was_added_since_is_null(db: Store) -> None:
-    stage = db.stage("t")
+def test_a_column_that_was_added_since_is_null_where_that_is_said(db: Store) -> None:
+    stage = db.stage("t", missing="null")
     pieces = [piece(stage, batch([1]))]
     db["t"].add_column("note", "string")
     attach(db, (stage, pieces))

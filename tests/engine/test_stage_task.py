@@ -29,7 +29,8 @@ SCHEMA = {"id": "int64", "name": "string", "amount": "int64"}
 
 
 def batch(ids: list[int], amount: int = 1, **columns: list) -> pa.RecordBatch:
-    return pa.record_batch({"id": ids, "amount": [amount] * len(ids), **columns})
+    name = pa.nulls(len(ids), pa.string())
+    return pa.record_batch({"id": ids, "amount": [amount] * len(ids), "name": name, **columns})
 
 
 @pytest.fixture(params=["fake", "lance", "keys"])
@@ -87,7 +88,7 @@ def through_all_levels(db: Store, expected: dict[int, int], name: str = "t") -> 
 
 
 def test_pieces_of_many_writers_are_one_commit(db: Store) -> None:
-    db["t"].upsert([{"id": 1, "amount": 0}, {"id": 9, "amount": 0}])
+    db["t"].upsert([{"id": 1, "amount": 0}, {"id": 9, "amount": 0}], missing="null")
     stage = db.stage("t")
     pieces = [piece(db, stage, batch([1, 2]), batch([3])), piece(db, stage, batch([4, 5]))]
     assert amounts(db) == {1: 0, 9: 0}
@@ -109,8 +110,8 @@ def test_a_table_without_a_row_version_gets_them_as_its_base(db: Store) -> None:
 def test_a_first_base_falls_back_when_the_table_got_rows_since_it_was_staged(db: Store) -> None:
     stage = db.stage("t")
     pieces = [piece(db, stage, batch([1, 2]))]
-    db["t"].upsert({"id": 2, "amount": 0})
-    db["t"].upsert({"id": 3, "amount": 0})
+    db["t"].upsert({"id": 2, "amount": 0}, missing="null")
+    db["t"].upsert({"id": 3, "amount": 0}, missing="null")
     commit(db, (stage, pieces))
     through_all_levels(db, {1: 1, 2: 1, 3: 0})
 
@@ -122,7 +123,7 @@ def test_a_first_base_that_loses_the_race_to_the_commit_is_a_conflict_and_may_co
     pieces = [piece(db, stage, batch([1, 2]))]
     tx = db.transaction()
     tx.attach(stage, pieces)
-    db["t"].upsert({"id": 2, "amount": 0})
+    db["t"].upsert({"id": 2, "amount": 0}, missing="null")
     with pytest.raises(st.ConflictError):
         tx.commit()
     assert amounts(db) == {2: 0}
@@ -143,7 +144,7 @@ def test_of_two_jobs_that_were_staged_for_the_first_base_both_are_there(db: Stor
 
 
 def test_equal_keys_are_refused_by_name_without_an_order(db: Store) -> None:
-    db["t"].upsert({"id": 7, "amount": 0})
+    db["t"].upsert({"id": 7, "amount": 0}, missing="null")
     stage = db.stage("t")
     pieces = [piece(db, stage, batch([1, 2])), piece(db, stage, batch([2, 3]))]
     with pytest.raises(st.DuplicateKeyError) as told:
@@ -155,8 +156,8 @@ def test_equal_keys_are_refused_by_name_without_an_order(db: Store) -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 def test_of_equal_keys_the_last_by_the_order_counts(db: Store, is_first: bool) -> None:
     if not is_first:
-        db["t"].upsert({"id": 7, "amount": 0})
-    stage = db.stage("t", order_by="amount")
+        db["t"].upsert({"id": 7, "amount": 0}, missing="null")
+    stage = db.stage("t", order_by="amount", missing="null")
     pieces = [
         piece(db, stage, batch([1, 2, 5], 5), batch([2, 4], 3)),
         piece(db, stage, pa.record_batch({"id": [1, 4, 5], "amount": pa.array([9, 2, None])})),
@@ -179,7 +180,7 @@ def test_text_keys_that_are_equal_are_found_by_the_keys_themselves(db: Store) ->
 
 
 def test_an_insert_over_a_key_that_lives_is_refused(db: Store) -> None:
-    db["t"].upsert([{"id": n, "amount": 0} for n in range(5)])
+    db["t"].upsert([{"id": n, "amount": 0} for n in range(5)], missing="null")
     db.checkpoint()
     db.merge()
     db["t"].delete(3)
@@ -191,7 +192,7 @@ def test_an_insert_over_a_key_that_lives_is_refused(db: Store) -> None:
 
 
 def test_a_delete_needs_the_key_alone_and_forgives_repeats(db: Store) -> None:
-    db["t"].upsert([{"id": n, "amount": 0} for n in range(6)])
+    db["t"].upsert([{"id": n, "amount": 0} for n in range(6)], missing="null")
     db.checkpoint()
     put(db, "delete", pa.record_batch({"id": [1, 2, 99]}), batch([2, 4]))
     through_all_levels(db, {0: 0, 3: 0, 5: 0})
@@ -241,17 +242,17 @@ def test_a_token_lets_it_in_once(db: Store) -> None:
 
 
 def test_a_concurrent_writer_of_one_of_its_keys_is_a_conflict(db: Store) -> None:
-    db["t"].upsert({"id": 9, "amount": 0})
+    db["t"].upsert({"id": 9, "amount": 0}, missing="null")
     stage = db.stage("t")
     pieces = [piece(db, stage, batch([1, 2]))]
     tx = db.transaction()
     tx.attach(stage, pieces)
-    db["t"].upsert({"id": 3, "amount": 0})
-    db["t"].upsert({"id": 2, "amount": 0})
+    db["t"].upsert({"id": 3, "amount": 0}, missing="null")
+    db["t"].upsert({"id": 2, "amount": 0}, missing="null")
     with pytest.raises(st.ConflictError):
         tx.commit()
     tx = db.transaction()
-    tx["t"].upsert({"id": 1, "amount": 4})
+    tx["t"].upsert({"id": 1, "amount": 4}, missing="null")
     commit(db, (stage, pieces))
     with pytest.raises(st.ConflictError):
         tx.commit()
@@ -259,13 +260,13 @@ def test_a_concurrent_writer_of_one_of_its_keys_is_a_conflict(db: Store) -> None
 
 
 def test_a_column_that_came_since_is_null_and_one_that_went_refuses_the_rows(db: Store) -> None:
-    db["t"].upsert({"id": 9, "amount": 0})
-    stage = db.stage("t")
+    db["t"].upsert({"id": 9, "amount": 0}, missing="null")
+    stage = db.stage("t", missing="null")
     pieces = [piece(db, stage, batch([1]))]
     db["t"].add_column("note", "string")
     commit(db, (stage, pieces))
     assert db["t"].get(1) == {"id": 1, "name": None, "amount": 1, "note": None}
-    stage = db.stage("t")
+    stage = db.stage("t", missing="null")
     pieces = [piece(db, stage, batch([2]))]
     db["t"].drop_column("name")
     with pytest.raises(st.SchemaMismatchError, match="stage them again"):
@@ -276,7 +277,7 @@ def test_a_column_that_came_since_is_null_and_one_that_went_refuses_the_rows(db:
 @pytest.mark.parametrize("is_first", [True, False])
 def test_rows_staged_before_a_truncate_come_after_it(db: Store, is_first: bool) -> None:
     if not is_first:
-        db["t"].upsert({"id": 9, "amount": 0})
+        db["t"].upsert({"id": 9, "amount": 0}, missing="null")
     stage = db.stage("t")
     pieces = [piece(db, stage, batch([1]))]
     db["t"].truncate()
@@ -285,7 +286,7 @@ def test_rows_staged_before_a_truncate_come_after_it(db: Store, is_first: bool) 
 
 
 def test_the_change_feed_shows_them_at_their_one_seq(db: Store) -> None:
-    db["t"].upsert({"id": 9, "amount": 0})
+    db["t"].upsert({"id": 9, "amount": 0}, missing="null")
     seq = put(db, None, batch([1, 2])).seq
     last = put(db, "delete", pa.record_batch({"id": [1]})).seq
     for step in (lambda: None, db.checkpoint, db.merge):
@@ -313,12 +314,12 @@ def test_a_reopened_store_and_a_reader_beside_see_them(
 
 
 def test_a_transaction_may_do_other_things_besides_but_not_to_the_same_rows(db: Store) -> None:
-    db["t"].upsert({"id": 9, "amount": 0})
+    db["t"].upsert({"id": 9, "amount": 0}, missing="null")
     db.create_table("u", SCHEMA, primary_key="id")
     stage = db.stage("t")
     pieces = [piece(db, stage, batch([1]))]
     with db.transaction() as tx:
-        tx["u"].upsert({"id": 5, "amount": 5})
+        tx["u"].upsert({"id": 5, "amount": 5}, missing="null")
         tx.attach(stage, pieces)
         for use in (
             lambda t: t["t"].get(1),
@@ -329,7 +330,7 @@ def test_a_transaction_may_do_other_things_besides_but_not_to_the_same_rows(db: 
                 use(tx)
     assert (amounts(db), amounts(db, "u")) == ({1: 1, 9: 0}, {5: 5})
     with db.transaction() as tx:
-        tx["t"].upsert({"id": 1, "amount": 2})
+        tx["t"].upsert({"id": 1, "amount": 2}, missing="null")
         with pytest.raises(st.RequestError):
             tx.attach(stage, pieces)
     assert amounts(db) == {1: 2, 9: 0}
@@ -340,7 +341,7 @@ def test_several_jobs_of_one_table_follow_each_other_in_one_commit(
     db: Store, tmp_path: Path, real_lance: bool, is_first: bool
 ) -> None:
     if not is_first:
-        db["t"].upsert({"id": 7, "amount": 0})
+        db["t"].upsert({"id": 7, "amount": 0}, missing="null")
     jobs = [db.stage("t"), db.stage("t", "delete"), db.stage("t")]
     rows = [batch([1, 2, 3, 7]), batch([2, 3]), batch([3, 4], 5)]
     pieces = [[piece(db, job, each)] for job, each in zip(jobs, rows, strict=True)]
@@ -549,16 +550,16 @@ def test_vacuum_takes_a_dead_job_after_the_grace_period_and_only_then(
         db.create_table("t", SCHEMA, primary_key="id")
         db.create_table("p", SCHEMA)
         db.create_table("first", SCHEMA, primary_key="id")
-        db["t"].upsert({"id": 7, "amount": 7})
+        db["t"].upsert({"id": 7, "amount": 7}, missing="null")
         stage = db.stage(name)
         dead = piece(db, stage, batch([1]))
         clock.move(days=0.5)
-        db["t"].upsert({"id": 8, "amount": 7})
+        db["t"].upsert({"id": 8, "amount": 7}, missing="null")
         db.checkpoint()
         db.vacuum(dry_run=False)
         assert all((db.path / file.path).exists() for file in dead.files.files)
         clock.move(days=1)
-        db["t"].upsert({"id": 8, "amount": 7})
+        db["t"].upsert({"id": 8, "amount": 7}, missing="null")
         db.checkpoint()
         db.vacuum(dry_run=False)
         assert not any((db.path / file.path).exists() for file in dead.files.files)
@@ -571,7 +572,7 @@ def test_vacuum_takes_a_dead_job_after_the_grace_period_and_only_then(
 def test_vacuum_spares_what_a_frame_alone_names(tmp_path: Path, clock: Clock) -> None:
     with open_store(tmp_path / "s", clock, retention_s=0) as db:
         db.create_table("t", SCHEMA, primary_key="id")
-        db["t"].upsert({"id": 7, "amount": 7})
+        db["t"].upsert({"id": 7, "amount": 7}, missing="null")
         stage = db.stage("t")
         pieces = [piece(db, stage, batch([1]))]
         clock.move(days=3)  # later than the grace period, so a checkpoint dates behind the files
@@ -602,7 +603,7 @@ def test_an_overwritten_table_outlives_the_past_that_its_files_were_staged_besid
             db.checkpoint()
             db.merge()
             clock.move(days=3)
-            db["t"].upsert({"id": 50, "amount": 5})
+            db["t"].upsert({"id": 50, "amount": 5}, missing="null")
             db.checkpoint()
             db.vacuum(dry_run=False)
             for name in ("t", "p"):
@@ -623,9 +624,9 @@ def test_processes_of_their_own_write_the_pieces_beside_the_owner(tmp_path: Path
         ProcessPoolExecutor(2, mp_context=spawn) as pool,
     ):
         db.create_table("t", SCHEMA, primary_key="id")
-        db["t"].upsert({"id": 5, "amount": 0})
+        db["t"].upsert({"id": 5, "amount": 0}, missing="null")
         with st.connect(tmp_path / "s", read_only=True) as beside:
-            stage = beside.stage("t")
+            stage = beside.stage("t", missing="null")
         written = pool.map(piece_writer.write, [pickle.dumps(stage)] * 3, [0, 10, 20])
         commit(db, (stage, [pickle.loads(each) for each in written]))
         through_all_levels(db, {n: 3 for low in (0, 10, 20) for n in range(low, low + 10)})
@@ -643,7 +644,7 @@ def test_a_piece_streams(tmp_path: Path) -> None:
 
     with open_store(tmp_path / "s", real_lance=True) as db:
         db.create_table("t", SCHEMA, primary_key="id")
-        stage = db.stage("t")
+        stage = db.stage("t", missing="null")
         before = pa.total_allocated_bytes()
         assert stage.run_through(db._core.tables.writer, batches()).rows == 60 * size
     assert max(held) < 60 * size * 16 / 4

@@ -138,7 +138,7 @@ def advance(db: Store, model: Model, step: object, number: int) -> Model:
         run_jobs(db, over, jobs, number)
         return wanted
     if step == "upsert":
-        db["t"].upsert([{"k": "a", "n": number}, {"k": "z", "n": number}])
+        db["t"].upsert([{"k": "a", "n": number}, {"k": "z", "n": number}], missing="null")
         return {**model, "a": (number, None), "z": (number, None)}
     if step == "delete":
         db["t"].delete(["b", "z"])

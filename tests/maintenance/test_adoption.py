@@ -394,7 +394,7 @@ def test_columns_of_all_types_are_adopted(db: LocalStore, real_lance: bool) -> N
     }
     table = pa.table(shown)
     db.create_table("all", table.schema, primary_key="id")
-    db["all"].upsert([{"id": 9}])
+    db["all"].upsert([{"id": 9}], missing="null")
     merged(db)
     stage = db.stage("all")
     piece = stage.run_through(db._core.tables.writer, table)

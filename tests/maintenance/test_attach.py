@@ -26,7 +26,9 @@ def rows(low: int, high: int, amount: int) -> pa.Table:
 def db(tmp_path: Path) -> Iterator[st.Store]:
     with st.connect(tmp_path / "s", segment_bytes=65_536, background=False) as store:
         store.create_table("t", SCHEMA, primary_key="id")
-        store["t"].upsert([{"id": 5, "name": "five", "amount": 0}, {"id": 900, "amount": 0}])
+        store["t"].upsert(
+            [{"id": 5, "name": "five", "amount": 0}, {"id": 900, "amount": 0}], missing="null"
+        )
         yield store
 
 
@@ -51,7 +53,7 @@ def expected() -> dict[int, int]:
 
 def test_attached_rows_are_read_like_any_others_in_every_level(db: st.Store) -> None:
     receipt = attach(db, rows(0, 100, 1))
-    db["t"].upsert({"id": 5, "amount": 7})
+    db["t"].upsert({"id": 5, "amount": 7}, missing="null")
     db["t"].delete(6)
     wanted = {k: v for k, v in expected().items() if k != 6}
     for step in (lambda: None, db.checkpoint, db.merge):
@@ -70,7 +72,7 @@ def test_a_reopened_store_and_a_reader_beside_it_see_attached_rows(
     db: st.Store, tmp_path: Path
 ) -> None:
     attach(db, rows(0, 100, 1))
-    db["t"].upsert({"id": 5, "amount": 7})
+    db["t"].upsert({"id": 5, "amount": 7}, missing="null")
     with st.connect(tmp_path / "s", read_only=True) as beside:
         assert content(beside) == expected()
     db.close()
@@ -122,7 +124,7 @@ def test_bulk_commits_alone_are_flushed_in_time_also_after_a_reopen(tmp_path: Pa
     eight = {"memtable_bytes_max": 8 << 20}
     with open_store(tmp_path / "fake", **eight) as first:
         first.create_table("t", SCHEMA, primary_key="id")
-        first["t"].upsert({"id": 900, "amount": 0})
+        first["t"].upsert({"id": 900, "amount": 0}, missing="null")
         for number in range(13):
             attach(first, rows(number, number + 1, 1))
         flushed = first._core.state().view.record.flushed_seq

@@ -46,7 +46,9 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def db(root: Path, clock: Clock, real_lance: bool):
     with open_store(root, clock, real_lance=real_lance, retention_s=0) as store:
-        store.create_table("t", KEYED, primary_key="id").upsert([{"id": 1, "v": 1}, {"id": 2}])
+        store.create_table("t", KEYED, primary_key="id").upsert(
+            [{"id": 1, "v": 1}, {"id": 2}], missing="null"
+        )
         store.checkpoint()
         attach(store)
         yield store

@@ -136,7 +136,9 @@ def first_rows(table: Relation) -> Call:
         return Call(lambda t: t.append(given), _put(table, rows, len(rows)))
     keys: dict[str, list[Key]] = {"int": [0, 1], "text": ["", "a"], "pair": [("eu", 0), ("us", 0)]}
     made = {key: _keyed(table, key) for key in keys[kind_of(table)]}
-    return Call(lambda t: t.upsert(list(made.values())), _put(table, dict(made), len(made)))
+    return Call(
+        lambda t: t.upsert(list(made.values()), missing="null"), _put(table, dict(made), len(made))
+    )
 
 
 # keyed tables
@@ -146,7 +148,20 @@ def upsert(draw: Draw, table: Relation, _world: World) -> Call:
     rows = _rows(draw, table)
     given = _given(draw, table, rows)
     newest = {table.key_of(row): row for row in rows}
-    return Call(lambda t: t.upsert(given), _put(table, newest, len(newest)))
+    return Call(lambda t: t.upsert(given, missing="null"), _put(table, newest, len(newest)))
+
+
+def keep(draw: Draw, table: Relation, _world: World) -> Call:
+    """An upsert whose rows keep the values that they do not name."""
+    rows = _rows(draw, table)
+    given = _given(draw, table, rows)
+    names = given.schema.names if isinstance(given, pa.Table | pa.RecordBatchReader) else None
+    laid: dict[Key, Row] = {}
+    for row in rows:
+        key = table.key_of(row)
+        named = row if names is None else {name: row.get(name) for name in names}
+        laid[key] = {**laid.get(key, table.rows.get(key, {})), **named}
+    return Call(lambda t: t.upsert(given, missing="keep"), _put(table, laid, len(laid)))
 
 
 def insert(draw: Draw, table: Relation, world: World) -> Call:
@@ -307,7 +322,7 @@ def rename_column(draw: Draw, table: Relation, _world: World) -> Call | None:
     return Call(lambda t: t.rename_column(old, new), Effect(table.id, apply, is_loose=True))
 
 
-KEYED = (upsert, upsert, upsert, insert, insert, update, update, delete, delete, delete_where)
+KEYED = (upsert, upsert, keep, insert, insert, update, update, delete, delete, delete_where)
 PLAIN = (append, append, append, overwrite, delete_where)
 DEFINITIONS = (truncate, add_column, drop_column, rename_column)
 

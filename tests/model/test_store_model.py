@@ -130,12 +130,12 @@ class Staging:
     def __init__(self, db: LocalStore, name: str) -> None:
         self._db, self._name, self.rows = db, name, 0
 
-    def upsert(self, given: Any) -> None:
+    def upsert(self, given: Any, missing: Any) -> None:
         if isinstance(given, dict):
             given = [given]
         if isinstance(given, list):
             given = pa.Table.from_pylist(given, self._db[self._name].schema)
-        stage = self._db.stage(self._name)
+        stage = self._db.stage(self._name, missing=missing)
         staged = stage.run_through(self._db._core.tables.writer, given)
         self.rows = staged.rows
         with self._db.transaction() as tx:

@@ -45,7 +45,7 @@ def test_a_client_searches_a_keyed_table_by_its_indexes(tmp_path: Path) -> None:
         nearest = dataset.to_table(nearest=near, columns=["id"])["id"].to_pylist()
         assert sorted(nearest) == [42, 43]
         assert "ScalarIndexQuery" in dataset.scanner(filter="id = 7").explain_plan()
-        notes.upsert({"id": 400, "text": "one more pear"})
+        notes.upsert({"id": 400, "text": "one more pear"}, missing="null")
         db.checkpoint()
         db.merge()
         late = opened(SiltstoneNamespace(db), "notes")

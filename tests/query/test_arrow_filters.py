@@ -30,7 +30,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
             for number, kind in enumerate(TYPES):
                 schema = pa.schema({"id": pa.int64(), "other": kind})
                 tx.create_table(f"t{number}", schema, primary_key="id")
-                tx[f"t{number}"].upsert(pa.table({"id": [1, 2, 3]}))
+                tx[f"t{number}"].upsert(pa.table({"id": [1, 2, 3]}), missing="null")
         store.checkpoint()
         store.merge()
         yield store
@@ -48,7 +48,7 @@ def test_keys_are_found_and_indexes_checked_beside_a_column_of_times(tmp_path: P
     schema = pa.schema({"id": pa.int64(), "v": pa.int64(), "time": pa.time64("us")})
     with st.connect(tmp_path / "db", background=False, memory_bytes_max=1 << 20) as db:
         table = db.create_table("t", schema, primary_key="id")
-        table.upsert(rows)
+        table.upsert(rows, missing="null")
         db.checkpoint()
         db.merge()
         table.create_index("v")

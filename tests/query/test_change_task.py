@@ -29,7 +29,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
     with st.connect(path, segment_bytes=65_536, background=False) as store:
         grown(store)
         store["t"].truncate()
-        store["t"].upsert([{"id": n, "amount": n} for n in range(5)])
+        store["t"].upsert([{"id": n, "amount": n} for n in range(5)], missing="null")
         store.checkpoint()
         store["t"].rename_column("amount", "total")
         store["t"].delete([1, 2])

@@ -25,7 +25,9 @@ def drop_and_create(db: Store) -> None:
     db.create_table("t", SCHEMA, primary_key="id").upsert([{"id": n, "v": n} for n in range(3)])
     db["t"].delete(0)
     db.drop_table("t")
-    db.create_table("t", OTHER, primary_key="id").upsert([{"id": 2, "w": "b"}, {"id": 9}])
+    db.create_table("t", OTHER, primary_key="id").upsert(
+        [{"id": 2, "w": "b"}, {"id": 9}], missing="null"
+    )
     db["t"].delete(9)
 
 

@@ -386,7 +386,7 @@ def act(store: st.Store, step: tuple[str, int, int], amount: int) -> None:
     kind, low, count = step
     table = store["t"]
     if kind == "upsert":
-        table.upsert([{"id": n, "amount": amount} for n in range(low, low + count)])
+        table.upsert([{"id": n, "amount": amount} for n in range(low, low + count)], missing="null")
     elif kind == "delete":
         table.delete(list(range(low, low + count)))
     elif kind == "attach":

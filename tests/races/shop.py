@@ -65,7 +65,7 @@ def _load(db: st.Store, name: str, parts: int) -> None:
 
 def _load_over(db: st.Store, turn: int) -> None:
     """Commit a load over rows of base and others, in two files; later rows replace some of it."""
-    stage = db.stage("wide")
+    stage = db.stage("wide", missing="null")
     first = 50 + 100 * turn
     halves = [range(first, first + 40), range(first + 40, first + 90)]
     texts = [[f"load {turn}"] * len(ids) for ids in halves]

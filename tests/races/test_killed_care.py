@@ -36,7 +36,7 @@ def test_a_backup_killed_at_every_failpoint_is_whole_or_none(
 ) -> None:
     with st.connect(root, **shop.OPTIONS) as db:
         first, looked = db.backup(shop.backups_of(root)), looks(db)
-        db["wide"].upsert({"id": 7_000, "name": "since", "n": 1})
+        db["wide"].upsert({"id": 7_000, "name": "since", "n": 1}, missing="null")
         after = looks(db)
         kill(spares, root, "backup", point, is_owner=False)
         is_made = point is Failpoint.BACKUP_AFTER_PUBLISH
@@ -90,7 +90,7 @@ def test_a_repair_killed_at_every_failpoint_is_completed_by_the_next(
     with st.connect(root, **shop.OPTIONS) as db:
         assert looks(db) == expected
         assert db.verify(deep=True).is_sound
-        db["wide"].upsert({"id": 7_000, "name": "since", "n": 1})
+        db["wide"].upsert({"id": 7_000, "name": "since", "n": 1}, missing="null")
         db.checkpoint()
         assert db["wide"].get(7_000)["name"] == "since"
     assert admin.repair(root, dry_run=False).steps == ()

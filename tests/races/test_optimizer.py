@@ -207,7 +207,7 @@ def test_an_optimizer_stopped_by_a_signal_while_others_publish_goes_on_where_it_
     os.kill(optimize.held.pid, signal.SIGSTOP)
     optimize.held.go()
     try:
-        db["wide"].upsert([{"id": n, "name": "late", "n": n} for n in range(30)])
+        db["wide"].upsert([{"id": n, "name": "late", "n": n} for n in range(30)], missing="null")
         db.checkpoint()
         db.merge()
         db.vacuum(dry_run=False)

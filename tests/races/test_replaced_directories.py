@@ -101,11 +101,13 @@ def write_on(root: Path) -> None:
     """Have commits, records and files that the older copy has not; something is left to do."""
     with st.connect(root, **shop.OPTIONS) as db:
         for turn in range(3):
-            db["wide"].upsert([{"id": n, "name": f"on {turn}", "n": turn} for n in range(30)])
+            db["wide"].upsert(
+                [{"id": n, "name": f"on {turn}", "n": turn} for n in range(30)], missing="null"
+            )
             db["short"].upsert({"id": 50 + turn, "n": turn})
             db["plain"].append([{"n": 100 + turn}])
             db.checkpoint()
-        db["wide"].upsert({"id": 1, "name": "in the log", "n": 0})
+        db["wide"].upsert({"id": 1, "name": "in the log", "n": 0}, missing="null")
 
 
 def spoil(root: Path) -> None:

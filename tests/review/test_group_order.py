@@ -54,9 +54,9 @@ def group(tmp_path: Path):
     made.store.close()
 
 
-def attach(store: Store, rows: pa.Table) -> st.Receipt:
+def attach(store: Store, rows: pa.Table, *, may_repeat: bool = True) -> st.Receipt:
     definition, table_schema = store["t"]._table_schema()
-    return load(store._core, definition, table_schema, rows, may_repeat=True, bytes_min=1)
+    return load(store._core, definition, table_schema, rows, may_repeat=may_repeat, bytes_min=1)
 
 
 def test_a_row_before_a_bulk_commit_of_its_group_is_older_than_the_bulk(group: Group) -> None:
@@ -72,16 +72,47 @@ def test_a_row_before_a_bulk_commit_of_its_group_is_older_than_the_bulk(group: G
     assert group.table.get(1) == {"id": 1, "v": 7}
 
 
-def test_a_bulk_commit_outlives_a_column_that_came_while_it_was_staged(group: Group) -> None:
+def test_a_bulk_insert_outlives_a_column_that_came_while_it_was_staged(group: Group) -> None:
+    new = pa.table({"id": [1, 2], "v": [7, 7]})
     altered, bulk = group.commit(
         lambda: group.table.add_column("note", "string"),
-        lambda: attach(group.store, pa.table({"id": [1, 2], "v": [7, 7]})),
+        lambda: attach(group.store, new, may_repeat=False),
     )
     assert isinstance(altered, st.Receipt)
     assert isinstance(bulk, st.Receipt)
     for step in (lambda: None, group.store.checkpoint, group.store.merge):
         step()
         assert group.table.get(2) == {"id": 2, "v": 7, "note": None}
+
+
+def test_a_bulk_upsert_conflicts_with_a_column_that_came_while_it_was_staged(group: Group) -> None:
+    _, bulk = group.commit(
+        lambda: group.table.add_column("note", "string"),
+        lambda: attach(group.store, pa.table({"id": [1, 2], "v": [7, 7]})),
+    )
+    assert isinstance(bulk, st.ConflictError)
+
+
+@pytest.mark.parametrize("missing", ["refuse", "null", "keep"])
+@pytest.mark.parametrize("count", [1, 2, 1000])
+def test_an_upsert_behind_a_new_column_of_its_group_knows_it(
+    group: Group, missing: str, count: int
+) -> None:
+    """Between the two, others may have given the column values."""
+    rows = [{"id": key, "v": 5} for key in range(count)]
+    given = rows if count > 1 else rows[0]
+    group.table.upsert({"id": 0, "v": 0})
+    _, done = group.commit(
+        lambda: group.table.add_column("note", "string"),
+        lambda: group.table.upsert(given, missing),
+    )
+    if missing == "refuse":
+        assert isinstance(done, st.SchemaMismatchError)
+        assert "'note'" in str(done)
+        assert group.table.get(0) == {"id": 0, "v": 0, "note": None}
+    else:
+        assert done.rows == count
+        assert group.table.get(0) == {"id": 0, "v": 5, "note": None}
 
 
 def test_a_bulk_commit_conflicts_with_a_rename_of_its_column(group: Group) -> None:

@@ -154,7 +154,7 @@ def test_rows_of_a_new_table_survive_a_reopening(tmp_path: Path) -> None:
         db.create_table("t", data=ROWS, primary_key="id")
         db.create_table("p", data=ROWS)
         with db.transaction() as tx:  # one that is refused is made and dropped in one commit
-            tx["t"].upsert({"id": 3})
+            tx["t"].upsert({"id": 3}, missing="null")
             with pytest.raises(st.SchemaMismatchError):
                 tx.create_table("bad", {"id": "int64"}, data={"x": 1})
     with opened(tmp_path / "shop") as db:

@@ -83,7 +83,7 @@ def test_the_changes_of_any_range_are_those_of_a_dict(spark: SparkSession, db: s
 
 def test_a_change_has_the_time_of_its_commit(spark: SparkSession, db: st.Store) -> None:
     for n in range(3):
-        db["t"].upsert({"id": n})
+        db["t"].upsert({"id": n}, missing="null")
         if n == 1:
             db.checkpoint()
     times = {entry.seq: entry.time for entry in db.log(10)}
@@ -98,7 +98,7 @@ def test_a_change_has_the_time_of_its_commit(spark: SparkSession, db: st.Store) 
 
 def test_a_range_goes_by_times_both_inclusive(spark: SparkSession, db: st.Store) -> None:
     for n in range(4):
-        db["t"].upsert({"id": n})
+        db["t"].upsert({"id": n}, missing="null")
     at = {entry.seq: entry.time.isoformat() for entry in db.log(10)}
     first, last = db.seq - 2, db.seq - 1
     found = load(spark, db, startingTimestamp=at[first], endingTimestamp=at[last])
@@ -107,7 +107,7 @@ def test_a_range_goes_by_times_both_inclusive(spark: SparkSession, db: st.Store)
 
 
 def test_a_frame_of_changes_ends_at_its_load(spark: SparkSession, db: st.Store) -> None:
-    db["t"].upsert({"id": 1})
+    db["t"].upsert({"id": 1}, missing="null")
     frame = load(spark, db, startingVersion=1)
     own = (
         spark.read.format("siltstone")
@@ -116,7 +116,7 @@ def test_a_frame_of_changes_ends_at_its_load(spark: SparkSession, db: st.Store) 
         .load()
     )
     assert own.count() == 1
-    db["t"].upsert({"id": 2})
+    db["t"].upsert({"id": 2}, missing="null")
     assert (frame.count(), own.count()) == (1, 1)
     assert load(spark, db, startingVersion=1).count() == 2
     assert load(spark, db, startingVersion=db.seq + 1).count() == 0  # for who polls: not yet
@@ -177,7 +177,7 @@ def test_a_stream_of_changes_begins_with_a_version_or_a_time(
     spark: SparkSession, db: st.Store, tmp_path: Path
 ) -> None:
     for n in range(4):
-        db["t"].upsert({"id": n})
+        db["t"].upsert({"id": n}, missing="null")
     third = next(entry for entry in db.log(10) if entry.seq == db.seq - 1)
     starts = {"startingVersion": third.seq, "startingTimestamp": third.time.isoformat()}
     for name, value in starts.items():

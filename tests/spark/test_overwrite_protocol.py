@@ -555,10 +555,10 @@ def test_an_upsert_without_a_column_is_judged_again_at_its_commit(db: st.Store, 
     with pytest.raises(st.SchemaMismatchError, match=r"have no column 'v'.*missing"):
         upsert(KEYS)
     db["o"].truncate()
-    early, whole = upsert(KEYS), upsert(ROWS)  # without rows nothing is lost
+    with pytest.raises(st.SchemaMismatchError, match=r"have no column 'v'.*keep.*null.*insert"):
+        upsert(KEYS)  # whether the table has rows or not
+    whole = upsert(ROWS)
     db["o"].upsert({"id": 2, "v": 5})
-    with pytest.raises(st.SchemaMismatchError, match="have no column 'v'"):
-        app.save([{"id": 2}], early)
     db["o"].add_column("w", "int64")
     db["o"].upsert({"id": 2, "v": 5, "w": 6})
     with pytest.raises(st.SchemaMismatchError, match="have no column 'w'"):
@@ -566,8 +566,21 @@ def test_an_upsert_without_a_column_is_judged_again_at_its_commit(db: st.Store, 
     assert db["o"].get(2) == {"id": 2, "v": 5, "w": 6}
     app.save([{"id": 2}], upsert(KEYS, missing="null"))
     assert db["o"].get(2) == {"id": 2, "v": None, "w": None}
-    with pytest.raises(st.RequestError, match="option 'missing' must be one of refused, null"):
-        upsert(KEYS, missing="drop")
+    for word in ("drop", "refused"):
+        with pytest.raises(st.RequestError, match="option 'missing' must be one of refuse, keep, "):
+            upsert(KEYS, missing=word)
+
+
+def test_rows_of_an_upsert_keep_what_they_do_not_name(db: st.Store, app: App) -> None:
+    db["o"].add_column("w", "int64")
+    db["o"].upsert([{"id": 2, "v": 5, "w": 6}, {"id": 3, "v": 7, "w": 8}])
+    planned = app.planned("o", overwrite=False, missing="keep")
+    db["o"].add_column("x", "int64")
+    db["o"].update(2, x=9)
+    app.save([{"id": 2, "v": 0}, {"id": 4, "v": 1}], planned)
+    assert db["o"].get(2) == {"id": 2, "v": 0, "w": 6, "x": 9}
+    assert db["o"].get(3) == {"id": 3, "v": 7, "w": 8, "x": None}
+    assert db["o"].get(4) == {"id": 4, "v": 1, "w": None, "x": None}
 
 
 def test_a_token_that_was_applied_needs_no_column(db: st.Store, app: App) -> None:

@@ -215,5 +215,12 @@ def test_an_upsert_that_lacks_a_column_is_refused_unless_its_rows_are_to_lose_it
     assert shop.db["o"].get(2) == {"id": 2, "v": None}
     shop.append(shop.spark.range(7, 8).select("id"), "o", op="insert")  # they replace nothing
     shop.append(shop.spark.range(7, 8).select("id"), "o", op="delete")
-    shop.append(shop.spark.range(7, 8).select("id"), "e")
+    with pytest.raises(Exception, match=said.replace("'o'", "'e'")):
+        shop.append(shop.spark.range(7, 8).select("id"), "e")  # it has no row to lose
+    shop.append(rows, "o", missing="null")
+    shop.db["o"].update(2, v=5)
+    shop.append(shop.spark.range(2, 6).select("id"), "o", missing="keep")
+    assert shop.db["o"].get(2) == {"id": 2, "v": 5}
+    assert shop.db["o"].get(5) == {"id": 5, "v": None}
+    shop.append(shop.spark.range(5, 6).select("id"), "o", op="delete")
     assert shop.ids("o") == [0, 1, 2, 3, 4]

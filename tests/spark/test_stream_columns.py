@@ -57,7 +57,7 @@ def make_the_table_anew(world: World) -> None:
     world.elsewhere()
     world.a.create_table("t", {"n": "string", "v": "int64", "id": "int64"}, primary_key="id")
     world.elsewhere()
-    world.a["t"].upsert([{"id": 1, "v": 100, "n": "x"}, {"id": 50, "v": 500}])
+    world.a["t"].upsert([{"id": 1, "v": 100, "n": "x"}, {"id": 50, "v": 500}], missing="null")
 
 
 def pass_the_name_on(world: World) -> None:

@@ -20,22 +20,21 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from siltstone.api import results
+from siltstone.api import results, runs
 from siltstone.api.serving import ServeOptions, Service
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
 from siltstone.arguments import flag_of
-from siltstone.choices import Durability, Isolation, Outcome, StagedOp
+from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.write.stage_task import StageTask
-from siltstone.errors import ReadOnlyError, RequestError
+from siltstone.errors import ReadOnlyError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.retry import Retry
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         durability: Durability = "sync",
         token: tuple[str, int] | None = None,
         claim: int | None = None,
+        turns: Sequence[str] | None = None,
     ) -> Transaction:
         """Begin a transaction over all tables.
 
@@ -88,9 +88,13 @@ class Store(TableDefinitions[Table, results.Receipt]):
             token: (app, batch): a name, and a number that rises with each commit of the app.
             claim: What `Store.claim` returned: the commit is fenced if another claim followed it.
                 By default only a claim after the begin of the transaction fences it.
+            turns: Tables whose turns it takes before its snapshot, as `run` does after a conflict.
+                It waits for at most 1 s for all of them, and begins without those that did not
+                come. A turn ends with the transaction, or after 5 s.
 
         Raises:
-            RequestError: An unknown isolation or durability; a bad token or claim.
+            RequestError: An unknown isolation or durability; a bad token, claim or turns.
+            TableNotFoundError: `turns` names no table.
             ReadOnlyError: This handle only reads.
         """
 
@@ -103,6 +107,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         order_by: str | None = None,
         schema: object = None,
         primary_key: str | Sequence[str] = (),
+        missing: Missing = "refuse",
     ) -> StageTask:
         """Begin a bulk commit: `run` writes pieces in any process, `Transaction.attach` commits.
 
@@ -117,6 +122,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
             schema: Columns, as for `create_table`: if there is no such table, `attach` creates it
                 with them; otherwise it adds those that the table lacks, as nullable ones.
             primary_key: The key of a table that is created; of one that exists it must be the key.
+            missing: What becomes of the columns that rows of an upsert do not name, as for
+                `Table.upsert`. With "keep" all rows of the job name the same columns, all that take
+                no null among them, and `attach` writes whole rows once more.
 
         Raises:
             TableNotFoundError, SchemaMismatchError, RequestError: No such table, column or op; or a
@@ -127,18 +135,20 @@ class Store(TableDefinitions[Table, results.Receipt]):
     def run(self, work: Callable[[Transaction], T], attempts: int = 10) -> T:
         """Run `work(tx)` in a transaction and commit; run it again after a ConflictError.
 
+        Those that lost take turns, table by table: each waits for at most 1 s, then tries anyway.
+        If one loses three times in its turn, runs that begin wait where they name the table, then
+        begin again. No other call waits. A run within a run keeps the turn of the outer one.
+
         Raises:
-            ConflictError: All `attempts` lost.
+            ConflictError: All `attempts` lost; `tries` has how many.
             RequestError: `work` cannot be called, or `attempts` is no integer from 1.
         """
-        if not callable(work):
-            raise RequestError(f"run() calls a function with a transaction; got {work!r:.80}")
+        return runs.run(self.transaction, self._turns, work, attempts)
 
-        def once() -> T:
-            with self.transaction() as tx:
-                return work(tx)
-
-        return Retry(attempts).run(once)
+    @property
+    @abstractmethod
+    def _turns(self) -> runs.TurnLines:
+        """Where `run` takes turns."""
 
     @abstractmethod
     def claimed(self, app: str) -> tuple[int, str]:

@@ -10,271 +10,23 @@ Handles carry the table's id, not its name: they go on after a rename.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeVar, Unpack
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, Unpack
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from siltstone import extras, shown
+from siltstone import shown
 from siltstone.api.declared import Declared
+from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.choices import IndexKind, IndexOptions, SearchMetric, TextOperator
+from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
-from siltstone.formats.unfit_types import refuse_decimal256
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
-
-    from siltstone.query.search.search_result import SearchResult
     from siltstone.query.sql.dataset import SnapshotDataset
 
 
-Columns: TypeAlias = Sequence[str] | None
-"""The columns to return, in this order; None returns all."""
-Condition: TypeAlias = str | pc.Expression | None
-"""A SQL boolean expression, or an Arrow expression; None is true for all rows."""
 Rows = TypeVar("Rows")
 Handle = TypeVar("Handle")
 Done = TypeVar("Done")
-
-
-class ScannedTable(Declared):
-    """How many rows of a table are read at once: as a stream, or in memory."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def scan(
-        self,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002 - the contract's name
-        limit: int | None = None,
-    ) -> pa.RecordBatchReader:
-        """Return a stream of the rows, in no order.
-
-        Args:
-            columns: The columns to return, in this order; None returns all.
-            filter: A SQL boolean expression, or an Arrow expression. Lance reads only the columns
-                and rows that columns and filter need.
-            limit: The highest number of rows.
-
-        Raises:
-            RequestError: An unknown column, or a filter that does not parse.
-        """
-
-    def to_arrow(
-        self,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002
-        limit: int | None = None,
-    ) -> pa.Table:
-        """Return the rows as a table; see `scan`."""
-        return self.scan(columns, filter, limit).read_all()
-
-    def to_pandas(
-        self,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002
-        limit: int | None = None,
-    ) -> pd.DataFrame:
-        """Return the rows as a pandas data frame; see `scan`.
-
-        Raises:
-            UnavailableError: pandas is not installed.
-        """
-        extras.imported("pandas", "to_pandas()", "pandas", "pandas")
-        return self.to_arrow(columns, filter, limit).to_pandas()
-
-    def to_polars(
-        self,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002
-        limit: int | None = None,
-    ) -> Any:
-        """Return the rows as a Polars data frame; see `scan`.
-
-        Raises:
-            UnavailableError: Polars is not installed.
-        """
-        polars = extras.imported("polars", "to_polars()", "Polars", "polars")
-        rows = self.to_arrow(columns, filter, limit)
-        refuse_decimal256(rows.schema, "Polars")  # it would end the process
-        return polars.from_arrow(rows)
-
-    def head(
-        self,
-        limit: int = 5,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002
-    ) -> pa.Table:
-        """Return some rows, at most `limit`, in no order; see `scan`."""
-        return self.to_arrow(columns, filter, limit)
-
-    def limit(
-        self,
-        limit: int,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002
-    ) -> pa.Table:
-        """Return at most `limit` rows, in no order: `head` under the name that SQL has for it."""
-        return self.head(limit, columns, filter)
-
-
-class ReadableTable(ScannedTable):
-    """How a table is read, wherever it comes from."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def id(self) -> int:
-        """The table's id in this store: a rename keeps it, and no other table ever gets it."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The table's name at the sequence number that is read."""
-
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The columns, with their names and types at the sequence number that is read."""
-
-    @property
-    @abstractmethod
-    def primary_key(self) -> tuple[str, ...]:
-        """The names of the key columns, in key order; empty for a plain table."""
-
-    @abstractmethod
-    def get(self, key: object) -> dict[str, Any] | None:
-        """Return the row of `key` as a dict, or None if no row has that key.
-
-        A timestamp with nanoseconds is a pandas Timestamp, because Python's own type ends at
-        microseconds; a time of day is cut to microseconds. `get_many` and `scan` return all digits.
-
-        Args:
-            key: A value; for a composite key a tuple in key order, or a dict by column.
-
-        Raises:
-            RequestError: A plain table.
-            SchemaMismatchError: The key is of another type.
-            ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
-        """
-
-    @abstractmethod
-    def get_many(self, keys: object) -> pa.Table:
-        """Return the rows of those `keys` that have one, each once, in the order of the keys.
-
-        Args:
-            keys: An iterable of keys; a column of them (of Arrow, pandas, Polars or NumPy); or
-                Arrow data with the key columns.
-
-        Raises:
-            RequestError: A plain table.
-            SchemaMismatchError: A key is of another type.
-        """
-
-    @abstractmethod
-    def search(
-        self,
-        query: object = None,
-        k: int = 10,
-        *,
-        column: str | None = None,
-        filter: Condition = None,  # noqa: A002
-        columns: Columns = None,
-        exact: bool = False,
-        operator: TextOperator | None = None,
-        phrase: bool = False,
-        fuzzy: int | None = None,
-        boost: float | Mapping[str, float] | None = None,
-        metric: SearchMetric | None = None,
-        distance_range: tuple[float | None, float | None] | None = None,
-        nprobes: int | None = None,
-        refine: int | None = None,
-        vector: object = None,
-        vector_column: str | None = None,
-        fusion: str | Mapping[str, float] | None = None,
-        rerank: Callable[[pa.Table], object] | None = None,
-    ) -> SearchResult:
-        """Return the k rows that fit best, the best first: with the nearest vectors, or with words.
-
-        Every row of the sequence number that is read is seen, also one that came a moment ago. Of
-        rows that fit equally well the lower keys come first.
-
-        With vectors, rows have their `_distance`. An index of that metric finds nearly the nearest
-        of the merged rows; all newer rows are measured. Without one, or with `exact`, the answer is
-        exact. Rows without a vector, or with a NaN in it, are never found.
-
-        With words, rows have their `_score` (BM25). An index of texts is needed; which rows have
-        the words is always exact.
-
-        With words and `vector` both searches are done, and their rankings become one. Rows have the
-        `_score` of it, and `_distance` and `_words_score`, null for those that one search lacks.
-
-        Args:
-            query: A text: words to search for. Or the numbers of one vector, or a list of up to
-                1,000 vectors: then each has its k rows, and `_query` (int32, from 0) says whose a
-                row is.
-            k: How many rows, 1 to 10,000; of many vectors at most 100,000 together.
-            column: The column to search; it may be left out where only one holds vectors, or has an
-                index of texts.
-            filter: As for `scan`. Only rows that match take a place among the k.
-            columns: The columns to return; None returns all.
-            exact: Of vectors: ask no index. Of words: all scores are by the statistics of the rows
-                that are read, without those of replaced and deleted ones.
-            operator: Of words: "or" (a row has one of them; the default) or "and" (all of them).
-            phrase: Of words: they follow each other; needs an index `with_position`.
-            fuzzy: Of words: each is found with so many letters more, less or changed, 0 to 2.
-            boost: Of words: scores are multiplied by it. As {column: weight} it names the columns
-                to search; a row has the highest of its scores.
-            metric: Of vectors: "l2" (squared; the default), "cosine" (1 - cosine) or "dot" (1 -
-                product) of floats; "hamming" (different bits) of uint8. An index never chooses it.
-            distance_range: Of vectors: (lower, upper): only rows with lower <= distance < upper;
-                None: no bound.
-            nprobes: Of vectors: how many partitions of an index are looked into; None leaves it to
-                Lance.
-            refine: Of vectors: measure so many times k rows that an index found; None: none.
-            vector: Beside words, the numbers of one vector: search for both. Alone it is `query`.
-            vector_column: Beside words, the column of vectors; `column` is that of the texts.
-            fusion: Of both: "rrf" (by ranks, 1 / (60 + rank); the default), or the weights of
-                scores from 0 to 1, {"words": 0.3, "vector": 0.7}.
-            rerank: Of both: a function that gets the rows as an Arrow table, with the columns asked
-                for and the three of the search, and returns a score for each. Not in a process that
-                joined.
-
-        Raises:
-            RequestError: A vector that does not fit the column or has a NaN, an empty text, a k
-                beyond its bounds, a metric that the column does not have, no index of texts, an
-                argument of the other kind of search, or a filter that does not parse.
-            SchemaMismatchError: There is no such column.
-        """
-
-    @abstractmethod
-    def count(self, filter: Condition = None) -> int:  # noqa: A002
-        """Return the number of rows, or of the rows that match `filter`; see `scan`."""
-
-    def __len__(self) -> int:
-        """Return the number of rows: see `count`."""
-        return self.count()
-
-    def __bool__(self) -> bool:
-        """Return True, without a look at the rows: an empty table is a table."""
-        return True
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows as a stream of Arrow's C interface: `pa.table(db["orders"])`."""
-        return self.scan().__arrow_c_stream__(requested_schema)
-
-    def _repr_html_(self) -> str | None:
-        """Return some rows as HTML, for a notebook; None if the table cannot be read any more."""
-        try:
-            found = self.head(shown.ROWS_MAX)
-            rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-            return shown.as_html(found.column_names, rows, repr(self))
-        except SiltstoneError:
-            return None
 
 
 class SnapshotTable(ReadableTable):
@@ -290,8 +42,30 @@ class SnapshotTable(ReadableTable):
         return SnapshotDataset(self)
 
 
-class WritableTable(ReadableTable, Generic[Rows, Done]):
-    """How a table is written.
+class AlterableTable(ReadableTable, Generic[Done]):
+    """How the columns of a table change, and how it is emptied."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def truncate(self) -> Done:
+        """Delete all rows at once; older snapshots still see them."""
+
+    @abstractmethod
+    def add_column(self, name: str, kind: object) -> Done:
+        """Add a nullable column."""
+
+    @abstractmethod
+    def drop_column(self, name: str) -> Done:
+        """Drop a column. A column that is added later under the same name is another column."""
+
+    @abstractmethod
+    def rename_column(self, name: str, new_name: str) -> Done:
+        """Rename a column."""
+
+
+class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
+    """How the rows of a table are written.
 
     `Rows` is what a write of rows returns, and `Done` any other: `Table` returns the receipt of its
     commit, `TransactionTable` how many rows it wrote, or None.
@@ -302,25 +76,30 @@ class WritableTable(ReadableTable, Generic[Rows, Done]):
     # keyed tables
 
     @abstractmethod
-    def upsert(self, rows: object) -> Rows:
-        """Add or replace whole rows; of rows with equal keys the last one counts.
+    def upsert(self, rows: object, missing: Missing = "refuse") -> Rows:
+        """Add or replace rows; of rows with equal keys the last one counts.
 
-        An upsert never conflicts. If another commit renames or drops a column at the same time,
-        the upsert counts as the later one.
+        An upsert of whole rows never conflicts. If another commit adds, renames or drops a column
+        at the same time, the upsert counts as the later one.
 
         Args:
-            rows: A dict, a list of dicts, or anything Arrow-shaped. Nullable columns that are
-                missing become null.
+            rows: A dict, a list of dicts, or anything Arrow-shaped.
+            missing: What becomes of the columns that a row does not name; a null that is given is a
+                value. "refuse": nothing is written, whether the row exists or not. "keep": a row
+                that exists keeps its values, a new one has null there; the rows are read and
+                written in one transaction, with the conflicts of `update`, and rows with equal keys
+                are laid over each other. "null": they are null.
 
         Raises:
-            SchemaMismatchError: A column or value does not fit; nothing was written.
+            SchemaMismatchError: A column or value does not fit, or a column is missing that may not
+                be; nothing was written.
             ConflictError: A column was renamed or dropped while a stream was read that can be read
                 only once and is too large to keep; nothing was written.
         """
 
     @abstractmethod
     def insert(self, rows: object) -> Rows:
-        """Add rows whose keys no row has yet.
+        """Add rows whose keys no row has yet; columns that they do not name are null.
 
         Raises:
             DuplicateKeyError: The table has a key, or one appears twice; nothing was written.
@@ -330,6 +109,22 @@ class WritableTable(ReadableTable, Generic[Rows, Done]):
     @abstractmethod
     def update(self, key: object, /, **values: object) -> Rows:
         """Change the named columns of one row; the number of rows is 0 if no row has the key."""
+
+    @abstractmethod
+    def update_many(self, rows: object) -> Rows:
+        """Change the named columns of rows, found by their key, in one commit.
+
+        A key that no row has is no error, and makes no row. The number of rows is the number of
+        keys that have one.
+
+        Args:
+            rows: As for `upsert`: the key and some columns, each row its own. Rows with equal keys
+                are laid over each other.
+
+        Raises:
+            SchemaMismatchError: A column or value does not fit, or a row lacks the key; nothing was
+                written.
+        """
 
     @abstractmethod
     def delete(self, keys: object) -> Rows:
@@ -358,20 +153,27 @@ class WritableTable(ReadableTable, Generic[Rows, Done]):
         """Delete the rows that match a SQL boolean expression."""
 
     @abstractmethod
-    def truncate(self) -> Done:
-        """Delete all rows at once; older snapshots still see them."""
+    def update_where(
+        self,
+        filter: str,  # noqa: A002 - the contract's name
+        values: Mapping[str, object] | None = None,
+        sql: Mapping[str, str] | None = None,
+    ) -> Rows:
+        """Set columns of the rows that match a SQL boolean expression; give one of both, or both.
 
-    @abstractmethod
-    def add_column(self, name: str, kind: object) -> Done:
-        """Add a nullable column."""
+        The changed rows are held in memory until the commit, 256 MiB at most.
 
-    @abstractmethod
-    def drop_column(self, name: str) -> Done:
-        """Drop a column. A column that is added later under the same name is another column."""
+        Args:
+            filter: As for `delete_where`; "true" matches every row.
+            values: Values by column, the same in each row.
+            sql: SQL expressions by column, over the row as it was before: {"n": "n + 1"}. They may
+                have what filters may have.
 
-    @abstractmethod
-    def rename_column(self, name: str, new_name: str) -> Done:
-        """Rename a column."""
+        Raises:
+            RequestError: A filter or an expression does not parse, nothing is set, or a column
+                twice, or one of the key; nothing was written.
+            SchemaMismatchError: There is no such column, or a value does not fit.
+        """
 
 
 class Table(WritableTable[Receipt, Receipt]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from siltstone.api.results import Receipt
 from siltstone.api.tables import TableDefinitions, TransactionTable, refuse_travel
@@ -18,6 +18,9 @@ from siltstone.context_exits import commit_on_exit
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Phase
 from siltstone.errors import RequestError
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
 
 
 class Transaction(TableDefinitions[TransactionTable, None]):
@@ -29,6 +32,10 @@ class Transaction(TableDefinitions[TransactionTable, None]):
     """The sequence number of its snapshot."""
     receipt: Receipt | None
     """The receipt of the commit; None before it."""
+    closed: frozenset[str]
+    """Tables that a first try of `Store.run` does not enter now; for other transactions none."""
+    closed_at: str
+    """The one of them that it named; else empty."""
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled or copied.
@@ -72,6 +79,19 @@ class Transaction(TableDefinitions[TransactionTable, None]):
     @abstractmethod
     def table(self, table_id: int) -> TransactionTable:
         """Return the table with this id (`Table.id`), whatever its name is in this transaction."""
+
+    @abstractmethod
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        """Run a query with DuckDB over the snapshot and own changes; the result is in memory.
+
+        It sees the variables of its caller, as `Store.sql` does. A serializable transaction reads
+        by it all rows of each table that it names: a commit that changes one of them conflicts.
+
+        Raises:
+            TableNotFoundError, RequestError, LimitError, BusyError, UnavailableError: As
+                `Store.sql`; nothing was changed.
+            ClosedError: The transaction has ended.
+        """
 
     @abstractmethod
     def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:

@@ -33,13 +33,16 @@ _BLOCK_BYTES_MAX = 1 << 30
 Rows = pa.Table | pa.RecordBatchReader | list[dict[str, Any]]
 
 
-def input_rows(path: Path, schema: pa.Schema | None, csv: CsvForm) -> Rows:
+def input_rows(
+    path: Path, schema: pa.Schema | None, csv: CsvForm, *, tells_missing: bool = False
+) -> Rows:
     """Return the rows of a file in the types of `schema`.
 
     Args:
         path: The file; `-` is stdin.
         schema: The table's; None: the columns of the file, whose types are guessed for text.
         csv: How the cells of CSV are written.
+        tells_missing: Rows of JSON have only the columns that they name; else null in the others.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -56,7 +59,10 @@ def input_rows(path: Path, schema: pa.Schema | None, csv: CsvForm) -> Rows:
         read = _READERS.get(ending)
         if read is None:
             raise unknown_ending(path)
-        return read(read_bytes(path), known)
+        data = read_bytes(path)
+        rows = read(data, known)
+        is_json = read is _json or read is _objects
+        return _as_named(rows, data, known) if is_json and tells_missing else rows
     except pa.ArrowException as error:
         raise SchemaMismatchError(f"{path}: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
@@ -185,6 +191,21 @@ def _json(data: bytes, schema: pa.Schema) -> Rows:
     parts = msgspec.json.decode(data, type=list[msgspec.Raw])
     lines = (msgspec.json.format(bytes(part), indent=0) for part in parts)
     return _objects(b"\n".join(lines), schema)
+
+
+def _as_named(rows: Rows, data: bytes, schema: pa.Schema) -> Rows:
+    """Return rows of JSON with no more columns than each names: Arrow's reader adds nulls."""
+    if not isinstance(rows, pa.Table) or not any(column.null_count for column in rows.columns):
+        return rows
+    if data.lstrip()[:1] == b"[":
+        objects = msgspec.json.decode(data, type=list[dict[str, msgspec.Raw]])
+    else:
+        objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines(data)
+    first = objects[0].keys()
+    if all(each.keys() == first for each in objects):
+        return rows.select([name for name in rows.column_names if name in first])
+    decode = msgspec.json.decode
+    return _spelled([{n: decode(v) for n, v in each.items()} for each in objects], schema)
 
 
 def _is_beyond_arrow(data: bytes, schema: pa.Schema) -> bool:

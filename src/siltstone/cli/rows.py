@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from siltstone.choices import Missing
 from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, Quiet, Table, Yes
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, emit_arrow, emit_record, rows_of
 from siltstone.cli.sessions import at_moment, confirm, reading, writing
+from siltstone.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from siltstone.api.readable import ReadableTable
     from siltstone.api.results import Receipt
-    from siltstone.api.tables import ReadableTable
 
 File = Annotated[
     Path,
@@ -42,10 +45,31 @@ Limit = Annotated[
 
 
 def upsert(
-    table: Table, file: File, db: Db, *, csv: CsvForm, form: Form, quiet: Quiet = False
+    table: Table,
+    file: File,
+    db: Db,
+    missing: Annotated[
+        Missing,
+        typer.Option(
+            help="What becomes of columns that a row does not name: refuse the file, keep the"
+            " values of rows that exist, or make them null."
+        ),
+    ] = "refuse",
+    *,
+    csv: CsvForm,
+    form: Form,
+    quiet: Quiet = False,
 ) -> None:
     """Insert or replace the rows of a file in one transaction."""
-    _write(db, table, file, csv, lambda found: found.upsert, form, quiet=quiet)
+
+    def verb(found: Any) -> Callable[[object], Receipt]:
+        return lambda rows: found.upsert(rows, missing)
+
+    try:
+        _write(db, table, file, csv, verb, form, quiet=quiet, tells_missing=True)
+    except SchemaMismatchError as error:
+        in_options = re.sub(r'missing="(\w+)"', r"--missing \1", str(error))
+        raise SchemaMismatchError(in_options) from error
 
 
 def insert(
@@ -75,12 +99,14 @@ def _write(
     form: Form,
     *,
     quiet: bool,
+    tells_missing: bool = False,
 ) -> None:
     from siltstone.cli.files import input_rows
 
     with writing(db) as store:
         table = store[name]
-        receipt = verb(table)(input_rows(file, table.schema, csv))
+        rows = input_rows(file, table.schema, csv, tells_missing=tells_missing)
+        receipt = verb(table)(rows)
     if not quiet:
         _emit_receipt(receipt, form)
 

@@ -1,8 +1,15 @@
-"""Row codec: rows of one schema, between users' dicts, storage rows and Arrow (see `rows`)."""
+"""Row codec: rows of one schema, between users' dicts, storage rows and Arrow (see `rows`).
+
+A dict may lack columns. What that means is the caller's word:
+
+    from_user   they are null (insert, append, `missing="null"`)
+    whole       it is refused (`missing="refuse"`)
+    part        they have no value yet: what the row has is kept (`missing="keep"`, an update)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +17,7 @@ import pyarrow as pa
 from siltstone.errors import SchemaMismatchError, no_such
 from siltstone.formats import extensions
 from siltstone.formats.manifest import Schema
-from siltstone.formats.row_encoder import encoder
+from siltstone.formats.row_encoder import Encode, encoders
 from siltstone.formats.rows import (
     Row,
     UnfitError,
@@ -47,10 +54,16 @@ class RowCodec:
         self.is_patchable: bool = self.is_packable and not self.has_nanosecond_times
         """Whether a user's dict of a row, changed, is the changed row: nothing of it is lost."""
 
-        self.from_user: Callable[[Mapping[str, object]], Row] = encoder(
-            self.names, self._kinds, tuple(c.nullable for c in schema.columns), self.encode
-        )
+        ids = {column.id: column.name for column in schema.columns}
+        self._key = frozenset(ids[column_id] for column_id in schema.key)
+        nullable = tuple(column.nullable for column in schema.columns)
+        self.from_user: Encode
         """See `encode`; made for this schema, and faster where a row has all columns."""
+        self.whole: Encode
+        """See `_encode_whole`; made in the same way."""
+        self.from_user, self.whole = encoders(
+            self.names, self._kinds, nullable, self.encode, self._encode_whole
+        )
 
     def encode(self, row: Mapping[str, object]) -> Row:
         """Return the storage row of a user's dict; missing nullable columns are null.
@@ -67,7 +80,7 @@ class RowCodec:
                 if required:
                     if not self._by_name.keys() >= row.keys():  # its name, in other letters
                         self._refuse_unknown(row)
-                    raise SchemaMismatchError(f"column {name!r} may not be null or missing")
+                    raise _no_null(name)
                 found += value is None
                 values.append(None)
                 continue
@@ -80,18 +93,79 @@ class RowCodec:
             self._refuse_unknown(row)
         return tuple(values)
 
+    def _encode_whole(self, row: Mapping[str, object]) -> Row:
+        """Return the storage row of a user's dict that has all columns.
+
+        Raises:
+            SchemaMismatchError: As `encode`; or a column is missing.
+        """
+        if len(row) < len(self.names):
+            self.part(row)  # what else is wrong comes first
+            self.refuse_lacking(row)
+        return self.encode(row)
+
+    def part(self, row: Mapping[str, object]) -> Row:
+        """Return a storage row with null for what a dict does not name, also where none may be.
+
+        Raises:
+            SchemaMismatchError: As `check`; or a column of the key is missing.
+        """
+        self.check(row)
+        self._require_key(row)
+        return tuple(
+            None if row.get(name) is None else convert(row[name])
+            for name, convert, _ in self._columns
+        )
+
+    def refuse_lacking(self, given: Collection[str]) -> None:
+        """Refuse rows that do not name all columns, where nothing says what becomes of those.
+
+        Rows that name an unknown column are left alone: the caller refuses them by that name.
+
+        Raises:
+            SchemaMismatchError: They lack a column.
+        """
+        if not self._by_name.keys() >= set(given):
+            return
+        self._require_key(given)
+        lacking = [name for name in self.names if name not in given]
+        if lacking:
+            raise lacks(lacking)
+
+    def check_names(self, given: Collection[str]) -> None:
+        """Check the names of some columns, the key among them.
+
+        Raises:
+            SchemaMismatchError: One is unknown, or of the key one is missing.
+        """
+        self.check_known(given)
+        self._require_key(given)
+
+    def check_known(self, given: Collection[str]) -> None:
+        """Check the names of some columns.
+
+        Raises:
+            SchemaMismatchError: One is unknown.
+        """
+        if not self._by_name.keys() >= set(given):
+            self._refuse_unknown(given)
+
+    def _require_key(self, given: Collection[str]) -> None:
+        for name in self.names:
+            if name in self._key and name not in given:
+                raise _no_null(name)
+
     def check(self, values: Mapping[str, object]) -> None:
         """Check values of some columns.
 
         Raises:
             SchemaMismatchError: As `from_user`.
         """
-        if not self._by_name.keys() >= values.keys():
-            self._refuse_unknown(values)
+        self.check_known(values)
         for name, value in values.items():
             _, convert, required = self._by_name[name]
             if value is None and required:
-                raise SchemaMismatchError(f"column {name!r} may not be null or missing")
+                raise _no_null(name)
             try:
                 if value is not None:
                     convert(value)
@@ -103,8 +177,8 @@ class RowCodec:
             f"column {name!r} is {self.arrow.field(name).type}, not {short(value)}"
         )
 
-    def _refuse_unknown(self, row: Mapping[str, object]) -> None:
-        unknown = [name for name in row if name not in self.names]
+    def _refuse_unknown(self, given: Collection[str]) -> None:
+        unknown = [name for name in given if name not in self.names]
         raise SchemaMismatchError(no_such("column", unknown, self.names))
 
     def to_user(self, row: Row) -> dict[str, object]:
@@ -132,6 +206,21 @@ class RowCodec:
     def rows_of(self, batch: pa.RecordBatch) -> list[Row]:
         """Return the rows of a batch of this schema; finds columns by name."""
         return list(zip(*(storage_values(batch.column(name)) for name in self.names), strict=True))
+
+
+def lacks(columns: Sequence[str]) -> SchemaMismatchError:
+    """Return the refusal of rows without some columns, where nothing says what becomes of those."""
+    several, named = len(columns) > 1, ", ".join(map(repr, columns))
+    return SchemaMismatchError(
+        f"the rows have no column{'s' if several else ''} {named}, and an upsert replaces whole"
+        ' rows. Give all columns, or say missing="keep" (rows that exist keep their values) or'
+        ' missing="null" (the values become null); insert adds new rows without'
+        f" {'them' if several else 'it'}"
+    )
+
+
+def _no_null(name: str) -> SchemaMismatchError:
+    return SchemaMismatchError(f"column {name!r} may not be null or missing")
 
 
 def _is_unpackable(kind: pa.DataType) -> bool:

@@ -10,6 +10,7 @@ given.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 
 import pyarrow as pa
 
@@ -21,13 +22,16 @@ COLUMNS_MAX = 256
 Encode = Callable[[Mapping[str, object]], Row]
 
 
-def encoder(
-    names: Sequence[str], kinds: Sequence[pa.DataType], nullable: Sequence[bool], general: Encode
-) -> Encode:
-    """Return a function with the results and errors of `general`, for rows of these columns."""
+def encoders(
+    names: Sequence[str],
+    kinds: Sequence[pa.DataType],
+    nullable: Sequence[bool],
+    *ways: Encode,
+) -> tuple[Encode, ...]:
+    """Return a function for each general way, with its results and errors, for these columns."""
     if not 0 < len(names) <= COLUMNS_MAX:
-        return general
-    known: dict[str, object] = {"general": general, "UnfitError": UnfitError}
+        return ways
+    known: dict[str, object] = {"UnfitError": UnfitError}
     known |= {f"n{place}": name for place, name in enumerate(names)}
     known |= {f"c{place}": converter(kind) for place, kind in enumerate(kinds)}
     values = [f"v{place}" for place in range(len(names))]
@@ -47,7 +51,8 @@ def encoder(
         ]
     )
     exec(compile(source, "<row encoder>", "exec"), known)  # noqa: S102 - no text of a user is in it
-    return known["made"]  # type: ignore[return-value]
+    code = known.pop("made").__code__  # type: ignore[attr-defined]
+    return tuple(FunctionType(code, {**known, "general": general}) for general in ways)
 
 
 def _checked(value: str, convert: str, kind: pa.DataType, *, is_nullable: bool) -> list[str]:

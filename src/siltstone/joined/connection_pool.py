@@ -40,6 +40,7 @@ from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
 from siltstone.storage.manifest.witness import WITNESS
+from siltstone.turns import NONE_CLOSED
 
 IDLE_MAX = 8
 
@@ -63,6 +64,8 @@ class ConnectionPool:
         self._all: weakref.WeakSet[OwnerConnection] = weakref.WeakSet()
         self.refusal: str | None = None
         self.hello: dict[str, Any] = {}
+        self.closed = NONE_CLOSED
+        """The tables that are closed to first tries, as the owner said it last."""
         self._near: frozenset[tuple[int, int]] = frozenset()
         self.give(self._connect())
         if root is not None and not self.is_near(root):

@@ -5,6 +5,8 @@
          x-siltstone-txn: <transaction id>       as the transaction sees it
          x-siltstone-snapshot: <id>              at the snapshot's seq; <id> is the name
     POST /v1/transaction/begin               ─▶ {id, seq};  POST /v1/transaction/<id>/<verb>
+                                                 and `closed` (tables), if there are some
+    POST /v1/turn                            of a run: take, close, end, wait (`server.rpc.turns`)
     POST /v1/snapshot/open                   ─▶ {id, seq};  POST /v1/snapshot/<id>/<verb>
     GET  /v1/hello                           ─▶ who answers, and what it takes
     GET  /v1/witness                         ─▶ what the file WITNESS of the store has from now on

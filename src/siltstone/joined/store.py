@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from siltstone.api import results
 from siltstone.api.store import Store
-from siltstone.choices import StagedOp
+from siltstone.choices import Missing, StagedOp
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
+from siltstone.joined.owner_turns import OwnerTurns
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
@@ -51,6 +52,7 @@ class JoinedStore(Store):
         self.pool = ConnectionPool(address, root)
         self.path = Path(self.pool.hello["path"]) if root is None else root
         self._is_remote = root is None
+        self._owner_turns = OwnerTurns(self.pool)
 
     def __repr__(self) -> str:
         if self.pool.refusal is not None:
@@ -68,6 +70,10 @@ class JoinedStore(Store):
     @property
     def is_read_only(self) -> bool:
         return False
+
+    @property
+    def _turns(self) -> OwnerTurns:
+        return self._owner_turns
 
     def require_near(self, purpose: str) -> None:
         """Refuse what is done with the store's files where they are not.
@@ -125,12 +131,13 @@ class JoinedStore(Store):
         order_by: str | None = None,
         schema: object = None,
         primary_key: str | Sequence[str] = (),
+        missing: Missing = "refuse",
     ) -> StageTask:
         # The owner may have the directory at another path than the machines that stage.
         given = {"schema": schema, "primary_key": primary_key}
         new = {name: value for name, value in given.items() if value is not None and value != ()}
         asked = operation(Face.STORE, "stage")
-        found = ask(self, asked, table, op, order_by=order_by, **new)
+        found = ask(self, asked, table, op, order_by=order_by, missing=missing, **new)
         return replace(found, root=str(self.path))
 
     def changes(

@@ -6,8 +6,9 @@ commit is lost, InDoubtError has its id, and `outcome` of the id tells what happ
 
 from __future__ import annotations
 
+import sys
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siltstone.api.transaction import Transaction
 from siltstone.engine.commit.write_set import Receipt
@@ -20,7 +21,11 @@ from siltstone.joined.remote import ask, remote
 from siltstone.joined.tables import JoinedTransactionTable
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.operations import Effect, Face, Operation, operation
+from siltstone.operations import Codec, Effect, Face, Operation, operation
+from siltstone.turns import NONE_CLOSED, TableClosedError
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
 
 
 @remote(Face.TRANSACTION)
@@ -34,6 +39,8 @@ class JoinedTransaction(Transaction):
         self.read_seq = found["seq"]
         self.phase = Phase.OPEN
         self.receipt = None
+        self.closed, self.closed_at = NONE_CLOSED, ""
+        pool.closed = frozenset(found.get("closed", ()))
         self._ids: dict[str, int] = {}
         self._abandoned = weakref.finalize(self, self._home.close)
 
@@ -48,6 +55,8 @@ class JoinedTransaction(Transaction):
     # asking
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
+        if operation.codec is Codec.RESULT:
+            return self.ask_table(operation, f"transaction/{self._key}", arguments, named)
         if operation.effect not in {Effect.READ, Effect.ONCE}:
             self._ids.clear()
         return self._within(f"transaction/{self._key}/{operation.name}", arguments, named)
@@ -78,12 +87,23 @@ class JoinedTransaction(Transaction):
         found = self._ids.get(name) if type(name) is str else None
         if found is None:
             found = self._ids[name] = ask(self, operation(Face.TRANSACTION, "id_of"), name)
+        if self.closed and name in self.closed:
+            self.closed_at = name
+            raise TableClosedError(name)
         return self._table(found)
 
     def table(self, table_id: int) -> JoinedTransactionTable:
         return JoinedTransactionTable(self, table_id)
 
     _table = table  # as `remote` asks for it
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        given = () if parameters is None else (parameters,)
+        with refused_elsewhere(caller):
+            return ask(self, operation(Face.TRANSACTION, "sql"), statement, *given)
 
     def lance_catalog(
         self, operation_name: str, request: Request, data: bytes | None = None

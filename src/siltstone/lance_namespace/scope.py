@@ -276,10 +276,12 @@ def committed(
     begin: Callable[[], AbstractContextManager[Tx]],
     work: Callable[[Tx], Found],
     unknown: Found,
+    on_loss: Callable[[Exception], object] = lambda _: None,
 ) -> tuple[Found, Receipt]:
     """Run a statement in a transaction of its own and commit it; again after a conflict.
 
-    The deadline of the thread ends before the commit: from there on it is not given up.
+    The deadline of the thread ends before the commit: from there on it is not given up. `on_loss`
+    hears of each conflict before the next try.
 
     Raises:
         ConflictError: It lost `ATTEMPTS` races.
@@ -292,4 +294,4 @@ def committed(
             with deadline.within(None):
                 return found, tx.commit()
 
-    return Retry(ATTEMPTS).run(once)
+    return Retry(ATTEMPTS).run(once, on_loss=on_loss)

@@ -33,13 +33,15 @@ class PlannedTable:
         """The columns as callers see them."""
         return self.plan.table_schema.arrow
 
-    def upsert(self, row: Mapping[str, object]) -> WriteSet:
+    def upsert(self, row: Mapping[str, object], *, is_whole: bool = True) -> WriteSet:
         """Return what `GroupUpserts.commit` commits.
+
+        `is_whole`: a row that lacks a column is refused; else it has null there.
 
         Raises:
             SchemaMismatchError: A column or value does not fit.
         """
-        return self.plan.upsert(row, next(self.core.numbers))
+        return self.plan.upsert(row, next(self.core.numbers), is_whole=is_whole)
 
 
 class GroupUpserts:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import pyarrow as pa
 
+from siltstone.api.readable import Columns, Condition
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tables import Columns, Condition, SnapshotTable, Table
+from siltstone.api.tables import SnapshotTable, Table
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.commit.core import Core

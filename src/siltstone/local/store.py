@@ -19,8 +19,8 @@ from siltstone.api import results
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.arguments import seconds_from
-from siltstone.choices import Durability, Isolation, Outcome, StagedOp
+from siltstone.arguments import is_text, seconds_from
+from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
@@ -56,6 +56,7 @@ from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.retry import Retry
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.turns import WAIT_S, TableTurn, TableTurns
 
 if TYPE_CHECKING:
     from siltstone.lance_namespace.fresh import FreshVersions
@@ -174,10 +175,17 @@ class LocalStore(Store):
         durability: Durability = "sync",
         token: tuple[str, int] | None = None,
         claim: int | None = None,
+        turns: Sequence[str] | None = None,
     ) -> LocalTransaction:
-        made = LocalTransaction(
-            self._core, isolation=isolation, durability=durability, token=token, claim=claim
-        )
+        taken = () if turns is None else self.take_turns(turns)
+        try:
+            made = LocalTransaction(
+                self._core, isolation=isolation, durability=durability, token=token, claim=claim
+            )
+        except BaseException:
+            self._core.turns.give_up(*taken)
+            raise
+        made.turns = taken
         if durability == "async":
             owner = self._parts.owner
             assert owner is not None
@@ -188,6 +196,26 @@ class LocalStore(Store):
                 raise
         return made
 
+    def take_turns(
+        self, names: Sequence[str], wait_s: float = WAIT_S, *, thread: int | None = None
+    ) -> tuple[TableTurn, ...]:
+        """Take the turns of tables for a transaction that is about to begin.
+
+        Raises:
+            RequestError, TableNotFoundError: `names` is no list of names of tables.
+        """
+        self._core.writer()
+        catalog = self._state().view.catalog
+        if not isinstance(names, list | tuple | set | frozenset) or not all(map(is_text, names)):
+            raise RequestError(f"turns must be a list of names of tables; got {names!r:.80}")
+        for name in names:
+            catalogs.find(catalog, name)
+        return self._core.turns.take_all(names, wait_s, thread=thread)
+
+    @property
+    def _turns(self) -> TableTurns:
+        return self._core.turns
+
     def stage(
         self,
         table: str,
@@ -196,8 +224,12 @@ class LocalStore(Store):
         order_by: str | None = None,
         schema: object = None,
         primary_key: str | Sequence[str] = (),
+        missing: Missing = "refuse",
     ) -> StageTask:
-        return begin(self._core, table, op, order_by, schema=schema, primary_key=primary_key)
+        return begin(
+            self._core, table, op, order_by,
+            schema=schema, primary_key=primary_key, missing=missing,
+        )  # fmt: skip
 
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
         with self.transaction() as tx:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
 from siltstone.api.tables import Table
-from siltstone.choices import IndexKind, IndexOptions
+from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.partial_rows import check_missing
 from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
 from siltstone.engine.catalog.row_input import RowInput, key_input, row_input, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset
 
 ATTEMPTS = 100
+_BLIND: tuple[Missing, ...] = ("refuse", "null")
+"""What needs no look at the rows that exist."""
 _AGAIN = Retry(ATTEMPTS)
 
 
@@ -123,7 +126,7 @@ class LocalTable(Searchable, Table):
 
     # keyed tables
 
-    def upsert(self, rows: object) -> Receipt:
+    def upsert(self, rows: object, missing: Missing = "refuse") -> Receipt:
         core, plan = self._core, self._plan
         state, committer = core.state(), core.committer
         if (
@@ -132,21 +135,26 @@ class LocalTable(Searchable, Table):
             and committer is not None
             and core.refusal is None
         ):
-            if type(rows) is dict:
+            if type(rows) is dict and missing in _BLIND:
+                is_whole = missing == "refuse"
                 try:
-                    return committer.commit(plan.upsert(rows, next(core.numbers)))
+                    write_set = plan.upsert(rows, next(core.numbers), is_whole=is_whole)
+                    return committer.commit(write_set)
                 except (SchemaMovedError, ConflictError):
                     pass  # its columns or its storage are new: nothing was written
         else:
             self._plan = self._planned()
-        return self._upsert_any(rows)
+        if check_missing(missing) != "keep":
+            return self._upsert_any(rows, is_whole=missing == "refuse")
+        again = _held(rows)
+        return self._run(lambda table: table.upsert(again, "keep"))
 
     def _planned(self) -> RowPlan | None:
         self._core.writer()
         state, definition, table_schema = self._look()
         return row_plan(state.view.catalog, definition, table_schema)
 
-    def _upsert_any(self, rows: object) -> Receipt:
+    def _upsert_any(self, rows: object, *, is_whole: bool = True) -> Receipt:
         again = _repeatable(rows)
         stream = None if hasattr(again, "__len__") else stream_of(again)
         if stream is not None:
@@ -159,10 +167,13 @@ class LocalTable(Searchable, Table):
             nonlocal again, is_spent
             found = again
             if type(found) is not dict and type(found) is not list:  # those are few: no load
-                found = load(self._core, definition, table_schema, found, may_repeat=True)
+                found = load(
+                    self._core, definition, table_schema, found, may_repeat=True, is_whole=is_whole
+                )
                 if isinstance(found, Receipt):
                     return found
-            given = row_input(found, table_schema, catalogs.name_of(definition), may_repeat=True)
+            name = catalogs.name_of(definition)
+            given = row_input(found, table_schema, name, may_repeat=True, is_whole=is_whole)
             if stream is not None and is_spent:
                 again, is_spent = _regiven(given, table_schema).select(stream.schema.names), False
             return _part(definition, table_schema, given)
@@ -218,6 +229,10 @@ class LocalTable(Searchable, Table):
     def update(self, key: object, /, **values: object) -> Receipt:
         return self._run(lambda table: table.update(key, **values))
 
+    def update_many(self, rows: object) -> Receipt:
+        again = _held(rows)
+        return self._run(lambda table: table.update_many(again))
+
     # plain tables
 
     def append(self, rows: object) -> Receipt:
@@ -232,6 +247,14 @@ class LocalTable(Searchable, Table):
 
     def delete_where(self, filter: str) -> Receipt:  # noqa: A002 - the contract's name
         return self._run(lambda table: table.delete_where(filter))
+
+    def update_where(
+        self,
+        filter: str,  # noqa: A002 - the contract's name
+        values: Mapping[str, object] | None = None,
+        sql: Mapping[str, str] | None = None,
+    ) -> Receipt:
+        return self._run(lambda table: table.update_where(filter, values, sql))
 
     def truncate(self) -> Receipt:
         return self._run(lambda table: table.truncate())
@@ -295,6 +318,18 @@ def _repeatable(rows: object) -> object:
     if is_arrow or hasattr(rows, "__len__") or not isinstance(rows, Iterable):
         return rows
     return list(rows)
+
+
+def _held(rows: object) -> object:
+    """Return rows that can be given again, all of them in memory."""
+    found = _repeatable(rows)
+    stream = None if hasattr(found, "__len__") else stream_of(found)
+    if stream is None:
+        return found
+    try:
+        return stream.read_all()
+    except pa.ArrowException as error:
+        raise RequestError(f"the rows cannot be read: {error}") from error
 
 
 def _attempts(rows: object) -> int:

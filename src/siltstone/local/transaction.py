@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -12,18 +14,23 @@ from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.new_table import schema_and_rows
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
+from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.formats.keys import Key
 from siltstone.query.search.searchable import Searchable
+from siltstone.turns import TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.engine.write.merge_insert import Merge, MergeInserted
     from siltstone.lance_namespace.version_statements import VersionStatements
+    from siltstone.query.sql import sql as queries
 
 
 class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable):
@@ -49,6 +56,20 @@ class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable
             raise beyond_python(wanted, error) from error
 
 
+class _ReadWholeTable(LocalTransactionTable):
+    """A table of one SQL statement, which reads the whole of it, whatever DuckDB asks for."""
+
+    __slots__ = ()
+
+    def read_whole(self) -> Self:
+        """Count all rows as read."""
+        super()._note(self._reader(), (), None)
+        return self
+
+    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+        pass
+
+
 class LocalTransaction(DefiningTransaction, Transaction):
     """A transaction of this process."""
 
@@ -72,7 +93,54 @@ class LocalTransaction(DefiningTransaction, Transaction):
 
     def __getitem__(self, name: str) -> LocalTransactionTable:
         self.require_open()
-        return LocalTransactionTable(self, self.named(name).id)
+        found = self.named(name).id
+        if self.closed:
+            self._refuse_closed(name)
+        return LocalTransactionTable(self, found)
+
+    def _refuse_closed(self, name: str) -> None:
+        if name in self.closed:
+            self.closed_at = name
+            raise TableClosedError(name)
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        return collected(self._read_sql(statement, parameters, caller))
+
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        """Return the rows of `sql` as they are read, for a server; no statement comes between."""
+        return self._read_sql(statement, parameters, sys._getframe())  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+    def _read_sql(
+        self, statement: str, parameters: queries.Parameters, caller: FrameType
+    ) -> pa.RecordBatchReader:
+        from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`
+        from siltstone.query.sql.frames import variables_of  # noqa: PLC0415
+        from siltstone.query.sql.names import lists_tables  # noqa: PLC0415
+
+        self.require_open()
+
+        def table(name: str) -> _ReadWholeTable | None:
+            try:
+                found = _ReadWholeTable(self, self.named(name).id)
+            except TableNotFoundError:
+                return None
+            self._refuse_closed(name)
+            return found if lists_tables(statement) else found.read_whole()
+
+        return queries.read(
+            statement,
+            table,
+            self.tables(),
+            parameters,
+            check=self.require_open,
+            bounds=self.core.sql,
+            variables=variables_of(caller),
+        )
 
     def table(self, table_id: int) -> LocalTransactionTable:
         """Return the table with this id, for callers that have no name of it."""

@@ -8,13 +8,22 @@ between each call and its answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from siltstone.choices import Outcome
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.turns import NOBODY, WAIT_S, TableTurn, TableTurns
 from siltstone.units import require
+
+TURN_WAITS_MAX = 8
+"""So many requests of a server wait for turns, each in a thread; the next go on without.
+
+A holder needs a thread, too, to commit and to give its turn up.
+"""
 
 
 class Number:
@@ -43,6 +52,7 @@ class Served:
 
     db: LocalStore
     parts: Parts
+    waits: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(TURN_WAITS_MAX))
 
     def reserve(self) -> str:
         """Return a transaction id that no commit has and none but its holder will get."""
@@ -65,6 +75,49 @@ class Served:
         if found == "committed":
             self.settle()
         return found
+
+    @property
+    def turns(self) -> TableTurns:
+        """The turns of the tables."""
+        return self.parts.core.turns
+
+    def take_turns(
+        self, names: Sequence[str] | None, wait_s: float = WAIT_S
+    ) -> tuple[TableTurn, ...]:
+        """Take turns for a client; without a wait if many requests wait.
+
+        Raises:
+            RequestError, TableNotFoundError: As `LocalStore.take_turns`.
+        """
+        if names is None:
+            return ()
+        may_wait = self.waits.acquire(blocking=False)
+        try:
+            return self.db.take_turns(names, wait_s if may_wait else 0.0, thread=NOBODY)
+        finally:
+            if may_wait:
+                self.waits.release()
+
+    def take(self, table: str) -> TableTurn | None:
+        """Take the turn of a table for a statement that lost there; see `api.runs.TurnLines`."""
+        taken = self.take_turns([table])
+        return taken[0] if taken else None
+
+    def note_loss(self, turn: TableTurn) -> bool:
+        """Hear that a statement lost again in its turn; return whether it keeps it."""
+        return self.turns.note_loss(turn)
+
+    def give_up(self, turn: TableTurn) -> None:
+        """End the turn of a statement."""
+        self.turns.give_up(turn)
+
+    def wait_open(self, table: str, wait_s: float) -> None:
+        """Wait until a table is not closed; not at all if many requests wait."""
+        if self.waits.acquire(blocking=False):
+            try:
+                self.turns.wait_open(table, wait_s)
+            finally:
+                self.waits.release()
 
     def numbered(self, number: Number) -> LocalStore:
         """Return the store for one statement or transaction, which commits under `number`."""

@@ -24,6 +24,7 @@ from siltstone.joined.protocol import FRESH_S
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.served import Number
+from siltstone.turns import TableTurn
 
 HELD_MAX = 1024
 CONNECTIONS_MAX = 512
@@ -33,7 +34,10 @@ RESERVED_S_MAX = 60.0
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One connection: the id that its next commit is made under, and what lives with it."""
+    """One connection: the id that its next commit is made under, and what lives with it.
+
+    A run of its process may hold one `turn` by it; `end_turn` gives that up.
+    """
 
     reserved: str
     reserved_us: int
@@ -41,6 +45,13 @@ class Session:
     may_write: bool = True
     client: str | None = None
     is_closed: bool = False
+    turn: TableTurn | None = None
+    end_turn: Callable[[], object] = lambda: None
+
+    def give_up(self) -> None:
+        """Give up the turn of a run, if there is one."""
+        self.end_turn()
+        self.turn = None
 
 
 @dataclass(eq=False, slots=True)
@@ -132,6 +143,7 @@ class Sessions:
     def close(self, session: Session) -> None:
         """End a connection with all that was open on it. May wait for a call that runs."""
         session.is_closed = True
+        session.give_up()
         with self._lock:
             self._sessions.discard(session)
         self._end_all(lambda held: held.home is session)

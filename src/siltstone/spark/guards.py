@@ -1,7 +1,7 @@
 """Guards: conditions on a table at the commit, so that a frame replaces no unseen change.
 
     overwrite    no other changed the table since this application read it, or since `expectSeq`
-    upsert       the frame has every column of a table with rows; or `missing` is "null"
+    upsert       the frame has every column of the table; or `missing` is "keep" or "null"
 
 Each is checked in the transaction that commits, before rows are attached. Commits of others after
 the snapshot of that transaction conflicts with an overwrite in admission. A column that is added
@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from siltstone.api.results import UNKNOWN
-from siltstone.api.tables import ReadableTable
 from siltstone.api.tasks import StageTask
 from siltstone.api.transaction import Transaction
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
@@ -110,41 +109,46 @@ _WHY_OUTSIDE = (
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
-    """Allows an upsert only if its rows have every column of a table with rows; pickles.
+    """Allows an upsert only if its rows have every column of the table; pickles.
 
-    `replaced`: of an overwrite the filter whose rows it replaces; the others keep their values.
+    `is_range`: an overwrite replaces the rows that a filter matches; the others keep their values.
     """
 
     table: int
     columns: tuple[str, ...]
-    replaced: str | None = None
+    is_range: bool = False
 
     def check(self, tx: Transaction) -> None:
         """Check that the upsert loses no values.
 
         Raises:
-            SchemaMismatchError: The table got a column, or its first rows, after the plan.
+            SchemaMismatchError: The table got a column after the plan.
         """
         found = tx.table(self.table)
-        require_whole(found, found.name, self.columns, self.replaced)
+        require_whole(found.schema.names, found.name, self.columns, is_range=self.is_range)
 
 
 def require_whole(
-    table: ReadableTable, name: str, columns: Sequence[str], replaced: str | None = None
+    wanted: Sequence[str], name: str, columns: Sequence[str], *, is_range: bool
 ) -> None:
-    """Check that the rows of an upsert have every column of a table with rows.
+    """Check that the rows of an upsert have every column of a table, whether it has rows or not.
 
     Raises:
         SchemaMismatchError: They lack a column.
     """
-    lacking = [column for column in table.schema.names if column not in columns]
-    others = None if replaced is None else f"({replaced}) IS NOT TRUE"
-    if lacking and table.scan(lacking[:1], others, limit=1).read_all().num_rows:
-        named = ", ".join(map(repr, lacking))
-        one = f"column {named}" if len(lacking) == 1 else f"columns {named}"
-        raise SchemaMismatchError(
-            f"the rows for {name!r} have no {one}: {_WHY if replaced is None else _WHY_OUTSIDE}, so"
-            f" that values of {'it' if len(lacking) == 1 else 'them'} would be lost. Select all"
-            " columns, or say"
-            ' .option("missing", "null") to make them null'
+    lacking = [column for column in wanted if column not in columns]
+    if not lacking:
+        return
+    named = ", ".join(map(repr, lacking))
+    one = f"column {named}" if len(lacking) == 1 else f"columns {named}"
+    said = ' .option("missing", "null") to make them null'
+    if not is_range:
+        said = (
+            f' .option("missing", "keep") to keep the values of rows that exist, or{said}; op'
+            ' "insert" writes new rows without'
         )
+    raise SchemaMismatchError(
+        f"the rows for {name!r} have no {one}: {_WHY_OUTSIDE if is_range else _WHY}, so that values"
+        f" of {'it' if len(lacking) == 1 else 'them'} would be lost. Select all columns, or"
+        f" say{said}"
+    )

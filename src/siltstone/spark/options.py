@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 
-from siltstone.choices import StagedOp
+from siltstone.choices import MISSINGS, Missing, StagedOp
 from siltstone.engine.read.moment import time_us_of
 from siltstone.errors import RequestError, no_such, not_one_of
 from siltstone.spark.times import ZONE, in_zone, is_local, zone_name
@@ -23,13 +23,9 @@ START, STARTS = "startingSeq", ("earliest", "latest")
 CHANGES = "readChangeFeed"
 _NEEDED = {"table": "the name of a table"}
 PUSHDOWNS = ("off", "single_use")
-Missing: TypeAlias = Literal["refused", "null"]
 MergeWhen: TypeAlias = Literal["auto", "off", "always"]
 OPS: tuple[StagedOp, ...] = get_args(StagedOp)
-REFUSED: Missing = "refused"
-NULL: Missing = "null"
 _BOOLEANS = ("true", "false")
-MISSINGS: tuple[Missing, ...] = get_args(Missing)
 AUTO: MergeWhen = "auto"
 OFF: MergeWhen = "off"
 ALWAYS: MergeWhen = "always"
@@ -82,17 +78,17 @@ class ReadOptions:
 class WriteOptions:
     """The table and operation of a write; without an `op`, the default of `Store.stage`.
 
-    `missing`: whether rows of an upsert may lack columns. `expect_seq` is for overwrites: the seq
-    after which the table must not have changed. With a `primary_key` the write creates a table that
-    does not exist; with `merges_schema` it adds columns that the table lacks. With `replaces` an
-    overwrite replaces only the rows that match this filter.
+    `missing`: what becomes of columns that rows of an upsert lack. `expect_seq` is for overwrites:
+    the seq after which the table must not have changed. With a `primary_key` the write creates a
+    table that does not exist; with `merges_schema` it adds columns that the table lacks. With
+    `replaces` an overwrite replaces only the rows that match this filter.
     """
 
     uri: str
     table: str
     op: StagedOp | None = None
     order_by: str | None = None
-    missing: Missing = REFUSED
+    missing: Missing = "refuse"
     expect_seq: int | None = None
     token: tuple[str, int] | None = None
     merge: MergeWhen = AUTO
@@ -230,7 +226,7 @@ class SinkOptions:
     table: str
     op: StagedOp | None = None
     order_by: str | None = None
-    missing: Missing = REFUSED
+    missing: Missing = "refuse"
     app: str | None = None
     checkpoint: str = ""
     primary_key: tuple[str, ...] = ()

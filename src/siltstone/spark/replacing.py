@@ -5,8 +5,7 @@
 
 The commit is serializable: it conflicts if another commit changed a row that matches, or added one.
 A row of the frame whose key another row has, outside of the filter, replaces that row: keys are
-unique. So where there are such rows the frame has all columns, as an upsert, or `missing` says that
-they become null.
+unique. So the frame has all columns, as an upsert, or `missing` says that they become null.
 """
 
 from __future__ import annotations

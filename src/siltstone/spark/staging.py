@@ -24,12 +24,13 @@ from siltstone import malloc
 from siltstone.api.results import Receipt
 from siltstone.api.tasks import Staged, StageTask
 from siltstone.api.transaction import Transaction
+from siltstone.choices import Missing
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.retry import Retry
 from siltstone.spark import schemas
 from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, WholeRows, require_whole
-from siltstone.spark.options import REFUSED, SinkOptions, WriteOptions
+from siltstone.spark.options import SinkOptions, WriteOptions
 from siltstone.spark.replacing import Replaced
 from siltstone.spark.task_rows import require_path
 from siltstone.store import Store
@@ -151,7 +152,7 @@ def plan(
     Raises:
         TableNotFoundError, RequestError: There is no such table, or no such op for it.
         SchemaMismatchError: A column is missing, unknown, or of a type that does not fit; or rows
-            of an upsert lack one, and `missing` does not say that it becomes null.
+            of an upsert lack one, and `missing` does not say what becomes of it.
     """
     table, op, order_by = options.table, options.op, options.order_by
     if is_overwrite and op == "delete":
@@ -171,18 +172,18 @@ def plan(
     if order_by is not None and order_by not in columns.names:
         raise SchemaMismatchError(f"the rows for {table!r} have no column {order_by!r} to order by")
     replaced = _replaced(options, target, columns)
-    keeps_others = not is_overwrite or replaced is not None
-    is_upsert = op in {None, "upsert"} and bool(target.keys) and keeps_others
-    must_be_whole = is_upsert and options.missing == REFUSED
-    outside = None if replaced is None else replaced.filter
-    if must_be_whole and not target.is_new:
-        require_whole(db[table], table, columns.names, outside)
+    is_range = replaced is not None
+    is_upsert = op in {None, "upsert"} and bool(target.keys) and (not is_overwrite or is_range)
+    missing = options.missing if is_upsert else "null"
+    if missing != "null":
+        _check_lacking(missing, target, columns, table, is_range=is_range)
     stage = db.stage(
-        table, op, order_by=order_by, schema=target.added, primary_key=options.primary_key
-    )
+        table, op, order_by=order_by, schema=target.added, primary_key=options.primary_key,
+        missing=missing,
+    )  # fmt: skip
     whole = None
-    if must_be_whole and not stage.creates:
-        whole = WholeRows(stage.table_id, tuple(columns.names), outside)
+    if missing == "refuse" and not stage.creates:
+        whole = WholeRows(stage.table_id, tuple(columns.names), is_range)
     return FramePiece(stage, columns, is_overwrite, whole, application, replaced)
 
 
@@ -193,7 +194,24 @@ class _Target:
     schema: pa.Schema
     keys: tuple[str, ...]
     added: pa.Schema | None = None
-    is_new: bool = False
+
+
+def _check_lacking(
+    missing: Missing, target: _Target, columns: pa.Schema, table: str, *, is_range: bool
+) -> None:
+    """Check that an upsert takes away no value that is not to be null.
+
+    Raises:
+        SchemaMismatchError: Its rows lack a column.
+        RequestError: They are to keep values that the write deletes before they come.
+    """
+    if missing == "refuse":
+        require_whole(target.schema.names, table, columns.names, is_range=is_range)
+    elif is_range:
+        raise RequestError(
+            'replaceWhere deletes rows before others come, so missing="keep" has nothing to keep;'
+            ' select all columns, or say .option("missing", "null")'
+        )
 
 
 def _replaced(
@@ -213,7 +231,7 @@ def _target(db: Store, options: WriteOptions | SinkOptions, given: StructType) -
         made = pa.schema([field.with_nullable(field.name not in keys) for field in fields])
         for key in keys:
             schemas.stored(key, made, table)
-        return _Target(made, keys, made, is_new=True)
+        return _Target(made, keys, made)
     found = db[table]
     if keys and keys != found.primary_key:
         raise RequestError(f"{table!r} has the key {found.primary_key}, not {keys}")

@@ -18,7 +18,7 @@ from pyspark.sql import functions as fn
 from siltstone.api.results import Receipt
 from siltstone.api.store import Store
 from siltstone.api.tasks import Staged
-from siltstone.choices import StagedOp
+from siltstone.choices import MISSINGS, Missing, StagedOp
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError, not_one_of
 from siltstone.spark import automatic_merge, stores
 from siltstone.spark.application import of_session
@@ -26,10 +26,7 @@ from siltstone.spark.descriptions import described
 from siltstone.spark.options import (
     AUTO,
     MERGES,
-    MISSINGS,
-    REFUSED,
     MergeWhen,
-    Missing,
     WriteOptions,
 )
 from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan, tidy
@@ -93,7 +90,7 @@ class SparkTransaction:
         op: StagedOp | None = None,
         mode: Mode = "append",
         order_by: str | None = None,
-        missing: Missing = REFUSED,
+        missing: Missing = "refuse",
         expect_seq: int | None = None,
     ) -> int:
         """Run the frame and stage its rows; return the number of rows.
@@ -103,14 +100,16 @@ class SparkTransaction:
 
         Args:
             frame: The rows. Columns are matched by name; missing nullable columns become null,
-                except in an upsert into a table with rows.
+                except in an upsert.
             table: An existing table.
             op: "upsert" (default), "insert" or "delete"; "append" for a plain table.
             mode: "append", or "overwrite" to replace all rows of the table.
             order_by: Among rows with equal keys, keep the one with the highest value of this
                 column.
-            missing: "null" sets columns that the rows of an upsert lack to null. Default: refuse
-                such rows, because values would be lost.
+            missing: What becomes of columns that the rows of an upsert lack. "refuse" (default): no
+                row is written, whether the table has rows or not. "keep": rows that exist keep
+                their values; the commit reads them, and writes whole rows once more. It must be the
+                first write to its table. "null": they become null.
             expect_seq: For an overwrite: the seq after which the table must not have changed.
                 Default: the oldest seq at which this Spark application read the table since its own
                 last overwrite; its own commits do not count. A table that it never read is replaced
@@ -143,7 +142,7 @@ class SparkTransaction:
         self._jobs[-1] = piece.job(staged, unchanged, is_near=is_near)
         return sum(piece.rows for piece in staged)
 
-    def apply_changes(self, frame: DataFrame, table: str, *, missing: Missing = REFUSED) -> int:
+    def apply_changes(self, frame: DataFrame, table: str, *, missing: Missing = "refuse") -> int:
         """Apply the newest change of each key of another keyed table; return the number of keys.
 
         For a copy of a table: `frame` is a batch of the stream of its changes, as `foreachBatch`

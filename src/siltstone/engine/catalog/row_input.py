@@ -114,7 +114,14 @@ def _of_array(array: pa.Array) -> pa.RecordBatchReader | pa.ChunkedArray:
 
 
 def conformed(stream: pa.RecordBatchReader, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of `stream` with exactly the columns of `table_schema`, by name.
+    """Yield the batches of `stream` with exactly the columns of `table_schema`, by name."""
+    return conformed_part(stream, table_schema, table_schema.arrow)
+
+
+def conformed_part(
+    stream: pa.RecordBatchReader, table_schema: TableSchema, fields: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of `stream` with exactly the columns `fields` of a table, by name.
 
     Empty batches are checked and left out: Arrow cannot concatenate an empty slice that came
     through the C interface ("buffer slice would exceed buffer length").
@@ -126,7 +133,7 @@ def conformed(stream: pa.RecordBatchReader, table_schema: TableSchema) -> Iterat
             return
         except pa.ArrowException as error:
             raise RequestError(f"the rows cannot be read: {error}") from error
-        found = conform(batch, table_schema.schema, table_schema.arrow)
+        found = conform(batch, table_schema.schema, fields)
         if found.num_rows:
             yield found
 
@@ -168,25 +175,35 @@ def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatc
 
 
 def row_input(
-    given: object, table_schema: TableSchema, table: str, *, may_repeat: bool
+    given: object,
+    table_schema: TableSchema,
+    table: str,
+    *,
+    may_repeat: bool,
+    is_whole: bool = False,
 ) -> RowInput:
     """Return the rows of one call; for equal keys the last row, if keys may repeat.
+
+    `is_whole`: rows that lack a column are refused; else they have null there.
 
     Raises:
         SchemaMismatchError: A column or value does not fit.
         DuplicateKeyError: Keys are equal but may not repeat.
     """
+    encode = table_schema.rows.whole if is_whole else table_schema.rows.from_user
     if type(given) is dict and table_schema.rows.is_packable:  # one row: the shortest way
-        row = table_schema.rows.from_user(given)
+        row = encode(given)
         return RowInput([row], [table_schema.codec.key_of(row)])
     is_dicts = type(given) is list and set(map(type, given)) == _DICTS  # so it is no Arrow data
     stream = None if is_dicts else stream_of(given)
     if stream is None:
         dicts = cast("list[dict[str, object]]", given) if is_dicts else dicts_of(given)
-        rows = [*map(table_schema.rows.from_user, dicts)]
+        rows = [*map(encode, dicts)]
         if len(rows) <= ROWS_MAX and table_schema.rows.is_packable:
             return _few(rows, table_schema, table, may_repeat=may_repeat)
         return many(table_schema.rows.to_batch(rows), table_schema, table, may_repeat=may_repeat)
+    if is_whole:
+        table_schema.rows.refuse_lacking(stream.schema.names)
     batch = one_batch(list(conformed(stream, table_schema)), table_schema.arrow)
     if batch.num_rows <= ROWS_MAX and table_schema.rows.is_packable:
         return _few(table_schema.rows.rows_of(batch), table_schema, table, may_repeat=may_repeat)

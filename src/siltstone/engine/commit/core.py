@@ -36,6 +36,7 @@ from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.tables import Tables
+from siltstone.turns import TableTurns
 
 _READS_A_TURN = 64
 
@@ -108,6 +109,7 @@ class Core:
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     staging: StagingLocks = field(default_factory=StagingLocks)
+    turns: TableTurns = field(default_factory=TableTurns)
     doubts: ExitStack = field(default_factory=ExitStack)
     refusal: str | None = None
     latency: Latency = field(default_factory=Latency)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.partial_rows import PartialRows
 from siltstone.engine.catalog.row_input import many
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
@@ -28,11 +29,12 @@ from siltstone.engine.read.view import View, is_empty
 from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch
 from siltstone.engine.write.row_order import ascending
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
-from siltstone.errors import DuplicateKeyError, RequestError
+from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats import group
 from siltstone.formats.key_run import Entries, sorted_entries
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
+from siltstone.formats.row_codec import lacks
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
 from siltstone.storage.tables.values import StagedFiles, StagedKeys
@@ -257,13 +259,14 @@ class BulkWrites:
             DuplicateKeyError: Equal keys without an order, or an insert of an existing key.
             RequestError: The job was discarded or vacuumed, or a piece belongs to another job.
         """
-        if self._jobs and stage.op == "insert":
+        named = _named_ids(stage, staged)
+        if self._jobs and (stage.op == "insert" or named is not None):
             raise RequestError(f"{stage!r} must be attached before other jobs of its table")
         core = self._core
         few = None if self._jobs else _few(table, stage, staged)
         if few is not None:
             stage.joined(core.files, core.root, ())
-            return self._add_few(table, stage, few, living)
+            return self._add_few(table, stage, few, living, named)
         staged = stage.filed(core.tables.writer, staged)
         files = stage.joined(core.files, core.root, staged)
         if not files.rows:
@@ -271,6 +274,8 @@ class BulkWrites:
         rows = _each_key_once(core, catalogs.name_of(table), stage, files)
         if stage.op == "insert" and living is not None:
             refuse_living(core.tables.reader, rows, living)
+        if named is not None and living is not None:
+            rows = _laid_over(core, stage, rows, living, named)
         # A first base is alone: merges take what is above its seq, and a run beside it is not. So
         # is a batch: in one commit no run is above it, or below.
         self._jobs = [(job, self._run_of(table, job, part)) for job, part in self._jobs]
@@ -284,6 +289,7 @@ class BulkWrites:
         stage: StageTask,
         batch: pa.RecordBatch,
         living: KeyedReader | None,
+        named: frozenset[int] | None,
     ) -> int:
         if not batch.num_rows:
             return 0
@@ -294,6 +300,8 @@ class BulkWrites:
             found = living.first_existing(chunk_of_batch(keys, table_schema))
             if found is not None:
                 raise DuplicateKeyError(name, table_schema.codec.to_user(found))
+        if named is not None and living is not None:
+            rows = _over(rows, table_schema, living, named)
         incarnation, op = catalogs.incarnation_of(table).id, _op_of(stage)
         self._jobs.append((stage, batch_part(table.id, incarnation, table_schema, rows, op)))
         return rows.num_rows
@@ -336,6 +344,72 @@ _Part = AdvancePart | AttachPart | BatchPart
 
 def _op_of(stage: StageTask) -> int:
     return group.DELETE if stage.op == "delete" else group.UPSERT
+
+
+def refuse_later_columns(table: TableDefinition, stage: StageTask) -> None:
+    """Refuse whole rows of a job whose table has got columns since it began.
+
+    Raises:
+        SchemaMismatchError: It has, and nothing says what becomes of their values.
+    """
+    if stage.missing != "refuse":
+        return
+    known = {column.id for column in stage.schema.columns}
+    later = [c.name for c in catalogs.schema_of(table).columns if c.id not in known]
+    if later:
+        raise lacks(later)
+
+
+def _named_ids(stage: StageTask, staged: Sequence[Staged]) -> frozenset[int] | None:
+    """Return the ids of the columns that the rows of a job name; None: no other is kept.
+
+    Raises:
+        SchemaMismatchError: Its pieces name different columns.
+    """
+    if stage.missing != "keep":
+        return None
+    found = {frozenset(piece.named) for piece in staged if piece.named is not None}
+    if len(found) > 1:
+        one, other, *_ = map(sorted, found)
+        raise SchemaMismatchError(
+            f'pieces of {stage!r} name the columns {one} and {other}; with missing="keep" all'
+            " rows of a job name the same"
+        )
+    ids = table_schema_of(stage.schema).ids
+    return frozenset(ids[name] for names in found for name in names)
+
+
+def _over(
+    batch: pa.RecordBatch, written: TableSchema, living: KeyedReader, named: frozenset[int]
+) -> pa.RecordBatch:
+    """Return rows of a job as whole rows: with the values that they do not name from `living`."""
+    newest = living.table_schema
+    arrays = newest.align(batch, written, newest.arrow.names)
+    whole = pa.RecordBatch.from_arrays(arrays, names=newest.arrow.names)
+    keys = newest.codec.keys(whole)
+    by_name = {column.name: column.id in named for column in newest.schema.columns}
+    return PartialRows(newest, keys, whole, by_name).over(living.many(keys), creates=True)
+
+
+def _laid_over(
+    core: Core, stage: StageTask, rows: BulkRows, living: KeyedReader, named: frozenset[int]
+) -> BulkRows:
+    """Write the rows of a job again as whole rows, in a folder of their own."""
+    written, newest = rows.table_schema, living.table_schema
+    fields = stored_fields(newest, ATTACHED, "upsert")
+    stored = [history_name(column.id) for column in written.schema.columns]
+
+    def merged() -> Iterator[pa.RecordBatch]:
+        for batch in rows.opened(core.tables.reader).scan(stored):
+            given = pa.RecordBatch.from_arrays(batch.columns, names=written.arrow.names)
+            whole = _over(given, written, living, named)
+            yield pa.RecordBatch.from_arrays(whole.columns, schema=fields)
+
+    folder = f"{stage.home}/.attached/{core.new_token()}"
+    pin = core.tables.writer.append(core.tables.writer.create(folder, fields), merged())
+    names = tuple(history_name(column_id) for column_id in newest.schema.key)
+    found = BulkRows(rows.table, newest, pin, names)
+    return found.covered(core.tables) if pin.rows >= COVERED_ROWS_MIN else found
 
 
 def _few(

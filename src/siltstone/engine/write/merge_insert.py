@@ -113,7 +113,8 @@ def _merge_keyed(table: EngineTransactionTable, rows: pa.Table, how: Merge) -> M
     if how.inserts and new.num_rows:
         written.append(new)
     if written:
-        table.upsert(pa.concat_tables(written, promote_options="default"))
+        # It updates only the columns that it names; new rows have null in the others.
+        table.upsert(pa.concat_tables(written, promote_options="default"), "null")
     if gone:
         table.delete(gone)
     return MergeInserted(

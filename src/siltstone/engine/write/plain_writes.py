@@ -215,12 +215,18 @@ class PlainWrites:
         yield from table.scan(list(columns), prefilter=prefilter, positions=True)
 
     def replace(
-        self, drop: np.ndarray, batches: Sequence[pa.RecordBatch], *, again: Callable[[], object]
+        self,
+        drop: np.ndarray,
+        batches: Sequence[pa.RecordBatch],
+        *,
+        again: Callable[[], object],
+        updated: int = 0,
     ) -> None:
         """Drop the rows at these positions and add `batches`, as one version.
 
         Both come from reads, so the change conflicts with other commits. `again` repeats the reads
-        and the replacement, on a version with the same rows at other positions.
+        and the replacement, on a version with the same rows at other positions. `updated` rows are
+        among both, and count once.
         """
         if not len(drop) and not batches:
             return
@@ -232,7 +238,7 @@ class PlainWrites:
         else:
             staged = self._tables.writer.stage(pin, batches)
             self.versions.add(self._committed(pin, staged))
-        self.rows += len(drop) + sum(batch.num_rows for batch in batches)
+        self.rows += len(drop) + sum(batch.num_rows for batch in batches) - updated
         self._did(again, is_blind=False)
 
     def compact(self, compacted: Sequence[Compacted]) -> None:

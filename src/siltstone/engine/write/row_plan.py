@@ -35,16 +35,21 @@ class RowPlan:
     incarnation: int
     table_schema: TableSchema
     encode: Callable[[Mapping[str, object]], Row]
+    encode_lacking: Callable[[Mapping[str, object]], Row]
     key_of: Callable[[Row], Key]
     code: Callable[[Key], int]
 
-    def upsert(self, given: Mapping[str, object], number: int) -> WriteSet:
+    def upsert(
+        self, given: Mapping[str, object], number: int, *, is_whole: bool = True
+    ) -> WriteSet:
         """Return the write set of one row that replaces another, or is new.
+
+        `is_whole`: a row that lacks a column is refused; else it has null there.
 
         Raises:
             SchemaMismatchError: A column or value does not fit.
         """
-        row = self.encode(given)
+        row = self.encode(given) if is_whole else self.encode_lacking(given)
         nbytes = ROW_BYTES
         for value in row:
             if type(value) in SIZED:
@@ -67,7 +72,8 @@ def row_plan(
     if table_schema.keys is None or not table_schema.rows.is_packable:
         return None
     incarnation = catalogs.incarnation_of(definition).id
+    rows, keys = table_schema.rows, table_schema.keys
     return RowPlan(
         catalog, definition.id, incarnation, table_schema,
-        table_schema.rows.from_user, table_schema.keys.key_of, table_schema.keys.code,
+        rows.whole, rows.from_user, keys.key_of, keys.code,
     )  # fmt: skip

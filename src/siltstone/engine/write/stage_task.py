@@ -26,9 +26,10 @@ from typing import cast
 
 import pyarrow as pa
 
-from siltstone.choices import StagedOp
+from siltstone.choices import Missing, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
+from siltstone.engine.catalog.partial_rows import check_missing
 from siltstone.engine.catalog.row_input import one_batch, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
@@ -60,11 +61,13 @@ class Staged:
     """The result of one `StageTask.run`: durable, not yet visible. Pickles.
 
     `inline`: its rows, as an Arrow IPC stream, if no file has them: the commit makes them durable.
+    `named`: the columns that they name, where others are kept (None: no row, or all columns).
     """
 
     job: str
     files: StagedFiles
     inline: bytes | None = None
+    named: tuple[str, ...] | None = None
 
     @property
     def rows(self) -> int:
@@ -78,7 +81,8 @@ class StageTask:
 
     Pieces are staged on `pin`; `home` is the table's own folder.
     `above_us` is the gc horizon of the record on which it began, `began_us` is never before it.
-    `secret` keys the codes of hashed keys that its tasks sort.
+    `secret` keys the codes of hashed keys that its tasks sort. `missing` is what becomes of the
+    columns that rows of an upsert do not name; other ops have null there.
     """
 
     root: str
@@ -97,6 +101,7 @@ class StageTask:
     above_us: int = 0
     store_id: str = ""
     secret: int = 0
+    missing: Missing = "null"
 
     @property
     def creates(self) -> bool:
@@ -127,7 +132,8 @@ class StageTask:
                 them durable. A small commit is faster so. Rows of a table without a key never do.
 
         Raises:
-            SchemaMismatchError: A column does not fit, or a key is null; nothing was staged.
+            SchemaMismatchError: A column does not fit or is missing, or a key is null; nothing was
+                staged.
             UnavailableError: The disk refuses (full, not writable); nothing was staged.
         """
         tables = site_of(self.root, self.verify).tables
@@ -145,30 +151,37 @@ class StageTask:
         `sorter` stages the keys of the rows, too, so that the commit merges them. The process that
         commits needs none: it would sort them once more early than late, and write a file more.
         """
-        fitting = self._conformed(rows)
+        batches = _batches(rows)
+        named = None
+        if self.missing == "keep":
+            named, batches = _named(batches)
+        fitting = self._conformed(batches)
         few: list[pa.RecordBatch] = []
         if inline_bytes_max and self.may_inline:
             few, is_all = _taken(fitting, inline_bytes_max)
             if is_all:
                 files = replace(NO_FILES, rows=sum(batch.num_rows for batch in few))
-                return Staged(self.job, files, _packed(few, self.arrow))
+                return Staged(self.job, files, _packed(few, self.arrow), named)
         written = tables.stage(self.pin, self._stored(itertools.chain(few, fitting), sorter))
         if sorter is not None:
             written = replace(written, keys=sorter.ended())
-        return Staged(self.job, written)
+        return Staged(self.job, written, None, named)
 
     @property
     def may_inline(self) -> bool:
         """Whether rows may travel in a `Staged`: a plain table takes files, a blob is one."""
         return self.target != PLAIN and not any(map(is_blob, self.arrow))
 
-    def _conformed(self, rows: object) -> Iterator[pa.RecordBatch]:
-        fields = self.arrow
-        for batch in _batches(rows):
+    def _conformed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fields, codec = self.arrow, table_schema_of(self.schema).rows
+        for batch in batches:
             given = batch
             if self.op == "delete":
                 given = batch.select([n for n in fields.names if n in batch.schema.names])
-            yield conform(given, self.schema, fields)
+            found = conform(given, self.schema, fields)  # what else is wrong comes first
+            if self.missing == "refuse":
+                codec.refuse_lacking(batch.schema.names)
+            yield found
 
     def _stored(
         self, batches: Iterable[pa.RecordBatch], sorter: KeySorter | None
@@ -197,7 +210,7 @@ class StageTask:
             source = pa.ipc.open_stream(piece.inline)
         except (pa.ArrowException, OSError, TypeError) as error:
             raise RequestError(f"a piece of {self!r} cannot be read: {error}") from error
-        return self._conformed(source)
+        return self._conformed(_batches(source))
 
     def filed(self, tables: TableWriter, staged: Sequence[Staged]) -> list[Staged]:
         """Return the pieces, those that are inline written to files: neighbours to one.
@@ -209,7 +222,7 @@ class StageTask:
         for is_inline, pieces in itertools.groupby(staged, lambda piece: piece.inline is not None):
             if is_inline:
                 rows = itertools.chain.from_iterable(map(self._unpacked, pieces))
-                filed.append(self.run_through(tables, rows))
+                filed.append(replace(self, missing="null").run_through(tables, rows))
             else:
                 filed += pieces
         return filed
@@ -309,6 +322,7 @@ def begin(
     *,
     schema: object = None,
     primary_key: str | Sequence[str] = (),
+    missing: Missing = "refuse",
 ) -> StageTask:
     """Begin a bulk commit into the table `name`; see `Store.stage`.
 
@@ -318,9 +332,10 @@ def begin(
         UnavailableError: The file system refuses.
     """
     core.check()
+    check_missing(missing)
     view = core.state().view
     if schema is not None and definitions.named(view.catalog, name) is None:
-        return _begin_new(core, name, op, order_by, schema, primary_key)
+        return _begin_new(core, name, op, order_by, schema, primary_key, missing)
     table = catalogs.find(view.catalog, name)
     definitions.refuse_other(table, None, primary_key)
     added = () if schema is None else definitions.added(table, schema)
@@ -336,14 +351,19 @@ def begin(
     else:
         # A first base is written under the schema of its table.
         is_first = is_empty(levels) and not (incarnation.versions or added or chosen == "delete")
+        is_first &= missing != "keep"
         target, home = BASE if is_first else ATTACHED, levels.storage.folder
         folder = f"{home}/base" if target == BASE else f"{home}/.attached/{job}"
         pin = core.tables.writer.create(folder, stored_fields(table_schema, target, chosen))
     return _opened(core, StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema,
         chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
-        core.tables.keys.new_secret(),
+        core.tables.keys.new_secret(), _missing(chosen, missing),
     ))  # fmt: skip
+
+
+def _missing(op: str, missing: Missing) -> Missing:
+    return missing if op == "upsert" else "null"
 
 
 def _plain_pin(
@@ -365,6 +385,7 @@ def _begin_new(
     order_by: str | None,
     schema: object,
     primary_key: str | Sequence[str],
+    missing: Missing,
 ) -> StageTask:
     """Begin a job whose commit creates the table."""
     view = core.state().view
@@ -380,7 +401,7 @@ def _begin_new(
     return _opened(core, StageTask(
         str(core.root), core.verify, job, name, NEW_TABLE, NEW_TABLE, created.schema,
         chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
-        core.tables.keys.new_secret(),
+        core.tables.keys.new_secret(), _missing(chosen, missing),
     ))  # fmt: skip
 
 
@@ -433,6 +454,32 @@ def _taken(batches: Iterator[pa.RecordBatch], bytes_max: int) -> tuple[list[pa.R
         if nbytes > bytes_max:
             return taken, False
     return taken, True
+
+
+def _named(
+    batches: Iterator[pa.RecordBatch],
+) -> tuple[tuple[str, ...] | None, Iterator[pa.RecordBatch]]:
+    """Return the columns that all batches name, and the batches; None: there is no batch.
+
+    Raises, from the iterator:
+        SchemaMismatchError: One names others.
+    """
+    first = next(batches, None)
+    if first is None:
+        return None, batches
+    names = tuple(first.schema.names)
+
+    def alike() -> Iterator[pa.RecordBatch]:
+        yield first
+        for batch in batches:
+            if set(batch.schema.names) != set(names):
+                raise SchemaMismatchError(
+                    f"staged rows name the columns {list(names)} and {batch.schema.names}; with"
+                    ' missing="keep" all rows of a job name the same'
+                )
+            yield batch
+
+    return names, alike()
 
 
 def _packed(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:

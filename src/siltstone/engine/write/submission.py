@@ -36,6 +36,7 @@ from siltstone.engine.read.view import View
 from siltstone.engine.write.keyed_writes import widened
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
+from siltstone.formats.group import DELETE
 from siltstone.formats.manifest import TableDefinition
 
 ROUNDS_MAX = 64
@@ -131,6 +132,9 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
     read_seq = made.read_seq or 0
     if any(getattr(entry, "table", None) == moved.table for entry in made.changes):
         raise ConflictError(name, "*", read_seq, moved.seq)
+    if made.read_seq is BLIND and any(_has_rows(part, moved.table) for part in made.parts):
+        # What the new column has by now is not seen: the caller makes its rows anew, or is refused.
+        raise ConflictError(name, "*", read_seq, moved.seq)
     newest = table_schema_of(catalogs.schema_of(table))
     try:
         parts = [
@@ -147,6 +151,15 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
             ) from None
         raise ConflictError(name, "*", read_seq, moved.seq) from None
     return msgspec.structs.replace(made, parts=parts, few=None)
+
+
+def _has_rows(part: Part, table: int) -> bool:
+    """Say whether a part replaces rows of a table, and does not only delete some."""
+    if part.table != table or isinstance(part, AdvancePart):
+        return False
+    if isinstance(part, RowPart):
+        return bool(part.upserts)
+    return not isinstance(part, BatchPart) or part.op != DELETE
 
 
 def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:

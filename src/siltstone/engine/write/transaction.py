@@ -24,6 +24,7 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.read.view import State
+from siltstone.engine.write.bulk import refuse_later_columns
 from siltstone.engine.write.plain_writes import ColumnChange
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
@@ -40,6 +41,7 @@ from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition, Tag
 from siltstone.formats.schema import decode_type
 from siltstone.storage.tables.values import Compacted, InputsMovedError
+from siltstone.turns import NONE_CLOSED, TableTurn
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 DURABILITIES: tuple[str, ...] = get_args(Durability)
@@ -59,7 +61,8 @@ class EngineTransaction:
     `catalog` is that of the snapshot with own changes, `view` the snapshot's view, `rows` what was
     read and written, `hold` what keeps staged files from vacuum.
     `after_commit` is called when a commit is done, and must not fail. `unmoved` are the tags that
-    it relies on, as it found them.
+    it relies on, as it found them. `turns` end with it. A first try of `Store.run` ends where it
+    names a table that is `closed`, which `closed_at` has then.
     """
 
     def __init__(
@@ -107,6 +110,9 @@ class EngineTransaction:
         self._found: dict[int, TableDefinition] = {}
         self.rows = TransactionRows(core, state.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
+        self.turns: tuple[TableTurn, ...] = ()
+        self.closed: frozenset[str] = NONE_CLOSED
+        self.closed_at = ""
         core.under_way[self._number] = ref(self)
         if core.refusal is not None:  # its handle closed meanwhile, and may not have seen it
             self.rollback()
@@ -134,6 +140,8 @@ class EngineTransaction:
     def give_up(self) -> None:
         """Roll back without a lock: for a finalizer, and for `close`, in any thread or handler."""
         self.phase = Phase.ENDED
+        for turn in self.turns:
+            turn.is_over = True
         self.core.transactions.abandon(self._number)
         self.hold.close()
 
@@ -217,6 +225,7 @@ class EngineTransaction:
             table = self.definition(stage.table_id)
         else:
             table = self._widened(table, stage.schema)
+            refuse_later_columns(table, stage)
         rows = self.rows.attach(table, stage, staged)
         cross(Failpoint.ATTACH_AFTER_PLAN)
         return rows
@@ -337,4 +346,6 @@ class EngineTransaction:
         self.core.transactions.end(self._number)
         self.hold.close()
         self.rows.end()
+        if self.turns:
+            self.core.turns.give_up(*self.turns)
         self._is_over = True

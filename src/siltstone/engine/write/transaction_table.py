@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
+from siltstone.choices import Missing
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
+from siltstone.engine.catalog.partial_rows import PartialRows, check_missing, partial_rows
 from siltstone.engine.catalog.row_input import (
     conformed,
     dicts_of,
@@ -17,23 +21,27 @@ from siltstone.engine.catalog.row_input import (
     stream_of,
 )
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.commit.committer import FRAME_BYTES_MAX
+from siltstone.engine.filter.assignments import Assignments, assignments, refuse_key
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.readable import Readable
+from siltstone.engine.read.readable import Readable, keyed
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.write.keyed_writes import chunk_of_batch
-from siltstone.engine.write.plain_writes import ColumnChange
+from siltstone.engine.write.plain_writes import ColumnChange, PlainWrites
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats import group
+from siltstone.formats.conform import conform
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import TableDefinition
+from siltstone.storage.tables.values import POSITION
 
 if TYPE_CHECKING:
     from siltstone.engine.write.transaction import EngineTransaction
 
 
-class EngineTransactionTable(Readable):
-    """See the module. Writes return how many rows they wrote."""
+class TransactionTableColumns(Readable):
+    """The columns of a table in one transaction, and all that is not about single rows."""
 
     __slots__ = ("_id", "_tx")
 
@@ -61,21 +69,78 @@ class EngineTransactionTable(Readable):
     def _table_schema(self) -> TableSchema:
         return table_schema_of(catalogs.schema_of(self._table()))
 
+    def truncate(self) -> None:
+        """Delete all rows at once; older snapshots still see them."""
+        self._tx.truncate(self._table())
+
+    def add_column(self, name: str, kind: object) -> None:
+        """Add a nullable column."""
+        table = self._table()
+        if self._tx.is_applied and definitions.has_column(table, name):
+            return
+        entry, field = definitions.add_column(table, name, kind)
+        self._alter(table, entry, ColumnChange(add=[field]))
+
+    def drop_column(self, name: str) -> None:
+        """Drop a column; adding the same name later makes a new one."""
+        table = self._table()
+        if self._tx.is_applied and not definitions.has_column(table, name):
+            return
+        entry = definitions.drop_column(table, name)
+        self._alter(table, entry, ColumnChange(drop=[name]))
+
+    def rename_column(self, name: str, new_name: str) -> None:
+        """Rename a column."""
+        table = self._table()
+        if self._tx.is_applied and definitions.is_column_renamed(table, name, new_name):
+            return
+        entry = definitions.rename_column(table, name, new_name)
+        self._alter(table, entry, ColumnChange(rename={name: new_name}))
+
+    def _alter(self, table: TableDefinition, entry: group.Alter, change: ColumnChange) -> None:
+        self._tx.rows.alter(table, entry.schema, change)
+        self._tx.change(entry)
+
+
+class EngineTransactionTable(TransactionTableColumns):
+    """See the module. Writes return how many rows they wrote."""
+
+    __slots__ = ()
+
     # keyed tables
 
-    def upsert(self, rows: object) -> int:
-        """Insert or replace whole rows; for equal keys the last row wins.
+    def upsert(self, rows: object, missing: Missing = "refuse") -> int:
+        """Insert or replace rows; for equal keys the last row wins.
 
         Raises:
-            SchemaMismatchError: A column or value does not fit; nothing was written.
+            SchemaMismatchError: A column or value does not fit, or a column is missing and may not
+                be; nothing was written.
         """
         writes = self._tx.rows.keyed(self._table())
-        if type(rows) is dict and writes.table_schema.rows.is_packable:
-            writes.upsert_row(writes.table_schema.rows.from_user(rows))
+        is_whole = missing == "refuse"
+        if is_whole and type(rows) is dict and writes.table_schema.rows.is_packable:
+            writes.upsert_row(writes.table_schema.rows.whole(rows))
             return 1
-        given = row_input(rows, writes.table_schema, "", may_repeat=True)
+        if check_missing(missing) == "keep":
+            return self._lay_over(partial_rows(rows, writes.table_schema), creates=True)
+        given = row_input(rows, writes.table_schema, "", may_repeat=True, is_whole=is_whole)
         writes.upsert(given)
         return given.count
+
+    def _lay_over(self, given: PartialRows, *, creates: bool) -> int:
+        """Write what some rows name, over the rows that exist; with `creates` also new ones."""
+        if not given.keys:
+            return 0
+        if creates and given.are_whole:
+            rows = given.batch
+        else:
+            reader = keyed(self._reader())
+            self._note(reader, given.keys, None)
+            rows = given.over(reader.many(given.keys), creates=creates)
+        self._tx.rows.keyed(self._table()).upsert(
+            row_input(rows, given.table_schema, "", may_repeat=False)
+        )
+        return rows.num_rows
 
     def insert(self, rows: object) -> int:
         """Insert rows with new keys.
@@ -135,9 +200,7 @@ class EngineTransactionTable(Readable):
     def _update(self, key: object, values: dict[str, object]) -> int:
         writes = self._tx.rows.keyed(self._table())
         table_schema = writes.table_schema
-        if not values.keys().isdisjoint(table_schema.codec.names):
-            keys = sorted(set(table_schema.codec.names) & set(values))
-            raise RequestError(f"{keys} are the key; delete the row and insert another")
+        refuse_key(list(values), table_schema.codec.names)
         table_schema.rows.check(values)
         changed: object = None
         if table_schema.rows.has_nanosecond_times:
@@ -152,6 +215,16 @@ class EngineTransactionTable(Readable):
         else:
             writes.upsert(row_input(changed, table_schema, "", may_repeat=True))
         return 1
+
+    def update_many(self, rows: object) -> int:
+        """Change the named columns of rows by key; return how many of the keys have a row.
+
+        Raises:
+            SchemaMismatchError: A column or value that does not fit, or no key; nothing was
+                written.
+        """
+        writes = self._tx.rows.keyed(self._table())
+        return self._lay_over(partial_rows(rows, writes.table_schema), creates=False)
 
     def delete(self, keys: object) -> int:
         """Delete rows by key, one or a list; return how many keys were given."""
@@ -180,8 +253,7 @@ class EngineTransactionTable(Readable):
         wanted = filter_of(filter, self._table_schema().arrow)
         if wanted is None:
             raise RequestError("delete_where needs a filter; truncate empties the table")
-        reader = self._tx.rows.reader(table)
-        self._tx.rows.note(table, reader, (), wanted)
+        reader = self._noted(table, wanted)
         if not catalogs.schema_of(table).key:
             return self._tx.rows.plain(table).delete_where(wanted)
         codec = reader.table_schema.codec
@@ -192,37 +264,67 @@ class EngineTransactionTable(Readable):
             self._tx.rows.keyed(table).delete(keys)
         return len(keys)
 
-    def truncate(self) -> None:
-        """Delete all rows at once; older snapshots still see them."""
-        self._tx.truncate(self._table())
+    def update_where(
+        self,
+        filter: str,  # noqa: A002 - the contract's name
+        values: Mapping[str, object] | None = None,
+        sql: Mapping[str, str] | None = None,
+    ) -> int:
+        """Set columns in the rows that match a SQL boolean expression; return how many match."""
+        table, table_schema = self._table(), self._table_schema()
+        key = () if table_schema.keys is None else table_schema.keys.names
+        change = assignments(values, sql, table_schema.rows, key)
+        wanted = filter_of(filter, table_schema.arrow)
+        if wanted is None:
+            raise RequestError("update_where needs a filter; 'true' matches every row")
+        reader = self._noted(table, wanted)
+        if not key:
+            return _update_plain(self._tx.rows.plain(table), wanted, change)
+        batches = list(_bounded(reader.scan(None, wanted)))
+        rows = pa.Table.from_batches(batches, table_schema.arrow)
+        if rows.num_rows:
+            changed = row_input(change.of(rows), table_schema, "", may_repeat=False)
+            self._tx.rows.keyed(table).upsert(changed)
+        return rows.num_rows
 
-    def add_column(self, name: str, kind: object) -> None:
-        """Add a nullable column."""
-        table = self._table()
-        if self._tx.is_applied and definitions.has_column(table, name):
-            return
-        entry, field = definitions.add_column(table, name, kind)
-        self._alter(table, entry, ColumnChange(add=[field]))
+    def _noted(self, table: TableDefinition, wanted: Filter) -> Reader:
+        """Return the reader for a scan, which a serializable transaction remembers."""
+        reader = self._tx.rows.reader(table)
+        self._tx.rows.note(table, reader, (), wanted)
+        return reader
 
-    def drop_column(self, name: str) -> None:
-        """Drop a column; adding the same name later makes a new one."""
-        table = self._table()
-        if self._tx.is_applied and not definitions.has_column(table, name):
-            return
-        entry = definitions.drop_column(table, name)
-        self._alter(table, entry, ColumnChange(drop=[name]))
 
-    def rename_column(self, name: str, new_name: str) -> None:
-        """Rename a column."""
-        table = self._table()
-        if self._tx.is_applied and definitions.is_column_renamed(table, name, new_name):
-            return
-        entry = definitions.rename_column(table, name, new_name)
-        self._alter(table, entry, ColumnChange(rename={name: new_name}))
+def _update_plain(writes: PlainWrites, wanted: Filter, change: Assignments) -> int:
+    """Change the matching rows of a plain table, as one version of it; return how many."""
+    schema, fields = writes.table_schema.schema, writes.table_schema.arrow
+    located = writes.located(fields.names, wanted)
+    found = list(_bounded(batch for each in located if (batch := wanted.keep(each)).num_rows))
+    changed: list[pa.RecordBatch] = []
+    for batch in found:
+        rows = change.of(pa.Table.from_batches([batch.select(fields.names)]))
+        changed += [conform(each, schema, fields) for each in rows.to_batches()]
+    at = [batch.column(POSITION).to_numpy() for batch in found]
+    drop = np.concatenate(at) if at else np.zeros(0, np.int64)
+    again = partial(_update_plain, writes, wanted, change)
+    writes.replace(drop, changed, again=again, updated=len(drop))
+    return len(drop)
 
-    def _alter(self, table: TableDefinition, entry: group.Alter, change: ColumnChange) -> None:
-        self._tx.rows.alter(table, entry.schema, change)
-        self._tx.change(entry)
+
+def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a statement changes, as long as one commit can hold them.
+
+    Raises:
+        RequestError: They are more.
+    """
+    nbytes = 0
+    for batch in batches:
+        nbytes += batch.nbytes
+        if nbytes > FRAME_BYTES_MAX:
+            raise RequestError(
+                f"the filter matches more than {FRAME_BYTES_MAX} bytes of rows, which one commit"
+                " cannot hold; update them in parts"
+            )
+        yield batch
 
 
 def _batches(rows: object, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -95,7 +95,7 @@ def restore(tx: DefiningTransaction, name: str, past: SearchedTable, limits: Row
         return table.overwrite(rows)
     found = collected(rows, limits)
     table.truncate()
-    return table.upsert(found)
+    return table.upsert(found, "null")  # columns that came later have no value of that time
 
 
 def collected(reader: pa.RecordBatchReader, limits: RowLimits) -> pa.Table:

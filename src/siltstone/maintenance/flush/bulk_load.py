@@ -47,11 +47,13 @@ def load(
     rows: object,
     *,
     may_repeat: bool,
+    is_whole: bool = False,
     bytes_min: int | None = None,
 ) -> Receipt | object:
     """Load `rows` if they are many; otherwise return rows for an ordinary write.
 
     Args:
+        is_whole: Rows that lack a column are refused; else they have null there.
         bytes_min: The least size for a load. Default: 32 MiB into a table without a row version,
             64 MiB into any other.
 
@@ -63,6 +65,8 @@ def load(
     stream = stream_of(rows)
     if stream is None:
         return rows
+    if is_whole:
+        table_schema.rows.refuse_lacking(stream.schema.names)
     incarnation = catalogs.incarnation_of(table)
     levels = core.state().view.levels.get(incarnation.id)
     if levels is None:

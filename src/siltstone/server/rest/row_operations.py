@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from siltstone.choices import Missing
 from siltstone.lance_namespace.rows.members import RequestPart
 
 
@@ -21,7 +22,10 @@ class RowOperation(RequestPart, tag_field="op", kw_only=True):
 
 
 class UpsertRows(RowOperation, tag="upsert"):
+    """Each row names all columns, or `missing` says what becomes of the others."""
+
     rows: list[dict[str, Any]]
+    missing: Missing | None = None
 
 
 class InsertRows(RowOperation, tag="insert"):
@@ -39,6 +43,20 @@ class OverwriteRows(RowOperation, tag="overwrite"):
 class UpdateRow(RowOperation, tag="update"):
     key: Any
     set: Annotated[dict[str, Any], Meta(min_length=1)]
+
+
+class UpdateMany(RowOperation, tag="update_many"):
+    """Each row names its key and some columns; keys that no row has are left out."""
+
+    rows: list[dict[str, Any]]
+
+
+class UpdateWhere(RowOperation, tag="update_where"):
+    """Values, or SQL expressions over the old row, by column; or both."""
+
+    filter: str
+    values: dict[str, Any] | None = None
+    sql: dict[str, str] | None = None
 
 
 class DeleteRows(RowOperation, tag="delete"):
@@ -61,6 +79,8 @@ class ApplyRequest(RequestPart):
             | AppendRows
             | OverwriteRows
             | UpdateRow
+            | UpdateMany
+            | UpdateWhere
             | DeleteRows
             | DeleteWhere
             | TruncateTable

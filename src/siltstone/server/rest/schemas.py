@@ -193,6 +193,7 @@ class RenameTableRequest(TableRequest):
 class BeginRequest(RequestPart):
     isolation: Literal["snapshot", "serializable"] | None = None
     durability: Literal["sync", "async"] | None = None
+    turns: list[str] | None = None
 
 
 class BeginAnswer(AnswerBody):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from siltstone import deadline
 from siltstone.api.results import Receipt
-from siltstone.choices import Durability, Isolation
+from siltstone.api.runs import TurnHolder
+from siltstone.choices import Durability, Isolation, Missing
 from siltstone.errors import ClosedError, InDoubtError
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.scope import committed, done
@@ -145,40 +146,57 @@ class RequestScope:
         unknown: Found,
         isolation: Isolation = "snapshot",
     ) -> tuple[Found, Receipt]:
-        """Run `work` in a transaction of its own and commit it; again after a conflict."""
+        """Run `work` in a transaction of its own and commit it; after a conflict in its turn."""
         begin = partial(self.served.db.transaction, isolation=isolation, token=call.token)
-        return committed(begin, work, unknown)
+        holder = TurnHolder(self.served)
+        try:
+            return committed(begin, work, unknown, holder.lost)
+        finally:
+            holder.end()
 
-    def upsert(self, table: str, rows: object) -> Receipt:
-        """Upsert rows of JSON, as a commit of its own; it never conflicts."""
+    def upsert(self, table: str, rows: object, missing: Missing) -> Receipt:
+        """Upsert rows of JSON, as a commit of its own."""
         handle = self.served.db[table]
         found = json_rows(rows, handle.schema)
         deadline.check()
         with deadline.within(None):
-            return handle.upsert(found)
+            return handle.upsert(found, missing)
 
-    def planned(self, table: str, rows: list[dict[str, Any]]) -> WriteSet | None:
+    def planned(self, table: str, rows: list[dict[str, Any]], missing: Missing) -> WriteSet | None:
         """Return one row of JSON as `upserts` commits it; None: it goes by `upsert`, alone."""
         found = self.upserts.table(table)
-        if found is None or len(rows) != 1:
+        if found is None or len(rows) != 1 or missing == "keep":
             return None
-        return found.upsert(json_rows(rows, found.schema)[0])
+        row = json_rows(rows, found.schema)[0]
+        return found.upsert(row, is_whole=missing == "refuse")
 
     # transactions over several requests
 
     def begin(
-        self, call: RestCall, isolation: Isolation, durability: Durability
+        self,
+        call: RestCall,
+        isolation: Isolation,
+        durability: Durability,
+        turns: Sequence[str] | None = None,
     ) -> tuple[str, int]:
-        """Begin a transaction; return its id and the seq that it reads at.
+        """Begin a transaction, with the turns of tables; return its id and the seq it reads at.
 
         Raises:
             BusyError: Too many are open.
-            Refused: It has a token, which a commit spends, and its client may only read.
+            Refused: Its client may only read, and it has a token, which a commit spends, or turns.
         """
         token = call.token
         if token is not None:
             call.principal.require(Role.WRITE)
-        tx = self.served.db.transaction(isolation=isolation, durability=durability, token=token)
+        if turns is not None:
+            call.principal.require(Role.WRITE)
+        taken = self.served.take_turns(turns)
+        try:
+            tx = self.served.db.transaction(isolation=isolation, durability=durability, token=token)
+        except BaseException:
+            self.served.turns.give_up(*taken)
+            raise
+        tx.turns = taken
         try:
             self.served.settle()
             key = self.sessions.hold(self._home(call.principal), tx)

@@ -15,7 +15,7 @@ from siltstone.server.http.route import Grouping, Role
 from siltstone.server.rest import row_operations
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import DELIMITER, RestCall
-from siltstone.server.rest.rows import apply, is_upsert
+from siltstone.server.rest.rows import apply, is_upsert, missing_of
 from siltstone.server.rest.schemas import TransactionAnswer, TransactionStatus
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.tokens import Principal
@@ -39,7 +39,8 @@ class TransactionRoutes:
     def begin(self, call: RestCall[bodies.BeginRequest]) -> Reply[bodies.BeginAnswer]:
         """Begin a transaction: its id goes into the header `x-siltstone-txn` of what follows."""
         isolation, durability = call.asked.isolation, call.asked.durability
-        key, seq = self._scope.begin(call, isolation or "snapshot", durability or "sync")
+        turns = call.asked.turns
+        key, seq = self._scope.begin(call, isolation or "snapshot", durability or "sync", turns)
         return Reply(bodies.BeginAnswer(key, seq), seq)
 
     def commit(self, call: RestCall[bodies.TransactionRequest]) -> Reply[bodies.CommitAnswer]:
@@ -69,7 +70,7 @@ class TransactionRoutes:
 
         if is_upsert(asked) and not call.token:
             first = cast("row_operations.UpsertRows", operations[0])
-            receipt = self._scope.upsert(first.table, first.rows)
+            receipt = self._scope.upsert(first.table, first.rows, missing_of(first))
             done = [receipt.rows]
         else:
             unknown = [0] * len(operations)
@@ -80,7 +81,7 @@ class TransactionRoutes:
         if call.transaction or call.token or not is_upsert(call.asked):
             return None
         first = cast("row_operations.UpsertRows", call.asked.ops[0])
-        return self._scope.planned(first.table, first.rows)
+        return self._scope.planned(first.table, first.rows, missing_of(first))
 
     def _upserted(self, planned: Sequence[WriteSet]) -> list[object]:
         """Return for each the reply or the error; None: it goes alone."""

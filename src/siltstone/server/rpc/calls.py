@@ -30,6 +30,7 @@ from siltstone.lance_namespace.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
+from siltstone.server.rpc.turns import SessionTurns
 from siltstone.server.served import Number, Served
 from siltstone.server.sessions import Session, Sessions
 
@@ -99,14 +100,19 @@ class Calls:
 
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._served, self._sessions = served, sessions
-        self._turns = Turns()
+        self._turns, self._session_turns = Turns(), SessionTurns(served)
 
     # the store
 
     def of_store(self, call: RpcCall) -> Outcome:
         """Answer a call to the store."""
         asked = operation(Face.STORE, call.verb)
-        own = {"transaction": self._begin, "snapshot": self._open, LANCE: self._lance_of_store}
+        own = {
+            "transaction": self._begin,
+            "snapshot": self._open,
+            "turn": self._turn,
+            LANCE: self._lance_of_store,
+        }
         if asked.name in own:
             return own[asked.name](call)
         if asked.effect is Effect.WRITE:
@@ -157,21 +163,35 @@ class Calls:
         """Begin a transaction that lives with its connection.
 
         Raises:
-            AccessError: It has a token, which a commit spends, and its client may only read.
+            AccessError: It has a token, which a commit spends, or takes turns, and its client may
+                only read.
         """
         given = _bound(self._served.db.transaction, call).arguments
-        has_token = given.get("token") is not None or given.get("claim") is not None
-        if has_token and not call.session.may_write:
-            raise AccessError("a transaction with a token or a claim needs write")
+        for_writers = [name for name in ("token", "claim", "turns") if given.get(name) is not None]
+        if for_writers and not call.session.may_write:
+            raise AccessError(f"a transaction with {', '.join(for_writers)} needs write")
+        taken = self._served.take_turns(given.get("turns"))
+        rest = {name: value for name, value in call.named.items() if name != "turns"}
         number = Number()  # it is told when the commit is asked for
-        tx: LocalTransaction = _done(self._served.numbered(number), call)
+        try:
+            tx = _done(self._served.numbered(number), replace(call, named=rest))
+        except BaseException:
+            self._served.turns.give_up(*taken)
+            raise
+        assert isinstance(tx, LocalTransaction)
+        tx.turns = taken
         try:
             self._served.settle()
             key = self._sessions.hold(call.session, tx, number)
         except BaseException:
             tx.rollback()
             raise
-        return Outcome({"id": key, "seq": tx.read_seq})
+        closed = sorted(self._served.turns.closed)
+        return Outcome({"id": key, "seq": tx.read_seq} | ({"closed": closed} if closed else {}))
+
+    def _turn(self, call: RpcCall) -> Outcome:
+        bound = _bound(self._session_turns.turn, replace(call, arguments=[call.session]))
+        return Outcome(self._session_turns.turn(*bound.args, **bound.kwargs))
 
     def of_transaction(self, call: RpcCall) -> Outcome:
         """Answer a call to a transaction."""
@@ -190,7 +210,7 @@ class Calls:
             tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
                 return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
-            return _answered(asked, tx, call)
+            return _answered(asked, tx, call, partial(self._sessions.resumed, held))
 
     # snapshots
 
