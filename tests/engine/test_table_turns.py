@@ -112,3 +112,27 @@ def test_a_table_whose_holder_is_gone_is_open_to_the_next_that_waits() -> None:
     crew.join()
     assert time.monotonic() - began < 20
     assert not turns.closed
+
+
+class Interrupted(TableTurns):
+    """The handler of a signal runs within it, and asks for turns."""
+
+    asked: list[object]
+
+    def _advance(self, table: str) -> None:
+        super()._advance(table)
+        if not hasattr(self, "asked"):
+            self.asked = []
+            self.asked += [self.take("t"), self.wait_open("t"), self.holds()]
+
+
+def test_who_asks_from_the_handler_of_a_signal_within_a_line_gets_no_turn_and_waits_for_none() -> (
+    None
+):
+    turns, found, crew = Interrupted(), [], Threads()
+    crew.start(lambda: found.append(turns.take("t")))
+    crew.join()
+    assert turns.asked == [None, None, False]
+    assert found[0] is not None
+    turns.give_up(found[0])
+    assert not turns.is_held("t")
