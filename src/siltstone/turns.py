@@ -13,7 +13,8 @@ The holder gives its turn up. The server does that for a client whose connection
 may not wait for a lock, so it only marks the turn as over. The next caller that looks at the line
 removes such a turn, and one that was held for `HOLD_S`.
 
-Lock: one, over all lines; no thread keeps it while it waits for a turn.
+Lock: one, over all lines; no thread keeps it while it waits for a turn. The handler of a signal may
+run while its own thread has the lock: to what it asks then the answer is that there is no turn.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from __future__ import annotations
 import time
 from _thread import LockType, allocate_lock, get_ident
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from threading import Condition
 
 WAIT_S, HOLD_S = 1.0, 5.0
@@ -61,7 +63,8 @@ class TableTurns:
     def __init__(self, *, hold_s: float = HOLD_S, waiting_max: int = WAITING_MAX) -> None:
         self._hold_s, self._waiting_max = hold_s, waiting_max
         self._lines: dict[str, deque[TableTurn]] = {}
-        self._lock = Condition(allocate_lock())  # notified when a table is not closed any more
+        self._lock = Condition()  # notified when a table is not closed any more
+        self._within: set[int] = set()  # the threads that have it, or wait to be notified
         self._at_the_door: dict[str, int] = {}
         self.closed = NONE_CLOSED
 
@@ -83,7 +86,9 @@ class TableTurns:
             thread: Whose turns they are; by default this one's.
         """
         mine = get_ident() if thread is None else thread
-        with self._lock:
+        if self._interrupts():
+            return ()
+        with self._locked():
             if mine != NOBODY and self._holds(mine):
                 wait_s = 0
         end_s = time.monotonic() + wait_s
@@ -99,7 +104,7 @@ class TableTurns:
         return tuple(found)
 
     def _take(self, turn: TableTurn, end_s: float) -> TableTurn | None:
-        with self._lock:
+        with self._locked():
             self._advance(turn.table)
             line = self._lines.get(turn.table)
             if line and (len(line) > self._waiting_max or time.monotonic() >= end_s):
@@ -118,7 +123,7 @@ class TableTurns:
     def _wait(self, turn: TableTurn, end_s: float) -> None:
         """Wait until it is held, or for as long as its caller may; see who else is gone."""
         while turn.ends_s is None:
-            with self._lock:
+            with self._locked():
                 self._advance(turn.table)
                 line = self._lines.get(turn.table)
                 next_s = (line[0].ends_s if line else None) or end_s
@@ -130,12 +135,16 @@ class TableTurns:
         """End turns, held or waited for; what is over already stays so."""
         for turn in turns:
             turn.is_over = True
-            with self._lock:
+            if self._interrupts():  # the next caller removes it
+                continue
+            with self._locked():
                 self._advance(turn.table)
 
     def note_loss(self, turn: TableTurn) -> bool:
         """Hear that its holder lost again; return whether it is still the holder's turn."""
-        with self._lock:
+        if self._interrupts():
+            return False
+        with self._locked():
             self._advance(turn.table)
             line = self._lines.get(turn.table)
             if not line or line[0] is not turn:
@@ -147,7 +156,9 @@ class TableTurns:
 
     def wait_open(self, table: str, wait_s: float = WAIT_S) -> None:
         """Wait until a table is not closed: for the first try of work that names it."""
-        with self._lock:
+        if self._interrupts():
+            return
+        with self._locked():
             self._advance(table)
             waiting = self._at_the_door.get(table, 0)
             if waiting >= self._waiting_max or self._holds(get_ident()):
@@ -162,18 +173,20 @@ class TableTurns:
 
     def holds(self) -> bool:
         """Return whether this thread holds a turn."""
-        with self._lock:
+        if self._interrupts():
+            return False
+        with self._locked():
             return self._holds(get_ident())
 
     def is_held(self, table: str) -> bool:
         """Return whether somebody has the turn of a table."""
-        with self._lock:
+        with self._locked():
             self._advance(table)
             return table in self._lines
 
     def waiting(self, table: str) -> int:
         """Return how many wait for the turn of a table, or for its end."""
-        with self._lock:
+        with self._locked():
             self._advance(table)
             line = self._lines.get(table, ())
             return (
@@ -181,6 +194,21 @@ class TableTurns:
                 - bool(line)
                 + self._at_the_door.get(table, 0)
             )
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        """Have the lock, and let what interrupts this thread know."""
+        with self._lock:
+            mine = get_ident()
+            self._within.add(mine)
+            try:
+                yield
+            finally:
+                self._within.discard(mine)
+
+    def _interrupts(self) -> bool:
+        """Return whether the handler of a signal calls, which interrupts a call of this object."""
+        return get_ident() in self._within
 
     def _holds(self, thread: int) -> bool:
         now_s = time.monotonic()

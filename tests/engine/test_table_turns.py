@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from siltstone.turns import TableTurns
+from siltstone.turns import TableTurn, TableTurns
 from tests.engine.seams import Threads, until
 
 
@@ -124,6 +124,9 @@ class Interrupted(TableTurns):
         if not hasattr(self, "asked"):
             self.asked = []
             self.asked += [self.take("t"), self.wait_open("t"), self.holds()]
+            over = TableTurn("t", 0)
+            self.give_up(over)
+            self.asked += [self.note_loss(over), over.is_over]
 
 
 def test_who_asks_from_the_handler_of_a_signal_within_a_line_gets_no_turn_and_waits_for_none() -> (
@@ -132,7 +135,7 @@ def test_who_asks_from_the_handler_of_a_signal_within_a_line_gets_no_turn_and_wa
     turns, found, crew = Interrupted(), [], Threads()
     crew.start(lambda: found.append(turns.take("t")))
     crew.join()
-    assert turns.asked == [None, None, False]
+    assert turns.asked == [None, None, False, False, True]
     assert found[0] is not None
     turns.give_up(found[0])
     assert not turns.is_held("t")
