@@ -257,8 +257,6 @@ class TransactionRows:
         bulk = self._bulk.get(table.id) or BulkWrites(core, view_of(self))
         reader = None if is_new or bulk.parts else self.reader(table)
         assert reader is None or isinstance(reader, KeyedReader)
-        if reader is not None and stage.missing == "keep":
-            self.note(table, reader, (), None)
         rows = bulk.add(table, stage, staged, reader)
         if rows:
             self._bulk[table.id] = bulk
