@@ -197,7 +197,7 @@ def require_refused_or_whole(files: SimFiles, expected: Answer, label: str) -> b
     except RequestError:
         return False
     assert rows_of(answer(db)) == expected, label
-    db["t"].upsert({"id": 1000, "v": "used"})
+    db["t"].insert({"id": 1000, "v": "used"})
     used = rows_of(answer(db))
     db.close()
     if files.exists(AGAIN / "RESTORING"):  # the next try must not undo what was written since
