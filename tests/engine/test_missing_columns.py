@@ -90,6 +90,15 @@ def test_an_empty_table_refuses_them_too(tmp_path: Path) -> None:
         assert table.count() == 0
 
 
+def test_of_very_many_columns_that_are_missing_a_few_are_named(tmp_path: Path) -> None:
+    columns = {"id": "int64"} | {f"c{n}": "int64" for n in range(3000)}
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("t", columns, primary_key="id")
+        with pytest.raises(SchemaMismatchError, match=r"'c0', .* more, and an upsert") as refused:
+            table.upsert({"id": 1})
+    assert len(str(refused.value)) < 1_000
+
+
 def test_many_rows_in_files_of_their_own_are_refused_too(tmp_path: Path) -> None:
     """A load of this size is staged, and never was a row of Python."""
     with st.connect(tmp_path / "s") as db:
