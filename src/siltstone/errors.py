@@ -72,10 +72,10 @@ def no_such(what: str, name: object, known: Iterable[object]) -> str:
     given: list[object] = list(name) if isinstance(name, list) else [name]
     names = [str(each) for each in known]
     several = f"{what}es" if what.endswith("x") else f"{what}s"
-    text = f"no {what if len(given) == 1 else several} {_listed(map(_quoted, given))}"
+    text = f"no {what if len(given) == 1 else several} {listed(map(_quoted, given))}"
     if not names:
         return f"{text}; there are no {several}"
-    there_are = f"he {several} are {_listed(names)}"
+    there_are = f"he {several} are {listed(names)}"
     meant = list(dict.fromkeys(found for each in given[:MEANT_MAX] for found in alike(each, names)))
     if not meant:
         return f"{text}; t{there_are}"
@@ -112,7 +112,8 @@ def alike(name: object, known: Iterable[object]) -> list[str]:
     return [folded[found] for found in get_close_matches(given.casefold(), folded, MEANT_MAX)]
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """Return names for a message; of very many some, and how many there are more."""
     found = list(names)
     more = f" and {len(found) - NAMES_MAX:,} more" if len(found) > NAMES_MAX else ""
     return ", ".join(found[:NAMES_MAX]) + more

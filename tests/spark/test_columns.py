@@ -375,7 +375,7 @@ def test_frames_that_spark_would_ask_for_too_much_are_read_with_all_columns(
     with st.connect(tmp_path / "s", background=False) as db:
         db.create_table("t", FIELDS, "id").upsert(rows(np.arange(10), 1))
         many = {f"c{n}": "int64" for n in range(500)}
-        db.create_table("many", {"id": "int64"} | many, "id").upsert({"id": 1, "c7": 7})
+        db.create_table("many", {"id": "int64"} | many, "id").insert({"id": 1, "c7": 7})
         with snapshot(spark, db) as now:
             assert "MapInArrow" in plan_of(now["many"])
             assert now["many"].select("c7").collect() == [(7,)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.errors import SchemaMismatchError, no_such
+from siltstone.errors import SchemaMismatchError, listed, no_such
 from siltstone.formats import extensions
 from siltstone.formats.manifest import Schema
 from siltstone.formats.row_encoder import Encode, encoders
@@ -210,7 +210,7 @@ class RowCodec:
 
 def lacks(columns: Sequence[str]) -> SchemaMismatchError:
     """Return the refusal of rows without some columns, where nothing says what becomes of those."""
-    several, named = len(columns) > 1, ", ".join(map(repr, columns))
+    several, named = len(columns) > 1, listed(map(repr, columns))
     return SchemaMismatchError(
         f"the rows have no column{'s' if several else ''} {named}, and an upsert replaces whole"
         ' rows. Give all columns, or say missing="keep" (rows that exist keep their values) or'
