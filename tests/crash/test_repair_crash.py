@@ -153,7 +153,7 @@ def require_repaired(files: SimFiles, seq: int, expected: Answer, label: str) ->
     assert (again.steps, again.unproven) == ((), ()), label
     db = open_store(files)
     assert (db.seq, rows_of(answer(db))) == (seq, expected), label
-    db["t"].upsert({"id": 1000, "v": "after"})
+    db["t"].insert({"id": 1000, "v": "after"})
     db["t"].delete(1000)
     db.checkpoint()
     db.merge()

@@ -96,7 +96,7 @@ class Owned:
         self.remembered = answer(self.past)
         self.tx = self.db.transaction()
         self.tx["p"].append([{"ts": 50, "w": "staged"}])
-        self.tx["t"].upsert({"id": 50, "v": "staged"})
+        self.tx["t"].insert({"id": 50, "v": "staged"})
 
     def go_on(self) -> None:
         """Commit and publish; the snapshot goes on, too."""

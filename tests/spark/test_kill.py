@@ -46,7 +46,7 @@ def test_rows_are_there_once_wherever_the_driver_was_killed(
             assert found == [{"id": n, "name": f"row {n}", "v": 0.5} for n in range(ROWS)]
             assert [e.rows for e in db.log() if e.rows] == [ROWS]
     with st.connect(path, background=False) as db:
-        db["t"].upsert({"id": 0, "name": "later"})
+        db["t"].upsert({"id": 0, "name": "later"}, missing="null")
         db.checkpoint()
         db.vacuum(dry_run=False, grace_s=0)
         assert db.vacuum(grace_s=0).files == ()
