@@ -93,7 +93,7 @@ def append(*values: int, name: str = "p") -> Step:
 
 def upsert_async(*ids: int) -> Step:
     rows = [{"id": i, "v": "async"} for i in ids]
-    return transaction(lambda tx: tx["t"].upsert(rows), durability="async")
+    return transaction(lambda tx: tx["t"].upsert(rows, missing="null"), durability="async")
 
 
 def bulk(*ids: int, name: str = "t") -> Step:
@@ -130,7 +130,7 @@ def staged(*ids: int, op: str = "upsert", v: str = "staged", order_by: str | Non
     """A job of two pieces, attached and committed."""
 
     def act(db: Store) -> None:
-        stage = db.stage("t", op, order_by=order_by)
+        stage = db.stage("t", op, order_by=order_by, missing="null")
         pieces = _pieces(db, stage, ids, v)
         with db.transaction() as tx:
             tx.attach(stage, pieces)
@@ -142,7 +142,7 @@ def staged_with_keys(*ids: int, order_by: str | None = None) -> Step:
     """The same with the keys of few rows sorted where they are staged; `_cleared` takes them."""
 
     def act(db: Store) -> None:
-        stage = db.stage("t", order_by=order_by)
+        stage = db.stage("t", order_by=order_by, missing="null")
         with (
             patch.object(staged_keys, "ROWS_MIN", 1),
             patch.object(bulk_writes, "COVERED_ROWS_MIN", 1),
@@ -161,7 +161,8 @@ def staged_in_hand(*jobs: tuple[int, ...]) -> Step:
     def act(db: Store) -> None:
         found = []
         for ids in jobs:
-            stage, batch = db.stage("t"), pa.record_batch({"id": [*ids], "v": ["hand"] * len(ids)})
+            stage = db.stage("t", missing="null")
+            batch = pa.record_batch({"id": [*ids], "v": ["hand"] * len(ids)})
             found.append((stage, [stage.run_through(db._core.tables.writer, [batch], 1 << 20)]))
         with db.transaction() as tx:
             for stage, pieces in found:
@@ -181,7 +182,7 @@ def _cleared(life: Life) -> None:
 
 def _two_jobs(db: Store) -> None:
     """Rows, and the deletion of some of them, in one commit."""
-    jobs = [(db.stage("t"), (20, 21, 22)), (db.stage("t", "delete"), (21, 1))]
+    jobs = [(db.stage("t", missing="null"), (20, 21, 22)), (db.stage("t", "delete"), (21, 1))]
     found = [(stage, _pieces(db, stage, ids, "two")) for stage, ids in jobs]
     with db.transaction() as tx:
         for stage, pieces in found:
@@ -189,17 +190,17 @@ def _two_jobs(db: Store) -> None:
 
 
 def _discarded(db: Store) -> None:
-    stage = db.stage("t")
+    stage = db.stage("t", missing="null")
     pieces = _pieces(db, stage, (70, 71), "discarded")
     stage.discard_through(db._core.files, db.path, pieces)
-    db.stage("t").run_through(
+    db.stage("t", missing="null").run_through(
         db._core.tables.writer, [pa.record_batch({"id": [72], "v": ["w"]})]
     )  # dies here
 
 
 def _overwritten(db: Store, *, token: int) -> None:
     """Two keyed tables and a plain one, each truncated and attached to, in one commit."""
-    jobs = [(db.stage(name), name) for name in ("t", "u", "p")]
+    jobs = [(db.stage(name, missing="null"), name) for name in ("t", "u", "p")]
     found = []
     for stage, name in jobs:
         rows = {"ts": [token], "w": ["w"]} if name == "p" else {"id": [token, 90], "v": ["o"] * 2}
@@ -212,25 +213,25 @@ def _overwritten(db: Store, *, token: int) -> None:
 
 
 def _both(tx: Transaction, number: int) -> None:
-    tx["t"].upsert({"id": number, "v": "both"})
-    tx["u"].upsert({"id": number, "v": "both"})
+    tx["t"].upsert({"id": number, "v": "both"}, missing="null")
+    tx["u"].upsert({"id": number, "v": "both"}, missing="null")
     tx["t"].delete(number - 1)
     tx["p"].append([{"ts": number, "w": "both"}])
 
 
 def _made_with_rows(tx: Transaction) -> None:
     tx.create_table("made", KEYED, "id")
-    tx["made"].upsert({"id": 1, "v": "made"})
+    tx["made"].upsert({"id": 1, "v": "made"}, missing="null")
     tx["t"].add_column("more", "int64")
     tx["u"].truncate()
-    tx["u"].upsert({"id": 77, "v": "after truncate"})
+    tx["u"].upsert({"id": 77, "v": "after truncate"}, missing="null")
 
 
 def _repeat_token(life: Life) -> None:
     """The same batch again: the old receipt, no new commit."""
     tx = life.store.transaction(token=("app", 2))
     with tx:
-        tx["t"].upsert({"id": 999, "v": "twice"})
+        tx["t"].upsert({"id": 999, "v": "twice"}, missing="null")
     assert tx.receipt is not None
     assert tx.receipt.seq == 3
 
@@ -256,7 +257,7 @@ def drop_namespace(name: str) -> Step:
 def _space_with_table(tx: Transaction) -> None:
     tx.lance.create_namespace("n", {"owner": "x"})
     tx.create_table("n.t", KEYED, "id")
-    tx["n.t"].upsert({"id": 1, "v": "n"})
+    tx["n.t"].upsert({"id": 1, "v": "n"}, missing="null")
 
 
 def _space_gone(tx: Transaction) -> None:
@@ -357,14 +358,18 @@ SCENARIOS: dict[str, Scenario] = {
         [
             OPEN,
             create(),
-            transaction(lambda tx: tx["t"].upsert({"id": 1, "v": "1"}), token=("etl", 7)),
+            transaction(
+                lambda tx: tx["t"].upsert({"id": 1, "v": "1"}, missing="null"), token=("etl", 7)
+            ),
             claim("stream", "a"),
             claim("stream", "b"),
             forget("stream"),
             claim("stream", "a"),
             CHECKPOINT,
             forget("etl"),
-            transaction(lambda tx: tx["t"].upsert({"id": 1, "v": "2"}), token=("etl", 1)),
+            transaction(
+                lambda tx: tx["t"].upsert({"id": 1, "v": "2"}, missing="null"), token=("etl", 1)
+            ),
             CLOSE,
             OPEN,
             forget("stream"),
@@ -551,12 +556,12 @@ SCENARIOS: dict[str, Scenario] = {
             create(),
             upsert(1, 2),
             step("add column", lambda db: db["t"].add_column("more", "int64")),
-            step("row", lambda db: db["t"].upsert({"id": 3, "v": "m", "more": 3})),
+            step("row", lambda db: db["t"].upsert({"id": 3, "v": "m", "more": 3}, missing="null")),
             step("rename column", lambda db: db["t"].rename_column("v", "value")),
             CHECKPOINT,
             step("drop column", lambda db: db["t"].drop_column("n")),
             step("rename", lambda db: db.rename_table("t", "renamed")),
-            step("row", lambda db: db["renamed"].upsert({"id": 4, "value": "r"})),
+            step("row", lambda db: db["renamed"].upsert({"id": 4, "value": "r"}, missing="null")),
             MERGE,
             step("drop", lambda db: db.drop_table("renamed")),
             create(),
@@ -700,15 +705,21 @@ SCENARIOS: dict[str, Scenario] = {
         [
             OPEN,
             create(),
-            transaction(lambda tx: tx["t"].upsert({"id": 1, "v": "a"}), token=("app", 1)),
-            transaction(lambda tx: tx["t"].upsert({"id": 2, "v": "b"}), token=("app", 2)),
+            transaction(
+                lambda tx: tx["t"].upsert({"id": 1, "v": "a"}, missing="null"), token=("app", 1)
+            ),
+            transaction(
+                lambda tx: tx["t"].upsert({"id": 2, "v": "b"}, missing="null"), token=("app", 2)
+            ),
             Step("repeat", _repeat_token, is_commit=False),
             step("tag", lambda db: db.tag("audit")),
             CHECKPOINT,
             Step("repeat", _repeat_token, is_commit=False),
             step("claim", lambda db: db.claim("app")),
             step("claim by name", lambda db: db.claim("app", "run 1")),
-            transaction(lambda tx: tx["t"].upsert({"id": 3, "v": "c"}), token=("app", 3)),
+            transaction(
+                lambda tx: tx["t"].upsert({"id": 3, "v": "c"}, missing="null"), token=("app", 3)
+            ),
             step("tag for a time", lambda db: db.tag("stream", lasts="7d")),
             step("untag", lambda db: db.untag("audit")),
         ]
