@@ -137,7 +137,7 @@ def test_columns_are_added_with_the_rows_that_have_them(
         assert shown(db) == wanted
         settle(db)
         assert shown(db) == wanted
-        (db["t"].upsert if key else db["t"].append)({"id": 9, "w": 9.0})
+        (db["t"].insert if key else db["t"].append)({"id": 9, "w": 9.0})
         settle(db)
         assert shown(db)[-1] == {"id": 9, "v": None, "w": 9.0, "more": None}
 

@@ -91,6 +91,7 @@ class EngineTransaction:
         self.phase = Phase.OPEN
         self._is_over = False
         self.hold = StagingHold(core)
+        self.turns: tuple[TableTurn, ...] = ()
         self._number = next(core.transactions.numbers)  # from here on a finalizer may end it
         app = "" if self._token is None else self._token.app
         state = core.transactions.begin(self._number, core.state, app)
@@ -110,7 +111,6 @@ class EngineTransaction:
         self._found: dict[int, TableDefinition] = {}
         self.rows = TransactionRows(core, state.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
-        self.turns: tuple[TableTurn, ...] = ()
         self.closed: frozenset[str] = NONE_CLOSED
         self.closed_at = ""
         core.under_way[self._number] = ref(self)
