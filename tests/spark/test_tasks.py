@@ -58,7 +58,8 @@ def staged(path: Path) -> dict[str, set[str]]:
 
 def vacuumed(path: Path) -> set[str]:
     with st.connect(path, background=False, retention="0s") as db:
-        db["t"].upsert({"id": 500, "name": "old"}, missing="null")  # a record after the one with the job's rows
+        # a record after the one with the job's rows
+        db["t"].upsert({"id": 500, "name": "old"}, missing="null")
         db.checkpoint()
         found = db.vacuum(dry_run=False, grace_s=0)
         return {file.path for file in found.files if file.path.endswith(".lance")}
