@@ -237,7 +237,9 @@ def test_a_blind_upsert_behind_a_column_that_goes_fits_the_new_columns_or_is_ref
     assert isinstance(lost, SchemaMismatchError)
     assert db["t"].get(5) is None
     db["t"].add_column("v", "int64")
-    _, won = in_one_group(db, [change("v"), lambda: db["t"].upsert(make({"id": 5, "kept": 1}))])
+    _, won = in_one_group(
+        db, [change("v"), lambda: db["t"].upsert(make({"id": 5, "kept": 1}), missing="null")]
+    )
     assert won.seq == db.seq
     row = db["t"].get(5)
     assert row is not None

@@ -317,7 +317,8 @@ def test_a_commit_waits_for_no_read_of_lance_when_a_record_is_adopted(tmp_path: 
         beside: list[int] = []
 
         def commit_beside(*_: object) -> None:
-            other = threading.Thread(target=table.upsert, args=({"id": -1, "v": len(beside)},))
+            row = {"id": -1, "v": len(beside), "pad": ""}
+            other = threading.Thread(target=table.upsert, args=(row,))
             other.start()
             other.join(WAIT_S)
             assert not other.is_alive(), "a commit waits for Lance"

@@ -182,7 +182,7 @@ def test_spark_writes_through_the_owner_in_this_process(spark: SparkSession, pat
         db.serve_local()
         save(rows(spark, 0, 50), path)
         assert db["t"].count() == 50
-        db["t"].upsert({"id": 7, "name": "small"})
+        db["t"].upsert({"id": 7, "name": "small"}, missing="null")
         assert db["t"].get(7) == {"id": 7, "name": "small", "v": None}
 
 
