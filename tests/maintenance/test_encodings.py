@@ -134,7 +134,7 @@ def test_rows_without_vectors_are_no_reason_to_fail(db: st.Store, encoding: Any)
     table.create_index("n")
     assert {index.name: index.lagging_rows for index in table.indexes()}["n"] == 0
     assert table.search(embeddings(1, 1)[0]).to_pylist() == []
-    table.upsert(table_of(range(300, 900), embeddings(600, 1)))
+    table.upsert(table_of(range(300, 900), embeddings(600, 1)), missing="null")
     merged(db)
     db.optimize()
     (best,) = table.search(embeddings(600, 1)[7], 1, columns=["id"])

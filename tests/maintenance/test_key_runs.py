@@ -28,7 +28,7 @@ def rows(numbers: range, value: int) -> list[dict[str, object]]:
 
 
 def folded(db: st.Store, numbers: range, value: int) -> None:
-    db["t"].upsert(rows(numbers, value))
+    db["t"].upsert(rows(numbers, value), missing="null")
     db.checkpoint()
     db.merge()
 

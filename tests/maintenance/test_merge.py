@@ -495,6 +495,8 @@ def test_columns_are_matched_by_name_in_every_way_of_writing(tmp_path: Path, way
 def write(db: st.Store, table, way: str, batch: pa.Table) -> None:
     if way == "transaction":
         with db.transaction() as tx:
-            tx["t"].upsert(batch)
+            tx["t"].upsert(batch, missing="null")
+    elif way == "upsert":
+        table.upsert(batch, missing="null")
     else:
         getattr(table, way)(batch)

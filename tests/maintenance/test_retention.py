@@ -55,7 +55,8 @@ class World:
         self.note()
 
     def upsert(self) -> None:
-        self.db["t"].upsert([{"id": (self.count + n) % 7, "v": self.count} for n in range(3)])
+        rows = [{"id": (self.count + n) % 7, "v": self.count} for n in range(3)]
+        self.db["t"].upsert(rows, missing="null")
 
     def load(self) -> None:
         """Load rows in files of their own: straight to base, if the table never had a row."""

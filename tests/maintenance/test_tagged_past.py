@@ -72,7 +72,7 @@ class Past:
         load_into(self.db, name, self.count, [(self.count + n) % 7 for n in range(3)])
 
     def stage(self, name: str) -> None:
-        task = self.db.stage(name)
+        task = self.db.stage(name, missing="null")
         names = [field for field in self.db[name].schema.names if field not in KEYED]
         rows = {"id": [self.count % 7, 9], "v": [self.count] * 2} | {n: [0, 0] for n in names}
         piece = task.run_through(self.db._core.tables.writer, pa.table(rows))
@@ -80,7 +80,8 @@ class Past:
             tx.attach(task, [piece])
 
     def upsert(self, name: str) -> None:
-        self.db[name].upsert([{"id": (self.count + n) % 7, "v": self.count} for n in range(3)])
+        rows = [{"id": (self.count + n) % 7, "v": self.count} for n in range(3)]
+        self.db[name].upsert(rows, missing="null")
 
     def delete(self, name: str) -> None:
         self.db[name].delete(self.count % 7)

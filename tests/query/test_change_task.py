@@ -36,7 +36,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
         store.merge()
         store.rename_table("t", "u")
         store.create_table("t", {"id": "int64", "name": "string"}, primary_key="id")
-        store["t"].upsert([{"id": n, "name": "new"} for n in range(3)])
+        store["t"].upsert([{"id": n, "name": "new"} for n in range(3)], missing="null")
         yield store
 
 
