@@ -116,7 +116,7 @@ ATTACHED = range(50, 62)
 
 def attach(db: st.Store, stamp: int) -> st.Receipt:
     """Commit staged rows into a keyed and a plain table at once."""
-    keyed, plain = db.stage("wide"), db.stage("plain")
+    keyed, plain = db.stage("wide", missing="null"), db.stage("plain")
     halves = [
         pa.RecordBatch.from_pylist([{"id": n, "name": "attached", "n": STAMP + stamp} for n in ids])
         for ids in (ATTACHED[:6], ATTACHED[6:])
