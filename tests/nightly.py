@@ -1,13 +1,16 @@
 """Nightly: which tests `make test` leaves to `make nightly`, because CI has 20 minutes.
 
-`nightly.txt` has a line for each: the test without its parameters, and with how many of those it
-is run by day all the same (none without a number). Behind a `#` stands what the line is about.
-Whoever names a test by its node id gets it at any time.
+`nightly.txt` has a line for each: the test without its parameters, and behind it how many of its
+forms are run by day all the same: `2` the first two, `1/3` each third one, other ones with each
+commit; none where nothing is said. Behind a `#` stands what the lines are about. Whoever names a
+test by its node id gets it at any time.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,13 +19,27 @@ IS_NIGHTLY = bool(os.environ.get("SILTSTONE_NIGHTLY"))
 LIST = Path(__file__).with_name("nightly.txt")
 
 
-def by_day() -> dict[str, int]:
-    """Return the tests that are left to the night, and how many forms of each are run by day.
+def _commit() -> str:
+    """Return the commit of this checkout; empty where git knows none."""
+    git = ["git", "-C", str(LIST.parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+SEED = os.environ.get("SILTSTONE_SEED", "") or _commit()
+
+
+def by_day() -> dict[str, tuple[int, int]]:
+    """Return the tests that are left to the night, and which forms are run by day.
+
+    They are the first of so many, (2, 1), or one of so many, (1, 3).
 
     Raises:
         ValueError: A line is not as the module says.
     """
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, int]] = {}
     for line in LIST.read_text().splitlines():
         words = line.partition("#")[0].split()
         if not words:
@@ -30,7 +47,8 @@ def by_day() -> dict[str, int]:
         name, count = (*words, "0")[:2]
         if "::" not in name or len(words) > 2 or name in found:
             raise ValueError(f"{LIST.name}: {line!r} is no test, or stands there twice")
-        found[name] = int(count)
+        first, _, of = count.partition("/")
+        found[name] = int(first), int(of or 1)
     return found
 
 
@@ -40,6 +58,12 @@ def left(names: Iterable[str]) -> list[bool]:
     found = []
     for name in names:
         plain = name.partition("[")[0]
+        found.append(plain in allowed and not _is_by_day(plain, seen[plain], *allowed[plain]))
         seen[plain] += 1
-        found.append(plain in allowed and seen[plain] > allowed[plain])
     return found
+
+
+def _is_by_day(name: str, number: int, first: int, of: int) -> bool:
+    return (
+        number % of == random.Random(f"{SEED} {name}").randrange(of) if of > 1 else number < first
+    )

@@ -24,9 +24,23 @@ def test_each_line_of_the_list_is_a_test() -> None:
 
 
 def test_of_many_forms_the_first_ones_are_run_by_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nightly, "by_day", lambda: {"a.py::t": 1, "a.py::u": 0})
+    monkeypatch.setattr(nightly, "by_day", lambda: {"a.py::t": (1, 1), "a.py::u": (0, 1)})
     names = ["a.py::t[x]", "a.py::t[y]", "a.py::u", "b.py::t[x]"]
     assert nightly.left(names) == [False, True, True, False]
+
+
+def test_each_third_form_is_another_one_with_another_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nightly, "by_day", lambda: {"a.py::t": (1, 3)})
+    names = [f"a.py::t[{number}]" for number in range(9)]
+    seen = set()
+    for seed in range(20):
+        monkeypatch.setattr(nightly, "SEED", str(seed))
+        found = nightly.left(names)
+        assert found.count(False) == 3
+        seen.add(found.index(False))
+    assert seen == {0, 1, 2}
 
 
 @pytest.mark.parametrize("line", ["a.py", "a.py::t 1 2", "a.py::t\na.py::t 2", "a.py::t many"])

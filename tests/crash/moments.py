@@ -10,31 +10,16 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections.abc import Hashable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
-from tests.nightly import IS_NIGHTLY
+from tests.nightly import IS_NIGHTLY, SEED
 
 IS_LONG = os.environ.get("SILTSTONE_CRASH") == "all"
 """Every image of every step, and every fault; minutes. Else a sample."""
 MOMENTS = 24
 _NIGHTLY_TIMES = 5
 _T = TypeVar("_T")
-
-
-def _commit() -> str:
-    """Return the commit of this checkout; empty where git knows none."""
-    here = Path(__file__).parent
-    git = ["git", "-C", str(here), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-SEED = os.environ.get("SILTSTONE_SEED", "") or _commit()
 
 
 def chance(name: object) -> random.Random:
