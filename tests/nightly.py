@@ -1,4 +1,4 @@
-"""Nightly: which tests `make test` leaves to `make nightly`, because CI has 20 minutes.
+"""Nightly: which tests `make test` leaves to `make nightly`, because CI is to take 20 minutes.
 
 `nightly.txt` has a line for each: the test without its parameters, and behind it how many of its
 forms are run by day all the same: `2` the first two, `1/3` each third one, other ones with each

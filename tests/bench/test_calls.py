@@ -8,7 +8,7 @@ from bench.calls import calls_in_process, calls_of_apply, ours
 
 CALLS_MAX = 110
 TO_THE_SYNC_MAX, READ_MAX = 13, 6
-# Of ours; with those of C, where two are of a look at the path, which a slow machine takes each time.
+# Of ours; with those of C: two are of a look at the path, which a slow machine takes each time.
 IN_PROCESS_MAX = {"upsert": (24, 99), "get": (5, 9), "transfer": (116, 277)}
 
 
