@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from siltstone.engine.write import bulk
 from siltstone.maintenance.merge import merge
 from tests.children import hide_pandas
-from tests.nightly import IS_NIGHTLY, left
+from tests.nightly import IS_NIGHTLY, SEED, left
 
 # A deadline measures the machine, not siltstone: a busy runner would fail a right test.
 settings.register_profile(
@@ -96,8 +96,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Hear what a process left."""
-    told = getattr(node, "workeroutput", {}).get("left", {})
-    node.config.stash[_LEFT] = Counter(told)
+    told = getattr(node, "workeroutput", {})
+    if "left" in told:  # a process that was killed tells nothing
+        node.config.stash[_LEFT] = Counter(told["left"])
+
+
+def pytest_report_header() -> str:
+    """Say by what the moments of crashes and the forms of tests were chosen."""
+    return f"SILTSTONE_SEED={SEED}"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,4 +1,5 @@
-"""Nightly: which tests `make test` leaves to `make nightly`, because CI has 20 minutes.
+"""Nightly: which tests `make test` leaves to `make nightly`, because CI is to take 20 minutes
+(ADR 85).
 
 `nightly.txt` has a line for each: the test without its parameters, and behind it how many of its
 forms are run by day all the same: `2` the first two, `1/3` each third one, other ones with each
@@ -64,6 +65,6 @@ def left(names: Iterable[str]) -> list[bool]:
 
 
 def _is_by_day(name: str, number: int, first: int, of: int) -> bool:
-    return (
-        number % of == random.Random(f"{SEED} {name}").randrange(of) if of > 1 else number < first
-    )
+    if of == 1:
+        return number < first
+    return number % of == random.Random(f"{SEED} {name}").randrange(of)

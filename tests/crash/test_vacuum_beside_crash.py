@@ -45,9 +45,10 @@ from tests.crash.store_scenarios import (
     step,
     upsert,
 )
+from tests.nightly import IS_NIGHTLY
 from tests.support.simulated_files import SimFiles
 
-pytestmark = pytest.mark.timeout(1_800 if IS_LONG else 120)
+pytestmark = pytest.mark.timeout(1_800 if IS_LONG else 600 if IS_NIGHTLY else 120)
 OPTIONS = smaller(retention_s=0)
 STEPS = [
     *[create(), create_plain(), upsert(1, 2, 3), append(1), CHECKPOINT, MERGE],

@@ -15,11 +15,17 @@ from siltstone.engine.commit.write_set import WriteSet
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.maintenance.merge import merge_child
 from siltstone.maintenance.merge.merge_child import NICENESS, MergeChild
+from siltstone.maintenance.merge.slots import Slot
 from siltstone.maintenance.schedule.scheduler import Scheduler, Work
 from tests.maintenance.stores import open_store
 
 MEMORY_BYTES_MAX = 400_000_000
 WRITE_SET = WriteSet(1, None, (), nbytes=1)
+
+
+def child_of(root: Path, python: Path) -> MergeChild:
+    """Return one that needs no slot of the machine, which other tests may have."""
+    return MergeChild(root, python=str(python), slot=Slot)
 
 
 @pytest.fixture
@@ -28,7 +34,7 @@ def child(tmp_path: Path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 3600\n")
     python.chmod(0o755)
-    found = MergeChild(tmp_path, python=str(python))
+    found = child_of(tmp_path, python)
     yield found
     found.stop()
 
@@ -51,7 +57,7 @@ def test_a_child_that_ended_says_how(tmp_path: Path, line: str, told: str) -> No
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{line}\n")
     python.chmod(0o755)
-    child = MergeChild(tmp_path, python=str(python))
+    child = child_of(tmp_path, python)
     child.start()
     assert child._process is not None
     child._process.wait()
@@ -120,10 +126,9 @@ def test_somebody_without_privileges_gets_it_too(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from siltstone.maintenance.merge.merge_child import MergeChild\n"
-        "from tests.maintenance.test_merge_priority import niceness\n"
+        "from tests.maintenance.test_merge_priority import child_of, niceness\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "child = MergeChild(Path('/'), python='/tmp/' + sys.argv[1])\n"
+        "child = child_of(Path('/'), Path('/tmp') / sys.argv[1])\n"
         "child.start()\n"
         "assert niceness(child) == 19\n"
         "child.hurry(is_waited_for=True)\n"
