@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Rows = TypeVar("Rows")
 Handle = TypeVar("Handle")
+Deleted = TypeVar("Deleted")
 Done = TypeVar("Done")
 
 
@@ -64,11 +65,11 @@ class AlterableTable(ReadableTable, Generic[Done]):
         """Rename a column."""
 
 
-class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
+class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
     """How the rows of a table are written.
 
-    `Rows` is what a write of rows returns, and `Done` any other: `Table` returns the receipt of its
-    commit, `TransactionTable` how many rows it wrote, or None.
+    `Rows` is what a write of rows returns, `Deleted` a delete by keys, and `Done` any other:
+    `Table` returns the receipt of its commit, `TransactionTable` how many rows it wrote, or None.
     """
 
     __slots__ = ()
@@ -127,13 +128,20 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
         """
 
     @abstractmethod
-    def delete(self, keys: object) -> Rows:
+    def delete(self, keys: object) -> Deleted:
         """Delete the rows of some keys. Absent keys are no error. No conflicts.
 
-        The number of rows is the number of given keys, each counted once.
+        The number of rows is that of the keys that had one at the snapshot: for a table its newest
+        commit when the call begins. More than 10,000 keys are not counted: None. The count is
+        no read: two deletes of one row at the same time may both count it.
 
         Args:
-            keys: One key, or as in `get_many`.
+            keys: One key, or as in `get_many`. A filter is no key: see `delete_where`.
+
+        Raises:
+            RequestError: One text that compares a column (`"id = 'a'"`), unless a row has it as its
+                key. A key of such a text is given as a dict: `{"id": "id = 'a'"}`.
+            SchemaMismatchError: A key has another type. Nothing was written, here and above.
         """
 
     # plain tables
@@ -176,7 +184,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
         """
 
 
-class Table(WritableTable[Receipt, Receipt]):
+class Table(WritableTable[Receipt, Receipt, Receipt]):
     """One table of an open store. Reads see the newest commit; each write is a transaction."""
 
     __slots__ = ()
@@ -242,7 +250,7 @@ class Table(WritableTable[Receipt, Receipt]):
         """
 
 
-class TransactionTable(WritableTable[int, None]):
+class TransactionTable(WritableTable[int, int | None, None]):
     """One table in one transaction: reads see own writes. Writes return how many rows they wrote.
 
     The arguments and errors are those of `Table`.
