@@ -19,12 +19,13 @@ from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
 from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
+from siltstone.given import ColumnType, Key, Keys, Rows, SchemaLike
 
 if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset
 
 
-Rows = TypeVar("Rows")
+Written = TypeVar("Written")
 Handle = TypeVar("Handle")
 Deleted = TypeVar("Deleted")
 Done = TypeVar("Done")
@@ -53,7 +54,7 @@ class AlterableTable(ReadableTable, Generic[Done]):
         """Delete all rows at once; older snapshots still see them."""
 
     @abstractmethod
-    def add_column(self, name: str, kind: object) -> Done:
+    def add_column(self, name: str, kind: ColumnType) -> Done:
         """Add a nullable column."""
 
     @abstractmethod
@@ -65,10 +66,10 @@ class AlterableTable(ReadableTable, Generic[Done]):
         """Rename a column."""
 
 
-class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
+class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
     """How the rows of a table are written.
 
-    `Rows` is what a write of rows returns, `Deleted` a delete by keys, and `Done` any other:
+    `Written` is what a write of rows returns, `Deleted` a delete by keys, and `Done` any other:
     `Table` returns the receipt of its commit, `TransactionTable` how many rows it wrote, or None.
     """
 
@@ -77,7 +78,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
     # keyed tables
 
     @abstractmethod
-    def upsert(self, rows: object, missing: Missing = "refuse") -> Rows:
+    def upsert(self, rows: Rows, missing: Missing = "refuse") -> Written:
         """Add or replace rows; of rows with equal keys the last one counts.
 
         An upsert of whole rows never conflicts. If another commit adds, renames or drops a column
@@ -99,7 +100,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
         """
 
     @abstractmethod
-    def insert(self, rows: object) -> Rows:
+    def insert(self, rows: Rows) -> Written:
         """Add rows whose keys no row has yet; columns that they do not name are null.
 
         Raises:
@@ -108,11 +109,11 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
         """
 
     @abstractmethod
-    def update(self, key: object, /, **values: object) -> Rows:
+    def update(self, key: Key, /, **values: object) -> Written:
         """Change the named columns of one row; the number of rows is 0 if no row has the key."""
 
     @abstractmethod
-    def update_many(self, rows: object) -> Rows:
+    def update_many(self, rows: Rows) -> Written:
         """Change the named columns of rows, found by their key, in one commit.
 
         A key that no row has is no error, and makes no row. The number of rows is the number of
@@ -128,7 +129,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
         """
 
     @abstractmethod
-    def delete(self, keys: object) -> Deleted:
+    def delete(self, keys: Keys) -> Deleted:
         """Delete the rows of some keys. Absent keys are no error. No conflicts.
 
         The number of rows is that of the keys that had one at the snapshot: for a table its newest
@@ -147,17 +148,17 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
     # plain tables
 
     @abstractmethod
-    def append(self, rows: object) -> Rows:
+    def append(self, rows: Rows) -> Written:
         """Add rows to a plain table."""
 
     @abstractmethod
-    def overwrite(self, rows: object) -> Rows:
+    def overwrite(self, rows: Rows) -> Written:
         """Replace all rows of a plain table."""
 
     # both
 
     @abstractmethod
-    def delete_where(self, filter: str) -> Rows:  # noqa: A002 - the contract's name
+    def delete_where(self, filter: str) -> Written:  # noqa: A002 - the contract's name
         """Delete the rows that match a SQL boolean expression."""
 
     @abstractmethod
@@ -166,7 +167,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Deleted, Done]):
         filter: str,  # noqa: A002 - the contract's name
         values: Mapping[str, object] | None = None,
         sql: Mapping[str, str] | None = None,
-    ) -> Rows:
+    ) -> Written:
         """Set columns of the rows that match a SQL boolean expression; give one of both, or both.
 
         The changed rows are held in memory until the commit, 256 MiB at most.
@@ -334,10 +335,10 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
     def create_table(
         self,
         name: str,
-        schema: object = None,
+        schema: SchemaLike | None = None,
         primary_key: str | Sequence[str] = (),
         *,
-        data: object = None,
+        data: Rows | None = None,
         exist_ok: bool = False,
     ) -> Handle:
         """Create a table, and fill it, in one step; without `primary_key` a plain one.

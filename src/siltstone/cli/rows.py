@@ -254,6 +254,6 @@ def delete(
     confirm(f"Delete {rows} rows of {table!r}?", yes=yes)
     with writing(db) as store:
         found = store[table]
-        receipt = found.delete_where(where) if where is not None else found.delete(wanted)
+        receipt = found.delete_where(where or "") if wanted is None else found.delete(wanted)
     if not quiet:
         _emit_receipt(receipt, form)
