@@ -56,7 +56,7 @@ def test_a_column_of_keys_reads_each_of_them_once_in_its_order(
 def test_a_column_of_keys_deletes_them(
     db: st.Store, table: st.Table, make: Callable[[list[int]], object]
 ) -> None:
-    assert table.delete(make([3, 1, 3, 9])).rows == len({3, 1, 9})
+    assert table.delete(make([3, 1, 3, 9])).rows == len({3, 1})
     with db.transaction() as tx:
         tx["t"].delete(make([0, 0]))
     assert sorted(table.to_arrow(["id"]).column("id").to_pylist()) == [2, 4]

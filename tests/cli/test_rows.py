@@ -177,3 +177,16 @@ def test_each_object_of_json_names_its_own_columns(kinds: Shell, tmp_path: Path)
     assert kinds.json("get", "kinds", 1) == ROW | some[0]
     at = "2021-01-02T03:04:05Z"
     assert kinds.json("get", "kinds", 2) == ROW | {"id": 2, "at": at}
+
+
+def test_delete_refuses_a_filter_in_the_place_of_a_key(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "named.json").write_text(json.dumps({"id": "string", "n": "int64"}))
+    shell("create", "named", "--schema", tmp_path / "named.json", "--pk", "id")
+    (tmp_path / "rows.ndjson").write_text('{"id": "a", "n": 1}\n{"id": "n = 1", "n": 2}\n')
+    assert shell("insert", "named", tmp_path / "rows.ndjson") == 0
+    for key in (["id = 'a'"], ["n > 0"], ["id", "=", "a"]):
+        assert shell("delete", "named", *key, "--yes") == 2
+        assert "--filter" in shell.err
+    assert shell("delete", "named", "nobody", "--yes") == 3
+    assert shell.json("delete", "named", "n = 1", "--yes")["rows"] == 1
+    assert shell.json("delete", "named", "--filter", "id = 'a'", "--yes")["rows"] == 1

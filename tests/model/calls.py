@@ -198,7 +198,8 @@ def delete(draw: Draw, table: Relation, _world: World) -> Call:
     else:
         keys = draw(some.lists(KEYS[kind_of(table)], max_size=3, unique=True))
     given = keys[0] if len(keys) == 1 else keys
-    return Call(lambda t: t.delete(given), _drop(table, set(keys), len(keys)))
+    lived = sum(key in table.rows for key in keys)
+    return Call(lambda t: t.delete(given), _drop(table, set(keys), lived))
 
 
 def delete_where(draw: Draw, table: Relation, _world: World) -> Call:

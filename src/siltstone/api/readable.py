@@ -14,6 +14,7 @@ from siltstone.api.declared import Declared
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
+from siltstone.given import Key, Keys
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -134,7 +135,7 @@ class ReadableTable(ScannedTable):
         """The names of the key columns, in key order; empty for a plain table."""
 
     @abstractmethod
-    def get(self, key: object) -> dict[str, Any] | None:
+    def get(self, key: Key) -> dict[str, Any] | None:
         """Return the row of `key` as a dict, or None if no row has that key.
 
         A timestamp with nanoseconds is a pandas Timestamp, because Python's own type ends at
@@ -150,7 +151,7 @@ class ReadableTable(ScannedTable):
         """
 
     @abstractmethod
-    def get_many(self, keys: object) -> pa.Table:
+    def get_many(self, keys: Keys) -> pa.Table:
         """Return the rows of those `keys` that have one, each once, in the order of the keys.
 
         Args:

@@ -12,6 +12,7 @@ Maintenance that needs no open store is in `siltstone.admin`. Over 400 lines for
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from siltstone.arguments import flag_of
 from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError
+from siltstone.given import SchemaLike
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
@@ -105,7 +107,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         op: StagedOp | None = None,
         *,
         order_by: str | None = None,
-        schema: object = None,
+        schema: SchemaLike | None = None,
         primary_key: str | Sequence[str] = (),
         missing: Missing = "refuse",
     ) -> StageTask:
@@ -194,7 +196,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
     @abstractmethod
     def snapshot(
-        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+        self, *, seq: int | None = None, at: str | dt.datetime | None = None, tag: str | None = None
     ) -> Snapshot:
         """Return all tables at one sequence number; by default the newest.
 
@@ -318,7 +320,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """
 
     @abstractmethod
-    def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
+    def tag(
+        self, name: str, seq: int | None = None, *, lasts: str | float | dt.timedelta | None = None
+    ) -> results.Receipt:
         """Tag a sequence number (default: the newest durable one), which keeps it from vacuum.
 
         Every row version that keyed tables get after it takes space, too, until the tag is removed.

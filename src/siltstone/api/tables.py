@@ -19,13 +19,15 @@ from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
 from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
+from siltstone.given import ColumnType, Key, Keys, Rows, SchemaLike
 
 if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset
 
 
-Rows = TypeVar("Rows")
+Written = TypeVar("Written")
 Handle = TypeVar("Handle")
+Deleted = TypeVar("Deleted")
 Done = TypeVar("Done")
 
 
@@ -52,7 +54,7 @@ class AlterableTable(ReadableTable, Generic[Done]):
         """Delete all rows at once; older snapshots still see them."""
 
     @abstractmethod
-    def add_column(self, name: str, kind: object) -> Done:
+    def add_column(self, name: str, kind: ColumnType) -> Done:
         """Add a nullable column."""
 
     @abstractmethod
@@ -64,11 +66,11 @@ class AlterableTable(ReadableTable, Generic[Done]):
         """Rename a column."""
 
 
-class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
+class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
     """How the rows of a table are written.
 
-    `Rows` is what a write of rows returns, and `Done` any other: `Table` returns the receipt of its
-    commit, `TransactionTable` how many rows it wrote, or None.
+    `Written` is what a write of rows returns, `Deleted` a delete by keys, and `Done` any other:
+    `Table` returns the receipt of its commit, `TransactionTable` how many rows it wrote, or None.
     """
 
     __slots__ = ()
@@ -76,7 +78,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
     # keyed tables
 
     @abstractmethod
-    def upsert(self, rows: object, missing: Missing = "refuse") -> Rows:
+    def upsert(self, rows: Rows, missing: Missing = "refuse") -> Written:
         """Add or replace rows; of rows with equal keys the last one counts.
 
         An upsert of whole rows never conflicts. If another commit adds, renames or drops a column
@@ -98,7 +100,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
         """
 
     @abstractmethod
-    def insert(self, rows: object) -> Rows:
+    def insert(self, rows: Rows) -> Written:
         """Add rows whose keys no row has yet; columns that they do not name are null.
 
         Raises:
@@ -107,11 +109,11 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
         """
 
     @abstractmethod
-    def update(self, key: object, /, **values: object) -> Rows:
+    def update(self, key: Key, /, **values: object) -> Written:
         """Change the named columns of one row; the number of rows is 0 if no row has the key."""
 
     @abstractmethod
-    def update_many(self, rows: object) -> Rows:
+    def update_many(self, rows: Rows) -> Written:
         """Change the named columns of rows, found by their key, in one commit.
 
         A key that no row has is no error, and makes no row. The number of rows is the number of
@@ -127,29 +129,36 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
         """
 
     @abstractmethod
-    def delete(self, keys: object) -> Rows:
+    def delete(self, keys: Keys) -> Deleted:
         """Delete the rows of some keys. Absent keys are no error. No conflicts.
 
-        The number of rows is the number of given keys, each counted once.
+        The number of rows is that of the keys that had one at the snapshot: for a table its newest
+        commit when the call begins. More than 10,000 keys are not counted: None. The count is
+        no read: two deletes of one row at the same time may both count it.
 
         Args:
-            keys: One key, or as in `get_many`.
+            keys: One key, or as in `get_many`. A filter is no key: see `delete_where`.
+
+        Raises:
+            RequestError: One text that compares a column (`"id = 'a'"`), unless a row has it as its
+                key. A key of such a text is given as a dict: `{"id": "id = 'a'"}`.
+            SchemaMismatchError: A key has another type. Nothing was written, here and above.
         """
 
     # plain tables
 
     @abstractmethod
-    def append(self, rows: object) -> Rows:
+    def append(self, rows: Rows) -> Written:
         """Add rows to a plain table."""
 
     @abstractmethod
-    def overwrite(self, rows: object) -> Rows:
+    def overwrite(self, rows: Rows) -> Written:
         """Replace all rows of a plain table."""
 
     # both
 
     @abstractmethod
-    def delete_where(self, filter: str) -> Rows:  # noqa: A002 - the contract's name
+    def delete_where(self, filter: str) -> Written:  # noqa: A002 - the contract's name
         """Delete the rows that match a SQL boolean expression."""
 
     @abstractmethod
@@ -158,7 +167,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
         filter: str,  # noqa: A002 - the contract's name
         values: Mapping[str, object] | None = None,
         sql: Mapping[str, str] | None = None,
-    ) -> Rows:
+    ) -> Written:
         """Set columns of the rows that match a SQL boolean expression; give one of both, or both.
 
         The changed rows are held in memory until the commit, 256 MiB at most.
@@ -176,7 +185,7 @@ class WritableTable(AlterableTable[Done], Generic[Rows, Done]):
         """
 
 
-class Table(WritableTable[Receipt, Receipt]):
+class Table(WritableTable[Receipt, Receipt, Receipt]):
     """One table of an open store. Reads see the newest commit; each write is a transaction."""
 
     __slots__ = ()
@@ -242,7 +251,7 @@ class Table(WritableTable[Receipt, Receipt]):
         """
 
 
-class TransactionTable(WritableTable[int, None]):
+class TransactionTable(WritableTable[int, int | None, None]):
     """One table in one transaction: reads see own writes. Writes return how many rows they wrote.
 
     The arguments and errors are those of `Table`.
@@ -326,10 +335,10 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
     def create_table(
         self,
         name: str,
-        schema: object = None,
+        schema: SchemaLike | None = None,
         primary_key: str | Sequence[str] = (),
         *,
-        data: object = None,
+        data: Rows | None = None,
         exist_ok: bool = False,
     ) -> Handle:
         """Create a table, and fill it, in one step; without `primary_key` a plain one.

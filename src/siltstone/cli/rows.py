@@ -159,6 +159,26 @@ def _key_of(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
     return pa.table(values)
 
 
+def _living(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
+    """Return the key that the arguments spell; a row has it."""
+    try:
+        wanted = _key_of(table, texts)
+    except UsageError:
+        _refuse_filter(table, texts)
+        raise
+    if not _rows_at(table, wanted).num_rows:
+        _refuse_filter(table, texts)
+        raise NotFoundError(f"{table.name} has no row with the key {' '.join(texts)!r}")
+    return wanted
+
+
+def _refuse_filter(table: ReadableTable, texts: Sequence[str]) -> None:
+    from siltstone.api.filters import compares_columns
+
+    if compares_columns(" ".join(texts), table.schema):
+        raise UsageError(f"no row has the key {' '.join(texts)!r}; a filter is given by --filter")
+
+
 def _rows_at(table: ReadableTable, key: pa.Table) -> pa.Table:
     """Return the row with a key, if there is one."""
     try:
@@ -226,16 +246,14 @@ def delete(
         raise UsageError("give either the key of a row, or --filter")
     with reading(db) as store:
         found = store[table]
-        wanted = _key_of(found, key) if key else None
-        rows = found.count(where) if wanted is None else _rows_at(found, wanted).num_rows
-    if key and not rows:
-        raise NotFoundError(f"{table} has no row with the key {' '.join(key)!r}")
+        wanted = _living(found, key) if key else None
+        rows = found.count(where) if wanted is None else 1
     if dry_run:
         emit_record({"table": table, "rows": rows}, form)
         return
     confirm(f"Delete {rows} rows of {table!r}?", yes=yes)
     with writing(db) as store:
         found = store[table]
-        receipt = found.delete_where(where) if where is not None else found.delete(wanted)
+        receipt = found.delete_where(where or "") if wanted is None else found.delete(wanted)
     if not quiet:
         _emit_receipt(receipt, form)

@@ -12,7 +12,7 @@ that a rename, or a dropped and re-added name, never affects it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -304,31 +304,6 @@ def check_column_name(name: object) -> str:
             f"column name {name[:40]!r}: half a surrogate pair is no character"
         ) from None
     return name
-
-
-def arrow_schema_of(table_schema: pa.Schema | Mapping[str, object] | object) -> pa.Schema:
-    """Return the Arrow schema for a user's schema or mapping of name to type."""
-    if isinstance(table_schema, pa.Schema):
-        return table_schema
-    if isinstance(table_schema, Mapping):
-        columns = table_schema.items()
-        return pa.schema([field_of(check_column_name(n), kind) for n, kind in columns])
-    raise RequestError(
-        f"a schema must be a pyarrow.Schema or a dict of name to type; got {table_schema!r}"
-    )
-
-
-def field_of(name: str, kind: object) -> pa.Field:
-    """Return the column with this name and this type, which may be a text.
-
-    Raises:
-        RequestError: There is no such type.
-    """
-    if isinstance(kind, pa.DataType):
-        return pa.field(name, kind)
-    if isinstance(kind, str):
-        return blobs.blob_field(name) if kind == blobs.BLOB else pa.field(name, parse_type(kind))
-    raise RequestError(f"a type must be a string or a pyarrow.DataType; got {kind!r}")
 
 
 def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -> Schema:

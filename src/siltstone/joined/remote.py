@@ -18,7 +18,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine.catalog.new_table import understood
 from siltstone.engine.catalog.row_input import arrow_of
+from siltstone.formats.type_names import field_of
 from siltstone.operations import Codec, Face, Operation, of_face
 from siltstone.query.search.search_result import SearchResult
 
@@ -50,13 +52,35 @@ def _made(operation: Operation, declared: object) -> object:
     method = cast("Callable[..., object]", declared)
     signature = inspect.signature(method)
 
+    understand = _UNDERSTOOD_HERE.get(operation.name)
+
     def made(*arguments: object, **named: object) -> Any:
         given = signature.bind(*arguments, **named)  # as Python would, also where it refuses
+        if understand is not None:
+            understand(given.arguments)
         return ask(given.args[0], operation, *given.args[1:], **given.kwargs)
 
     functools.update_wrapper(made, method)
     made.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
     return made
+
+
+def _new_table(given: dict[str, Any]) -> None:
+    """Make Arrow's of types of Python and of columns in a dict, before they travel."""
+    schema, data = understood(given.get("schema"), given.get("data"))
+    given |= {} if schema is None else {"schema": schema}
+    given |= {} if data is None else {"data": data}
+
+
+def _new_column(given: dict[str, Any]) -> None:
+    if not isinstance(given["kind"], str):
+        given["kind"] = field_of(given["name"], given["kind"]).type
+
+
+_UNDERSTOOD_HERE: dict[str, Callable[[dict[str, Any]], None]] = {
+    "create_table": _new_table,
+    "add_column": _new_column,
+}
 
 
 def ask(face: Any, operation: Operation, /, *arguments: object, **named: object) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.api.tables import Table
@@ -12,7 +13,7 @@ from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.partial_rows import check_missing
 from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
-from siltstone.engine.catalog.row_input import RowInput, key_input, row_input, stream_of
+from siltstone.engine.catalog.row_input import RowInput, row_input, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.admission import SchemaMovedError
 from siltstone.engine.commit.core import Core
@@ -21,7 +22,7 @@ from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
 from siltstone.engine.read.readable import keyed
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
-from siltstone.engine.write.keyed_writes import batch_part
+from siltstone.engine.write.keyed_writes import batch_part, deletion
 from siltstone.engine.write.row_plan import RowPlan, row_plan
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction import EngineTransaction
@@ -182,10 +183,12 @@ class LocalTable(Searchable, Table):
 
     def delete(self, keys: object) -> Receipt:
         self._core.writer()
-        wanted = key_input(keys, self._table_schema()[1])
-        return self._blindly(
-            lambda definition, table_schema: _deletes(definition, table_schema, wanted)
+        self._table_schema()
+        found = deletion(keys, keyed(self._reader()))
+        receipt = self._blindly(
+            lambda definition, table_schema: _deletes(definition, table_schema, found.keys)
         )
+        return msgspec.structs.replace(receipt, rows=found.lived)
 
     def _blindly(
         self,

@@ -46,7 +46,9 @@ def prepare(store: Store) -> dict[str, int]:
     rows: dict[str, int] = {}
     for name, key in REFERENCES.items():
         found = data.reference(name)
-        rows[name] = store.create_table(name, found.schema, key).upsert(found).rows
+        made = store.create_table(name, found.schema, key)
+        made.upsert(found)
+        rows[name] = made.count()
     return rows
 
 

@@ -22,16 +22,15 @@ from siltstone.formats.blobs import is_blob
 from siltstone.formats.manifest import Catalog, Column, Schema, Shaped, TableDefinition
 from siltstone.formats.schema import (
     COLUMNS_MAX,
-    arrow_schema_of,
     check_column_name,
     check_table_name,
     column_named,
     decode_type,
     encode_column,
-    field_of,
     key_names,
     new_schema,
 )
+from siltstone.formats.type_names import arrow_schema_of, field_of
 
 APP_CHARACTERS_MAX = 256
 HOLDER_CHARACTERS_MAX = 64
@@ -151,6 +150,10 @@ def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.A
     """Return the entry that adds a nullable column, and the column as Arrow."""
     check_column_name(name)
     field = field_of(name, kind)
+    if not field.nullable:
+        raise RequestError(
+            f"column {name!r}: rows that exist have null there; leave out 'not null'"
+        )
     return _with_column(table, field), field
 
 

@@ -11,7 +11,7 @@ from siltstone.engine.catalog.row_input import dicts_of, stream_of
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.layouts import plain_schema
 from siltstone.formats.rows import UnfitError, converter, short
-from siltstone.formats.schema import arrow_schema_of
+from siltstone.formats.type_names import arrow_schema_of
 
 
 def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
@@ -21,8 +21,9 @@ def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
         RequestError: Neither a schema nor rows that have one.
         SchemaMismatchError: The values of a column have no type, or several.
     """
-    if schema is not None:
-        return arrow_schema_of(schema), data
+    columns, data = understood(schema, data)
+    if columns is not None:
+        return columns, data
     if data is None:
         raise RequestError("a table needs a schema, or data to take the schema of")
     stream = stream_of(data)
@@ -30,6 +31,53 @@ def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
         table = _table_of(dicts_of(data))
         return _columns_of(table.schema), table
     return _columns_of(stream.schema), stream
+
+
+def understood(schema: object, data: object) -> tuple[pa.Schema | None, object]:
+    """Return the columns that a caller gives, if any, and the rows: a dict of lists as Arrow data.
+
+    Raises:
+        RequestError: It is no schema, or the lists are not equally long.
+        SchemaMismatchError: The values of a list have no type, or several.
+    """
+    columns = None if schema is None else arrow_schema_of(schema)
+    is_row = columns is not None and _are_lists(columns, data)
+    return columns, data if is_row else _in_columns(data)
+
+
+def _are_lists(columns: pa.Schema, data: object) -> bool:
+    """Say whether a dict of lists is a row: each of them is a value of its column."""
+    if not isinstance(data, Mapping):
+        return False
+    found = [columns.field(name).type for name in data if name in columns.names]
+    return bool(found) and all(pa.types.is_nested(kind) for kind in found)
+
+
+def _in_columns(data: object) -> object:
+    """Return a dict of equally long lists as Arrow data, as pandas takes it; all else as it is.
+
+    Raises:
+        RequestError: The lists are not equally long.
+        SchemaMismatchError: The values of a column have no type, or several.
+    """
+    if not isinstance(data, Mapping) or not data or not all(map(_is_column, data.values())):
+        return data
+    lengths = {name: len(values) for name, values in data.items()}
+    if len({*lengths.values()}) > 1:
+        told = ", ".join(f"{name!r} has {lengths[name]} values" for name in lengths)
+        raise RequestError(f"the columns of data are not equally long: {told}")
+    columns = {name: _column_of(name, values) for name, values in data.items()}
+    return pa.table(columns)
+
+
+def _is_column(values: object) -> bool:
+    return isinstance(values, list | tuple) or (
+        hasattr(values, "__len__")
+        and any(
+            hasattr(values, each)
+            for each in ("__array__", "__arrow_c_array__", "__arrow_c_stream__")
+        )
+    )
 
 
 def _table_of(rows: Sequence[Mapping[str, object]]) -> pa.Table:

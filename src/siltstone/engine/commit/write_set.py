@@ -195,8 +195,11 @@ class WriteSet(msgspec.Struct, frozen=True, eq=False):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of a commit: its seq, the number of rows written, and its transaction id."""
+    """The result of a commit: its seq, the number of rows written, and its transaction id.
+
+    `rows` of a delete by keys are those that lived, and None for more than 10,000 keys.
+    """
 
     seq: int
-    rows: int
+    rows: int | None
     transaction_id: str = ""

@@ -98,6 +98,26 @@ def compile_value(text: str, schema: pa.Schema) -> tuple[Value | None, tuple[str
     return (None if found.value is None else of_scalar(literals.own_scalar(found))), ()
 
 
+def is_comparison(text: str, names: Sequence[str]) -> bool:
+    """Say whether a text parses as a comparison of columns with some of these names.
+
+    Comparisons may be joined by AND, OR and NOT.
+    """
+    try:
+        with _bounded(text, "the filter"):
+            found = _tree(text)
+            while isinstance(found, exp.Paren | exp.Not):
+                found = found.this
+            return isinstance(found, exp.Predicate | exp.Connector) and any(
+                part.name in names
+                for each in found.find_all(exp.Predicate)
+                for column in each.find_all(exp.Column)
+                for part in column.parts
+            )
+    except RequestError:
+        return False
+
+
 def _tree(text: str) -> Expression:
     try:
         return cast("Expression", sqlglot.parse_one(text, into=exp.Condition, dialect=_DIALECT))

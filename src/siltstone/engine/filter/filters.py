@@ -14,6 +14,7 @@ the same kind, with a value of any type: the new value in an update.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from siltstone.errors import RequestError
 CACHED_FILTERS_MAX = 256
 _SHOWN_CHARACTERS = 200
 _ONE_ROW = pa.table({"_": pa.nulls(1)})
+_COMPARING = re.compile(r"[=<>~]|\b(?:in|is|isnull|notnull|between|i?like)\b", re.IGNORECASE)
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -160,6 +162,18 @@ def parse(text: str, schema: pa.Schema) -> Filter:
     from siltstone.engine.filter import compiler  # noqa: PLC0415
 
     return compiler.compile_filter(text, schema).check()
+
+
+def compares_columns(text: str, schema: pa.Schema) -> bool:
+    """Say whether a text that was given as something else reads as a filter over some columns.
+
+    It compares one of them (`n > 5`, `lower(name) LIKE 'a%'`); that its types fit is not needed.
+    """
+    if not (is_text(text) and _COMPARING.search(text) and any(n in text for n in schema.names)):
+        return False
+    from siltstone.engine.filter import compiler  # noqa: PLC0415 - as in `parse`
+
+    return compiler.is_comparison(text, schema.names)
 
 
 @functools.lru_cache(maxsize=CACHED_FILTERS_MAX)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from siltstone.engine.read.read_union import KeyedReader, Row
 
 _TOGETHER_MAX = 1_024
+_ONE_BY_ONE_MAX = 16
+"""So many keys are looked up as rows, and more by their codes: rows may be wide."""
 
 
 def many_rows(reader: KeyedReader, keys: Sequence[Key]) -> pa.Table:
@@ -33,6 +35,18 @@ def many_rows(reader: KeyedReader, keys: Sequence[Key]) -> pa.Table:
     except (OverflowError, ValueError):  # beyond Python, or nanoseconds without pandas
         return _as_arrow(reader, keys)
     return pa.Table.from_pylist(rows, schema=reader.table_schema.arrow)
+
+
+def rows_that_live(reader: KeyedReader, keys: Sequence[Key]) -> int:
+    """Return how many of some keys, each given once, have a row."""
+    if len(keys) <= _ONE_BY_ONE_MAX:
+        try:
+            return sum(reader.found(key) is not None for key in keys)
+        except (OverflowError, ValueError):  # as in `many_rows`
+            pass
+    codec, wanted = reader.table_schema.codec, set(keys)
+    batches = reader.looked_up(keys, list(codec.names))
+    return sum(key in wanted for batch in batches for key in codec.keys(batch))
 
 
 def _together(reader: KeyedReader, keys: Sequence[Key]) -> Mapping[Key, Row]:

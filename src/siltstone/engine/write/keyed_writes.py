@@ -2,27 +2,40 @@
 
 They are laid over the snapshot (`levels.own_rows`): the transaction reads them like any other
 level. At commit the newest versions become the parts of a write set, under the newest schema.
+
+A delete is blind: it is a write of its keys, whether rows have them or not. That it counts those
+that live is for its caller, and no read that conflicts.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple, TypeGuard
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.row_input import RowInput
+from siltstone.engine.catalog.row_input import RowInput, key_input
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
+from siltstone.engine.filter.filters import compares_columns
 from siltstone.engine.levels.chunk import Chunk, rows_kept
 from siltstone.engine.levels.memtable import append_batch, newest_versions
 from siltstone.engine.levels.own_rows import OWN_SEQ, OwnRows
+from siltstone.engine.read.many_rows import rows_that_live
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.recover.replay import batch_fields
-from siltstone.errors import ConflictError
+from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import Row
 
 _ROWS_AS_TUPLES_MAX = 4096
+COUNTED_KEYS_MAX = 10_000
+"""A delete of more keys does not look which of them live."""
+_USE_DELETE_WHERE = (
+    "no row has the key {!r:.200}; to delete the rows that match it use delete_where"
+)
 
 
 class KeyedWrites:
@@ -96,6 +109,42 @@ class KeyedWrites:
             batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
             parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
         return parts
+
+
+class Deletion(NamedTuple):
+    """The keys of a delete, each once, and how many of them have a row; None: they are too many."""
+
+    keys: list[Key]
+    lived: int | None
+
+
+def deletion(given: object, reader: KeyedReader, *, is_again: bool = False) -> Deletion:
+    """Return what a delete by keys deletes, as `reader` sees it.
+
+    `is_again`: it was committed before, so that no row has a key any more, whatever it is.
+
+    Raises:
+        RequestError: It is a text that reads as a filter, and no row has it as its key; or the keys
+            cannot be read.
+        SchemaMismatchError: A key is of another type.
+    """
+    try:
+        keys = key_input(given, reader.table_schema)
+    except SchemaMismatchError:
+        if _reads_as_filter(given, reader.table_schema):
+            raise RequestError(_USE_DELETE_WHERE.format(given)) from None
+        raise
+    lived = rows_that_live(reader, keys) if len(keys) <= COUNTED_KEYS_MAX else None
+    if lived == 0 and not is_again and _reads_as_filter(given, reader.table_schema):
+        (name,) = reader.table_schema.codec.names
+        key = f"; a key of this text is given as {{{name!r}: ...}}"
+        raise RequestError(_USE_DELETE_WHERE.format(given) + key)
+    return Deletion(keys, lived)
+
+
+def _reads_as_filter(given: object, table_schema: TableSchema) -> TypeGuard[str]:
+    """Say whether a caller would take the rows that match `given` for deleted."""
+    return type(given) is str and compares_columns(given, table_schema.arrow)
 
 
 def batch_part(

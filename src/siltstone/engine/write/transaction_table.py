@@ -16,7 +16,6 @@ from siltstone.engine.catalog.partial_rows import PartialRows, check_missing, pa
 from siltstone.engine.catalog.row_input import (
     conformed,
     dicts_of,
-    key_input,
     row_input,
     stream_of,
 )
@@ -27,7 +26,7 @@ from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.readable import Readable, keyed
 from siltstone.engine.read.reader import Reader
-from siltstone.engine.write.keyed_writes import chunk_of_batch
+from siltstone.engine.write.keyed_writes import chunk_of_batch, deletion
 from siltstone.engine.write.plain_writes import ColumnChange, PlainWrites
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats import group
@@ -226,12 +225,17 @@ class EngineTransactionTable(TransactionTableColumns):
         writes = self._tx.rows.keyed(self._table())
         return self._lay_over(partial_rows(rows, writes.table_schema), creates=False)
 
-    def delete(self, keys: object) -> int:
-        """Delete rows by key, one or a list; return how many keys were given."""
+    def delete(self, keys: object) -> int | None:
+        """Delete rows by key, one or a list; return how many lived, None if nobody looked.
+
+        Raises:
+            RequestError: It is a text that reads as a filter, and no row has it as its key.
+            SchemaMismatchError: A key is of another type.
+        """
         writes = self._tx.rows.keyed(self._table())
-        wanted = key_input(keys, writes.table_schema)
-        writes.delete(wanted)
-        return len(wanted)
+        found = deletion(keys, keyed(self._reader()), is_again=self._tx.is_applied)
+        writes.delete(found.keys)
+        return found.lived
 
     # plain tables
 

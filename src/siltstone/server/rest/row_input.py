@@ -45,7 +45,7 @@ def _values(row: dict[str, Any], kinds: dict[str, pa.DataType]) -> dict[str, Any
     }
 
 
-def json_key(key: object, schema: pa.Schema, names: Sequence[str]) -> object:
+def json_key(key: object, schema: pa.Schema, names: Sequence[str]) -> Any:
     """Return a key: a value, a list in key order, or an object by column."""
     if isinstance(key, dict):
         return json_values(key, schema)

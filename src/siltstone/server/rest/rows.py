@@ -32,8 +32,8 @@ def missing_of(operation: row_operations.UpsertRows) -> Missing:
     return operation.missing or "refuse"
 
 
-def apply(tx: LocalTransaction, operation: row_operations.RowOperation) -> int:
-    """Do one operation; return how many rows it was about."""
+def apply(tx: LocalTransaction, operation: row_operations.RowOperation) -> int | None:
+    """Do one operation; return how many rows it was about, None if nobody looked."""
     return _OPERATIONS[type(operation)](tx[operation.table], operation)
 
 
@@ -56,8 +56,9 @@ def _update_where(table: TransactionTable, operation: row_operations.UpdateWhere
     return table.update_where(operation.filter, values, operation.sql)
 
 
-def _delete(table: TransactionTable, operation: row_operations.DeleteRows) -> int:
-    return table.delete([json_key(k, table.schema, table.primary_key) for k in operation.keys])
+def _delete(table: TransactionTable, operation: row_operations.DeleteRows) -> int | None:
+    keys = [json_key(key, table.schema, table.primary_key) for key in operation.keys]
+    return table.delete(keys[0] if len(keys) == 1 else keys)
 
 
 def _delete_where(table: TransactionTable, operation: row_operations.DeleteWhere) -> int:
@@ -70,7 +71,7 @@ def _truncate(table: TransactionTable, _: row_operations.TruncateTable) -> int:
     return rows
 
 
-_OPERATIONS: dict[type, Callable[[TransactionTable, Any], int]] = {
+_OPERATIONS: dict[type, Callable[[TransactionTable, Any], int | None]] = {
     row_operations.UpsertRows: _upsert,
     row_operations.InsertRows: partial(_add, "insert"),
     row_operations.AppendRows: partial(_add, "append"),

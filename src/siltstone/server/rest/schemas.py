@@ -210,7 +210,9 @@ class RollbackAnswer(AnswerBody):
 
 
 class RowsWritten(AnswerBody):
-    rows: Count
+    """How many rows one operation wrote; of a delete those that lived, or null: too many keys."""
+
+    rows: Count | None
 
 
 class ApplyAnswer(AnswerBody):

@@ -65,7 +65,7 @@ class TransactionRoutes:
         if len(operations) > most:
             raise invalid(f"ops are 1 to {most} operations, not {len(operations)}")
 
-        def work(tx: LocalTransaction) -> list[int]:
+        def work(tx: LocalTransaction) -> list[int | None]:
             return [apply(tx, one) for one in operations]
 
         if is_upsert(asked) and not call.token:
@@ -73,7 +73,7 @@ class TransactionRoutes:
             receipt = self._scope.upsert(first.table, first.rows, missing_of(first))
             done = [receipt.rows]
         else:
-            unknown = [0] * len(operations)
+            unknown: list[int | None] = [0] * len(operations)
             done, receipt = self._scope.commit(call, work, unknown, asked.isolation or "snapshot")
         return _applied(receipt, done)
 
@@ -126,7 +126,7 @@ class TransactionRoutes:
         return Reply(TransactionAnswer("Succeeded" if commits else "Canceled", {}), seq)
 
 
-def _applied(receipt: Receipt, done: Sequence[int] = ()) -> Reply[bodies.ApplyAnswer]:
+def _applied(receipt: Receipt, done: Sequence[int | None] = ()) -> Reply[bodies.ApplyAnswer]:
     results = [bodies.RowsWritten(rows) for rows in done or (receipt.rows,)]
     return Reply(bodies.ApplyAnswer(receipt.seq, receipt.transaction_id, results), receipt.seq)
 
