@@ -27,6 +27,7 @@ from siltstone.storage.wal.segments import parse_name
 class TableStatus:
     """One table: rows and files of its base (or newest version), and rows not merged into it.
 
+    `rows` are those that a snapshot has; `siltstone status` counts them, others leave None.
     `indexes` show the rows of base that each index lacks. `refused` says why Lance does not take
     the newest flushed rows, which wait in `refused_bytes` of files; None: it took them.
     """
@@ -41,11 +42,14 @@ class TableStatus:
     indexes: tuple[IndexStatus, ...] = ()
     refused: str | None = None
     refused_bytes: int = 0
+    rows: int | None = None
 
     def __str__(self) -> str:
+        counted = "" if self.rows is None else f"{self.rows} rows; "
         text = (
-            f"{self.name}: {self.base_rows} rows in {self.base_parts} parts,"
-            f" {self.unmerged_rows} not merged, history in {self.history_parts} parts"
+            f"{self.name}: {counted}base has {self.base_rows} rows in {self.base_parts} parts,"
+            f" {self.unmerged_rows} row versions not merged,"
+            f" history in {self.history_parts} parts"
         )
         if self.indexes:
             text = f"{text}; indexes {', '.join(map(str, self.indexes))}"
