@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from siltstone import shown
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun, Source, vector_bytes
@@ -138,6 +139,14 @@ class Status:
             "tags": dict(self.tags),
             "memory": {**asdict(self.memory), "total": self.memory.total},
         }
+
+    def _repr_html_(self) -> str:
+        """Return the facts and the tables as HTML, for a notebook."""
+        facts = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        plain = [each for each in facts if isinstance(each[1], int | str)]
+        plain += [("memory", f"{self.memory.total} of {self.memory.bytes_max} bytes")]
+        more = (shown.listed(each) for each in (self.tables, self.jobs) if each)
+        return shown.as_html(["fact", "value"], plain, ", ".join(self.tags)) + "".join(more)
 
     def __str__(self) -> str:
         memory = ", ".join(f"{k} {v}" for k, v in asdict(self.memory).items() if v)
