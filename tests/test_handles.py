@@ -277,8 +277,9 @@ past, tx = db.snapshot(), db.transaction()
 child = os.fork()
 if child == 0:
     refused = 0
-    for use in (lambda: t.upsert({"id": 2}, missing="null"), lambda: t.get(1), lambda: db.tables(), db.checkpoint,
-                lambda: past["t"], tx.commit, db.transaction, lambda: t.to_arrow()):
+    for use in (lambda: t.upsert({"id": 2}, missing="null"), lambda: t.get(1),
+                lambda: db.tables(), db.checkpoint, lambda: past["t"],
+                tx.commit, db.transaction, lambda: t.to_arrow()):
         try: use()
         except st.ClosedError as error: refused += "fork" in str(error)
     db.close()
