@@ -78,7 +78,7 @@ TABLE_CALLS: dict[str, Callable[[st.Table], object]] = {
     "count": lambda t: t.count(),
     "count of a filter": lambda t: t.count("id = 1"),
     "dataset": lambda t: t.dataset(),
-    "upsert": lambda t: t.upsert({"id": 3}),
+    "upsert": lambda t: t.upsert({"id": 3}, missing="null"),
     "upsert nothing": lambda t: t.upsert([]),
     "insert": lambda t: t.insert({"id": 3}),
     "update": lambda t: t.update(1, name="b"),
@@ -98,7 +98,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> tuple[st.Store, dict[str
     handles = {"t": store["t"], "p": store["p"], "past": store.snapshot()}
     handles |= {"past t": handles["past"]["t"], "tx": store.transaction()}
     handles["tx t"] = handles["tx"]["t"]
-    handles["tx t"].upsert({"id": 9})
+    handles["tx t"].upsert({"id": 9}, missing="null")
     store.close()
     return store, handles
 
@@ -134,7 +134,7 @@ def test_closing_twice_does_nothing_and_the_store_opens_again(tmp_path: Path) ->
     store = filled(tmp_path / "s")
     before = contents(store)
     with store.transaction() as tx:
-        tx["t"].upsert({"id": 9})
+        tx["t"].upsert({"id": 9}, missing="null")
         store.close()
         store.close()
         with pytest.raises(st.ClosedError):
@@ -150,7 +150,12 @@ def test_an_ended_transaction_and_a_closed_snapshot_refuse(tmp_path: Path) -> No
         tx = store.transaction()
         table = tx["t"]
         tx.commit()
-        for use in (tx.commit, lambda: tx["t"], table.count, lambda: table.upsert({"id": 4})):
+        for use in (
+            tx.commit,
+            lambda: tx["t"],
+            table.count,
+            lambda: table.upsert({"id": 4}, missing="null"),
+        ):
             with pytest.raises(st.ClosedError, match="transaction"):
                 use()
         past = store.snapshot()
@@ -180,8 +185,8 @@ def test_a_pickled_store_comes_back_read_only_beside_its_owner(tmp_path: Path) -
             assert copy.is_read_only
             assert contents(copy) == contents(store)
             with pytest.raises(st.ReadOnlyError):
-                copy["t"].upsert({"id": 3})
-        store["t"].upsert({"id": 3})
+                copy["t"].upsert({"id": 3}, missing="null")
+        store["t"].upsert({"id": 3}, missing="null")
 
 
 READ_ONLY_WRITES = (
@@ -267,20 +272,21 @@ import os, signal, sys
 import siltstone as st
 db = st.connect(path, segment_bytes=65536, background=False)
 t = db.create_table("t", {"id": "int64"}, primary_key="id")
-t.upsert({"id": 1})
+t.upsert({"id": 1}, missing="null")
 past, tx = db.snapshot(), db.transaction()
 child = os.fork()
 if child == 0:
     refused = 0
-    for use in (lambda: t.upsert({"id": 2}), lambda: t.get(1), lambda: db.tables(), db.checkpoint,
-                lambda: past["t"], tx.commit, db.transaction, lambda: t.to_arrow()):
+    for use in (lambda: t.upsert({"id": 2}, missing="null"), lambda: t.get(1),
+                lambda: db.tables(), db.checkpoint, lambda: past["t"],
+                tx.commit, db.transaction, lambda: t.to_arrow()):
         try: use()
         except st.ClosedError as error: refused += "fork" in str(error)
     db.close()
     os._exit(refused)
 _, status = os.waitpid(child, 0)
-tx["t"].upsert({"id": 3}); tx.commit()
-t.upsert({"id": 4}); db.checkpoint()
+tx["t"].upsert({"id": 3}, missing="null"); tx.commit()
+t.upsert({"id": 4}, missing="null"); db.checkpoint()
 print(os.waitstatus_to_exitcode(status), t.count(), past["t"].count())
 db.close()
 with st.connect(path, segment_bytes=65536, background=False) as db: print(db["t"].count())
@@ -296,7 +302,7 @@ ORPHAN = """
 import os, sys
 import siltstone as st
 db = st.connect(path, segment_bytes=65536)
-db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
+db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1}, missing="null")
 child = os.fork()
 if child == 0:
     print(os.getpid(), flush=True)

@@ -26,6 +26,7 @@ LARGE = {
     "LocalTransaction": _STORE,
     "Files": _FILES,
     "RealFiles": _FILES,
+    "Result": "the names of our tables, and beside them those of DuckDB and of a cursor",
     "SnapshotDataset": "pyarrow's interface of a data set, refused where DuckDB does not need it",
 }
 

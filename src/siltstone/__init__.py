@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from siltstone.api.results import (
         BackedUp,
         Backup,
+        Checkpointed,
         Deferred,
         IndexStatus,
         Merged,
@@ -67,8 +68,8 @@ _serving.attach("serve", lambda: import_module("siltstone.server.rest.server").R
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
 _RESULTS = (
-    *("BackedUp", "Backup", "Deferred", "IndexStatus", "Merged", "Optimized", "Receipt"),
-    *("Repaired", "Restored", "Status", "Vacuumed", "Verified"),
+    *("BackedUp", "Backup", "Checkpointed", "Deferred", "IndexStatus", "Merged", "Optimized"),
+    *("Receipt", "Repaired", "Restored", "Status", "Vacuumed", "Verified"),
 )
 _LATE = {
     **dict.fromkeys(_RESULTS, "siltstone.api.results"),
@@ -107,6 +108,7 @@ __all__ = [
     "BackedUp",
     "Backup",
     "BusyError",
+    "Checkpointed",
     "ClosedError",
     "ConflictError",
     "CorruptionError",

@@ -37,7 +37,7 @@ def test_status_counts_what_there_is(tmp_path):
         assert status.failure is None
         assert 0 < status.memory.total <= status.memory.bytes_max
         assert json.loads(json.dumps(status.to_dict()))["memory"]["total"] == status.memory.total
-        assert "10 rows in 1 parts, 3 not merged" in str(status)
+        assert "base has 10 rows in 1 parts, 3 row versions not merged" in str(status)
 
 
 def test_the_last_failure_begins_with_its_kind(tmp_path):

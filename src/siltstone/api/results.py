@@ -3,13 +3,14 @@
 Those that no open store needs are imported when they are asked for.
 """
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.past import UNKNOWN, LogEntry
 from siltstone.formats.backup import Backup
-from siltstone.formats.manifest import Record, TokenApp
+from siltstone.formats.manifest import TokenApp
 from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.gc.vacuum import Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
@@ -35,6 +36,14 @@ _LATE = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """A checkpoint: the `number` of its record, and the seq up to which Lance has all commits."""
+
+    number: int
+    flushed_seq: int
+
+
 def __getattr__(name: str) -> object:
     """Import a result when it is first asked for."""
     home = _LATE.get(name)
@@ -49,6 +58,7 @@ __all__ = [
     "Adopted",
     "BackedUp",
     "Backup",
+    "Checkpointed",
     "Deferred",
     "IndexStatus",
     "JobStatus",
@@ -57,7 +67,6 @@ __all__ = [
     "Optimized",
     "Progress",
     "Receipt",
-    "Record",
     "Repaired",
     "Restored",
     "Status",

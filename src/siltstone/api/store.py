@@ -37,6 +37,7 @@ from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.shown import Listing
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
@@ -312,7 +313,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """
 
     @abstractmethod
-    def log(self, limit: int = 20) -> list[results.LogEntry]:
+    def log(self, limit: int = 20) -> Listing[results.LogEntry]:
         """Return the newest commits, newest first, at most `limit`.
 
         Below the oldest sequence number that is kept, a table has the oldest name that is known;
@@ -402,7 +403,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
     # maintenance
 
     @abstractmethod
-    def checkpoint(self) -> results.Record:
+    def checkpoint(self) -> results.Checkpointed:
         """Flush all commits so far into Lance; blocks nobody."""
 
     @abstractmethod
@@ -568,7 +569,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """Return the state of the store: sequence numbers, log, memory, tables, last failure."""
 
     @abstractmethod
-    def jobs(self) -> list[results.JobStatus]:
+    def jobs(self) -> Listing[results.JobStatus]:
         """Return the maintenance jobs of all processes: running, dead, and the last that ended.
 
         The next optimize uses what a dead one finished; `repair` puts a dead job's record aside.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Transaction(TableDefinitions[TransactionTable, None]):
     """See the module. A context manager: commits at the end of the block; an error rolls back."""
 
+    _internal = frozenset({"closed", "closed_at"})
+
     phase: Phase
     """How far it is."""
     read_seq: int

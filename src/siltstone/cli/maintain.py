@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +17,14 @@ from siltstone.cli.arguments import Attempts, Db, DryRun, PublishAttempts, Quiet
 from siltstone.cli.exits import Exit, UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.progress import progress_bar
-from siltstone.cli.sessions import confirm, is_remote, note, path_of, reading, writing
+from siltstone.cli.sessions import asking, confirm, is_remote, note, path_of, reading, writing
+from siltstone.errors import CorruptionError, UnavailableError
 
 if TYPE_CHECKING:
     from siltstone.admin import Maintained
     from siltstone.api.results import Deferred, Optimized, Status, Vacuumed
     from siltstone.errors import OwnedError
+    from siltstone.store import Store
 
 
 def checkpoint(db: Db, *, form: Form) -> None:
@@ -251,19 +256,50 @@ def status(
     *,
     form: Form,
 ) -> None:
-    """Show the state of the store: seqs, log, memory, tables, jobs."""
-    looks = (count or sys.maxsize) if watch else 1
-    with reading(db) as store:
-        for number in range(looks):
-            if number:
-                time.sleep(interval)
-            _show(store.status(), form, is_page=watch)
+    """Show the state of the store: seqs, log, memory, tables, jobs; the owner answers if it can."""
+    looks = iter(range((count or sys.maxsize) if watch else 1))
+    is_next = next(looks, None) is not None
+    while is_next:
+        with asking(db) as (store, who):
+            is_next = _watch(store, who, looks, interval, form, is_page=watch)
 
 
-def _show(found: Status, form: Form, *, is_page: bool) -> None:
+def _watch(
+    store: Store, who: str, looks: Iterator[int], interval: float, form: Form, *, is_page: bool
+) -> bool:
+    """Show the store until all looks are done; True: who answered has gone, ask again."""
+    is_first = True
+    while True:
+        try:
+            found = _counted(store)
+        except UnavailableError:
+            if is_first:
+                raise
+            return True
+        _show(found, who, form, is_page=is_page)
+        if next(looks, None) is None:
+            return False
+        time.sleep(interval)
+        is_first = False
+
+
+def _counted(store: Store) -> Status:
+    """Return the status with the rows of each table that can be read, as a snapshot has them."""
+    found, rows = store.status(), dict[str, int]()
+    with store.snapshot() as snapshot:
+        for name in snapshot.tables():
+            with suppress(CorruptionError):  # who reads the table hears of it
+                rows[name] = snapshot[name].count()
+    tables = (replace(each, rows=rows.get(each.name)) for each in found.tables)
+    return replace(found, tables=tuple(tables))
+
+
+def _show(found: Status, who: str, form: Form, *, is_page: bool) -> None:
     if form is Form.TABLE:
         # Home, and clear what is below: the page is drawn over itself.
-        print("\x1b[H\x1b[J" if is_page else "", found, sep="", flush=True)
+        print(
+            "\x1b[H\x1b[J" if is_page else "", f"{found}\n  answered by {who}", sep="", flush=True
+        )
     else:
-        emit_facts(found.to_dict(), form)
+        emit_facts({"answered_by": who, **found.to_dict()}, form)
         sys.stdout.flush()

@@ -62,6 +62,27 @@ def opened(db: Db, **options: object) -> Generator[Store]:
 reading = partial(opened, read_only=True)
 
 
+@contextmanager
+def asking(db: Db) -> Generator[tuple[Store, str]]:
+    """Open a store where it is known best: at its owner, if it answers; say who answers."""
+    from siltstone.joined.joining import owner_at
+    from siltstone.paths import root_of
+
+    if is_remote(db):
+        with reading(db) as store:
+            yield store, f"the owner, at {db.uri}"
+        return
+    require_store(db)
+    owner, who = owner_at(root_of(db.uri))
+    if owner is not None:
+        with owner:
+            yield owner, f"the owner, {who}"
+        return
+    why = "no process owns the store" if who is None else f"the owner, {who}, does not answer"
+    with reading(db) as store:
+        yield store, f"a reader: {why}"
+
+
 def _served(db: Db) -> Store:
     """Work through a server, with the access token of a file or of $SILTSTONE_TOKEN."""
     from siltstone.store import connect

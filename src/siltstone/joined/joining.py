@@ -19,12 +19,13 @@ serve: it has `SERVING_WAIT_S` to say so.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
 from pathlib import Path
 
-from siltstone.errors import BusyError, OwnedError, UnavailableError
+from siltstone.errors import AccessError, BusyError, OwnedError, UnavailableError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import ServerTarget, server_at
 from siltstone.storage.files.files import RealFiles
@@ -33,6 +34,19 @@ from siltstone.storage.manifest.ownership import Holder, read_holder
 SERVING_WAIT_S = 2.0
 _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.25
+
+
+def owner_at(root: Path) -> tuple[JoinedStore | None, str | None]:
+    """Join the owner of a store if it answers now; return also who it is, if a process owns it."""
+    holder = read_holder(RealFiles(), root)
+    if not holder.epoch or not _is_alive(holder):
+        return None, None
+    who = f"process {holder.pid} on {holder.host}"
+    target = _near(holder) or _server_of(holder)
+    with contextlib.suppress(UnavailableError, AccessError):
+        if target is not None:
+            return JoinedStore(root, target), who
+    return None, who
 
 
 class Joining:

@@ -31,6 +31,7 @@ from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Face, Operation, operation
 from siltstone.options import resolve
 from siltstone.paths import root_of
+from siltstone.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.open.environment import Storage
@@ -154,6 +155,12 @@ class JoinedStore(Store):
 
     def _changes_of(self, name: str, since: int, until: int) -> Iterator[pa.RecordBatch]:
         yield from ask(self, operation(Face.STORE, "changes_of"), name, since, until)
+
+    def log(self, limit: int = 20) -> Listing[results.LogEntry]:
+        return Listing(ask(self, operation(Face.STORE, "log"), limit))
+
+    def jobs(self) -> Listing[results.JobStatus]:
+        return Listing(ask(self, operation(Face.STORE, "jobs")))
 
     # maintenance of the owner, or by this process
 

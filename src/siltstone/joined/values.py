@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import errors
+from siltstone.api.results import Checkpointed
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.filter import pickled
@@ -35,7 +36,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import KeyRun, Pin, Record, Schema, TokenApp
+from siltstone.formats.manifest import KeyRun, Pin, Schema, TokenApp
 from siltstone.joined.protocol import BODY_BYTES_MAX
 from siltstone.lance_namespace import errors as lance_errors
 from siltstone.maintenance.compaction.compaction import Optimized
@@ -57,7 +58,7 @@ def _name(kind: type) -> str:
 _CLASSES: dict[str, type] = {
     _name(found): found
     for found in (
-        *(Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Record, Removed),
+        *(Checkpointed, Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Removed),
         *(IndexStatus, JobStatus, Status, TableStatus, Backpressure, Vacuumed, Verified),
         *(Pin, Schema, InventoryFile, KeyRun, StagedKeys, StagedFiles, Staged, StageTask),
         *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask, TokenApp),

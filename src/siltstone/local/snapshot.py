@@ -74,6 +74,8 @@ class _StatementTable(LocalSnapshotTable):
 class LocalSnapshot(Snapshot):
     """See the module."""
 
+    _also_public = frozenset({"versions"})
+
     def __init__(self, core: Core, state: State, seq: int) -> None:
         self._core = core
         self._state: State | None = state

@@ -55,6 +55,7 @@ from siltstone.options import Options, seconds_of
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.retry import Retry
+from siltstone.shown import Listing
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.turns import WAIT_S, TableTurn, TableTurns
 
@@ -77,6 +78,8 @@ def require_store(root: Path) -> None:
 
 class LocalStore(Store):
     """See the module. Any thread."""
+
+    _also_public = frozenset({"options", "store_id", "fresh_versions"})
 
     def __init__(self, opened: Opened, number: int = 0) -> None:
         """Use `connect`. `number` is that of the handle; without one it is the store's own."""
@@ -393,11 +396,11 @@ class LocalStore(Store):
             _refuse_columns_at(columns_at, upto, kept, durable)
         return Feeds(self._core, state), upto
 
-    def log(self, limit: int = 20) -> list[results.LogEntry]:
+    def log(self, limit: int = 20) -> Listing[results.LogEntry]:
         state = self._state()
         if type(limit) is not int or limit < 0:
             raise RequestError(f"limit is an integer from 0, not {limit!r}")
-        return [log_entry(state, commit) for commit in self._parts.commits.newest(state, limit)]
+        return Listing(log_entry(state, each) for each in self._parts.commits.newest(state, limit))
 
     def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
         lasts_s = 0 if lasts is None else math.ceil(seconds_of(lasts))
@@ -486,11 +489,12 @@ class LocalStore(Store):
 
     # maintenance
 
-    def checkpoint(self) -> results.Record:
+    def checkpoint(self) -> results.Checkpointed:
         owner = self._owner()
         if owner.optimizer.has_left():
             owner.optimizer.take_finished()
-        return owner.checkpointer.checkpoint()
+        record = owner.checkpointer.checkpoint()
+        return results.Checkpointed(record.number, record.flushed_seq)
 
     def merge(
         self,
@@ -547,11 +551,11 @@ class LocalStore(Store):
             memory_bytes_max=self.options.memory_bytes_max,
         )
 
-    def jobs(self) -> list[results.JobStatus]:
+    def jobs(self) -> Listing[results.JobStatus]:
         from siltstone.maintenance.schedule.status import jobs_of  # noqa: PLC0415 - as above
 
         self._core.check()
-        return jobs_of(self._parts.site.jobs)
+        return Listing(jobs_of(self._parts.site.jobs))
 
     def _owner(self) -> Owner:
         self._core.writer()

@@ -119,7 +119,7 @@ class EngineTransaction:
             core.check()
 
     def __repr__(self) -> str:
-        tables = len(self.rows)
+        tables = len(catalogs.names(self.catalog))
         return f"<Transaction {self.phase.value}, read seq {self.read_seq}, {tables} tables>"
 
     def __enter__(self) -> Self:

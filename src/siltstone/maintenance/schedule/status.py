@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from siltstone import shown
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun, Source, vector_bytes
@@ -27,6 +28,7 @@ from siltstone.storage.wal.segments import parse_name
 class TableStatus:
     """One table: rows and files of its base (or newest version), and rows not merged into it.
 
+    `rows` are those that a snapshot has; `siltstone status` counts them, others leave None.
     `indexes` show the rows of base that each index lacks. `refused` says why Lance does not take
     the newest flushed rows, which wait in `refused_bytes` of files; None: it took them.
     """
@@ -41,11 +43,14 @@ class TableStatus:
     indexes: tuple[IndexStatus, ...] = ()
     refused: str | None = None
     refused_bytes: int = 0
+    rows: int | None = None
 
     def __str__(self) -> str:
+        counted = "" if self.rows is None else f"{self.rows} rows; "
         text = (
-            f"{self.name}: {self.base_rows} rows in {self.base_parts} parts,"
-            f" {self.unmerged_rows} not merged, history in {self.history_parts} parts"
+            f"{self.name}: {counted}base has {self.base_rows} rows in {self.base_parts} parts,"
+            f" {self.unmerged_rows} row versions not merged,"
+            f" history in {self.history_parts} parts"
         )
         if self.indexes:
             text = f"{text}; indexes {', '.join(map(str, self.indexes))}"
@@ -134,6 +139,14 @@ class Status:
             "tags": dict(self.tags),
             "memory": {**asdict(self.memory), "total": self.memory.total},
         }
+
+    def _repr_html_(self) -> str:
+        """Return the facts and the tables as HTML, for a notebook."""
+        facts = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        plain = [each for each in facts if isinstance(each[1], int | str)]
+        plain += [("memory", f"{self.memory.total} of {self.memory.bytes_max} bytes")]
+        more = (shown.listed(each) for each in (self.tables, self.jobs) if each)
+        return shown.as_html(["fact", "value"], plain, ", ".join(self.tags)) + "".join(more)
 
     def __str__(self) -> str:
         memory = ", ".join(f"{k} {v}" for k, v in asdict(self.memory).items() if v)

@@ -35,25 +35,42 @@ class Result:
         """The columns as DB-API 2.0 describes them: seven members, of which two are known."""
         return [(field.name, field.type, None, None, None, None, None) for field in self.schema]
 
-    def arrow(self) -> pa.Table:
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as a table of Arrow."""
         return self._table
 
-    def df(self) -> Any:
-        """Return a pandas DataFrame.
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas data frame.
 
         Raises:
             UnavailableError: pandas is not installed.
         """
-        extras.imported("pandas", "df()", "pandas", "pandas")
+        extras.imported("pandas", "to_pandas()", "pandas", "pandas")
         return self._table.to_pandas()
 
-    def pl(self) -> Any:
-        """Return a Polars DataFrame.
+    def to_polars(self) -> Any:
+        """Return the rows as a Polars data frame.
 
         Raises:
             UnavailableError: Polars is not installed.
         """
-        return extras.imported("polars", "pl()", "Polars", "polars").from_arrow(self._table)
+        return extras.imported("polars", "to_polars()", "Polars", "polars").from_arrow(self._table)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts; of columns with equal names the last one counts."""
+        return self._table.to_pylist()
+
+    def arrow(self) -> pa.Table:
+        """Return what `to_arrow` does, under DuckDB's name."""
+        return self._table
+
+    def df(self) -> Any:
+        """Return what `to_pandas` does, under DuckDB's name."""
+        return self.to_pandas()
+
+    def pl(self) -> Any:
+        """Return what `to_polars` does, under DuckDB's name."""
+        return self.to_polars()
 
     def limit(self, limit: int) -> Result:
         """Return the first rows, at most `limit`, as a result of their own.

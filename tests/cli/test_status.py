@@ -1,0 +1,90 @@
+"""`siltstone status` asks the owner if it answers, says who answered, and counts rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from tests.cli.shell import Shell
+
+ME = f"process {os.getpid()}"
+
+
+@pytest.fixture
+def owner(shell: Shell) -> Iterator[st.Store]:
+    """Own the store of the shell: 30 rows of base, of which 10 are replaced, and 5 more."""
+    with st.connect(shell.db, background=False) as db:
+        table = db.create_table("t", {"id": "int64"}, primary_key="id")
+        table.upsert(pa.table({"id": range(30)}))
+        db.checkpoint()
+        db.merge()
+        table.upsert(pa.table({"id": range(20, 35)}))
+        yield db
+
+
+def _status(shell: Shell) -> dict[str, Any]:
+    return cast("dict[str, Any]", shell.json("status"))
+
+
+def test_an_owner_that_serves_answers_with_its_own_numbers(shell: Shell, owner: st.Store) -> None:
+    owner.serve_local()
+    with owner.transaction():
+        found = _status(shell)
+    assert found["answered_by"].startswith(f"the owner, {ME} on ")
+    assert (found["commits_since_open"], found["open_transactions"]) == (3, 1)
+    assert found["backpressure"]["stop_bytes"] == owner.status().backpressure.stop_bytes > 0
+    assert not found["is_read_only"]
+
+
+def test_beside_an_owner_that_does_not_serve_a_reader_answers(
+    shell: Shell, owner: st.Store
+) -> None:
+    found = _status(shell)
+    assert found["answered_by"].startswith(f"a reader: the owner, {ME} on ")
+    assert (found["is_read_only"], found["visible_seq"]) == (True, owner.seq)
+
+
+def test_without_an_owner_a_reader_answers(shell: Shell) -> None:
+    assert _status(shell)["answered_by"] == "a reader: no process owns the store"
+
+
+def test_a_server_answers_for_its_store(shell: Shell, owner: st.Store) -> None:
+    url = owner.serve(port=0).url
+    found = cast("dict[str, Any]", shell.json("status", "--db", url))
+    assert found["answered_by"] == f"the owner, at {url}"
+    assert found["tables"][0]["rows"] == 35
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_rows_are_rows_and_not_those_of_base(shell: Shell, owner: st.Store, serves: bool) -> None:
+    if serves:
+        owner.serve_local()
+    (table,) = _status(shell)["tables"]
+    assert (table["rows"], table["base_rows"], table["unmerged_rows"]) == (35, 30, 15)
+
+
+def test_the_printed_status_says_which_rows_it_counts(owner: st.Store) -> None:
+    (table,) = owner.status().tables
+    assert str(table).startswith("t: base has 30 rows in 1 parts, 15 row versions not merged")
+
+
+def test_a_status_that_is_watched_outlives_the_owner_that_answered(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = st.connect(shell.db, background=False)
+    db.serve_local()
+    monkeypatch.setattr("time.sleep", lambda _: db.close())
+    assert shell("status", "--watch", "--count", "2", "--ndjson") == 0, shell.err
+    first, second = shell.out.splitlines()
+    assert f'"answered_by":"the owner, {ME}' in first
+    assert '"answered_by":"a reader: no process owns the store"' in second
+
+
+def test_a_missing_store_has_no_status(shell: Shell, tmp_path: Path) -> None:
+    assert shell("status", "--db", tmp_path / "nowhere") == 3
