@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -277,9 +278,14 @@ def test_a_column_that_may_not_be_null_may_not_be_missing_either(store: st.Store
         pa.table({"id": one, "day": pa.nulls(1, pa.date32())}),
         pa.table({"id": pa.array(range(600)), "day": pa.nulls(600, pa.date32())}),
     ):  # fmt: skip
-        for write in (visits.upsert, visits.insert):
+        for write in (
+            partial(visits.upsert, missing="keep"), partial(visits.upsert, missing="null"),
+            visits.insert,
+        ):  # fmt: skip
             with refused(store, st.SchemaMismatchError, match="'day' may not be null"):
                 write(rows)
+        with refused(store, st.SchemaMismatchError, match="no column|'day' may not be null"):
+            visits.upsert(rows)
 
 
 @pytest.mark.parametrize("key", [1, 999], ids=["living", "absent"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -30,18 +31,18 @@ def shuffled(rows: int, *, wide: bool = False) -> pa.Table:
     return pa.table({"x": pa.array(range(rows), pa.float64()), "name": names, "id": ids})
 
 
-def transactional(write: str, table: str) -> Callable[[st.Store, object], object]:
+def transactional(write: str, table: str, *more: str) -> Callable[[st.Store, object], object]:
     def run(store: st.Store, rows: object) -> None:
         with store.transaction() as tx:
-            getattr(tx[table], write)(rows)
+            getattr(tx[table], write)(rows, *more)
 
     return run
 
 
 WAYS: dict[str, tuple[str, Callable[[st.Store, object], object]]] = {
-    "upsert": ("keyed", lambda s, rows: s["keyed"].upsert(rows)),
+    "upsert": ("keyed", lambda s, rows: s["keyed"].upsert(rows, "null")),
     "insert": ("keyed", lambda s, rows: s["keyed"].insert(rows)),
-    "upsert in a transaction": ("keyed", transactional("upsert", "keyed")),
+    "upsert in a transaction": ("keyed", transactional("upsert", "keyed", "null")),
     "insert in a transaction": ("keyed", transactional("insert", "keyed")),
     "append": ("plain", lambda s, rows: s["plain"].append(rows)),
     "overwrite": ("plain", lambda s, rows: s["plain"].overwrite(rows)),
@@ -89,19 +90,19 @@ def test_an_extra_column_is_refused_on_every_way_in(store: st.Store, way: str) -
 def test_a_bulk_load_takes_columns_by_name_too(store: st.Store) -> None:
     given = shuffled(LOAD_ROWS, wide=True)
     with refused(store, st.SchemaMismatchError, match="zz"):
-        store["keyed"].upsert(given.append_column("zz", given["x"]))
+        store["keyed"].upsert(given.append_column("zz", given["x"]), "null")
     with refused(store, st.SchemaMismatchError, match="'id' may not be null"):
-        store["keyed"].upsert(given.drop_columns(["id"]))
+        store["keyed"].upsert(given.drop_columns(["id"]), "null")
     doubled = pa.concat_tables([given, given.slice(7, 1)])
     with refused(store, st.DuplicateKeyError, match=r"\[7\]"):
         store["keyed"].insert(doubled)
-    assert store["keyed"].upsert(given).rows == LOAD_ROWS
+    assert store["keyed"].upsert(given, "null").rows == LOAD_ROWS
     assert store["keyed"].get(123_456) == {
         "id": 123_456, "name": f"{123_456:100d}", "x": 123_456.0, "note": None,
     }  # fmt: skip
     assert store["keyed"].count("note is null") == LOAD_ROWS
     again = given.set_column(0, "x", pa.array([-1.0] * LOAD_ROWS))
-    assert store["keyed"].upsert(again).rows == LOAD_ROWS  # now over rows that live
+    assert store["keyed"].upsert(again, "null").rows == LOAD_ROWS  # now over rows that live
     assert store["keyed"].count("x = -1 and note is null") == LOAD_ROWS
     assert store["keyed"].get(5)["name"] == f"{5:100d}"
 
@@ -121,6 +122,24 @@ def test_no_rows_are_no_commit(store: st.Store, way: str, rows: str) -> None:
     before = contents(store)
     WAYS[way][1](store, EMPTY[rows])
     assert contents(store) == before
+
+
+@pytest.mark.parametrize("missing", ["refuse", "keep", "null"])
+@pytest.mark.parametrize("rows", ["no dict", "no column"])
+def test_nothing_is_missing_where_nothing_is_given(
+    store: st.Store, missing: Literal["refuse", "keep", "null"], rows: str
+) -> None:
+    before = contents(store)
+    assert store["keyed"].upsert(EMPTY[rows], missing).rows == 0
+    with store.transaction() as tx:
+        tx["keyed"].upsert(EMPTY[rows], missing)
+    assert contents(store) == before
+
+
+def test_a_batch_that_lacks_columns_is_refused_also_without_rows(store: st.Store) -> None:
+    for rows in (EMPTY["no row"], EMPTY["no batch"]):
+        with refused(store, st.SchemaMismatchError, match="no column"):
+            store["keyed"].upsert(rows)
 
 
 def test_no_rows_overwrite_all_rows(store: st.Store) -> None:
@@ -149,7 +168,7 @@ def test_a_table_of_100_columns_lives_through_all_levels(tmp_path: Path) -> None
     with connect(tmp_path / "s") as store:
         table = store.create_table("t", columns, primary_key="id")
         table.upsert(dict(reversed(row.items())))
-        table.upsert(pa.table({"id": pa.array(range(100, 100 + MANY))}))
+        table.insert(pa.table({"id": pa.array(range(100, 100 + MANY))}))
         for step in (lambda: None, store.checkpoint, store.merge):
             step()
             assert table.get(7) == row

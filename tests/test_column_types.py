@@ -205,7 +205,7 @@ FILLED: Row = {
 @pytest.fixture
 def store(tmp_path: Path) -> st.Store:
     store = connect(tmp_path / "s")
-    store.create_table("t", KEYED, primary_key="id").upsert([FILLED, {"id": 2}])
+    store.create_table("t", KEYED, primary_key="id").upsert([FILLED, {"id": 2}], "null")
     plain = KEYED.append(pa.field("doc", pa.json_())).remove(KEYED.get_field_index("sum"))
     plain = plain.remove(plain.get_field_index("small"))
     filled = {name: value for name, value in FILLED.items() if name in plain.names}
@@ -328,7 +328,7 @@ def test_a_value_that_does_not_fit_names_its_column(
 ) -> None:
     with store:
         with pytest.raises(SchemaMismatchError, match=f"column '{name}' is"):
-            store["t"].upsert({"id": 9, name: value})
+            store["t"].upsert({"id": 9, name: value}, "null")
         assert store["t"].count() == 2
 
 
@@ -347,7 +347,7 @@ def test_arrow_values_are_cast_inside_a_family_and_never_changed(store: st.Store
                 "square": pa.array([[1, 2, 3, 4]], pa.list_(pa.float32(), 4)),
             }
         )
-        store["t"].upsert(rows)
+        store["t"].upsert(rows, "null")
         row = store["t"].get(5)
         assert row is not None
         assert (row["uid"], row["code"], row["pairs"]) == (UUID(int=5), b"xyz", [("a", 1)])
@@ -361,7 +361,7 @@ def test_arrow_values_are_cast_inside_a_family_and_never_changed(store: st.Store
             "pairs": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
         }.items():
             with pytest.raises(SchemaMismatchError, match=f"column '{name}' is"):
-                store["t"].upsert(pa.table({"id": pa.array([6]), name: bad}))
+                store["t"].upsert(pa.table({"id": pa.array([6]), name: bad}), "null")
 
 
 def cast_list(value: object) -> list[float]:
@@ -398,7 +398,7 @@ def test_a_value_beyond_those_of_python_is_arrow_data_at_every_level(
             assert store.verify(deep=True).is_sound
             store.checkpoint()
             store.merge()
-        table.upsert({"id": 1})
+        table.upsert({"id": 1, name: None})
         assert table.get(1) == {"id": 1, name: None}
 
 
@@ -417,7 +417,7 @@ def test_a_map_has_each_key_once(tmp_path: Path, is_keyed: bool) -> None:
     with connect(tmp_path / "s") as store:
         schema = pa.schema([("id", pa.int64()), *((n, a.type) for n, a in given.items())])
         table = store.create_table("t", schema, primary_key="id" if is_keyed else ())
-        write = table.upsert if is_keyed else table.append
+        write = table.insert if is_keyed else table.append
         for name, column in given.items():
             with pytest.raises(SchemaMismatchError, match=f"a map in '{name}.*' has a key twice"):
                 write(pa.table({"id": range(4), name: column}))
@@ -466,7 +466,7 @@ def test_columns_of_every_type_are_added_renamed_and_dropped(tmp_path: Path) -> 
             store.checkpoint()
             for column, (kind, _) in KINDS.items():
                 table.add_column(column, kind)
-            (table.upsert if key else table.append)([FILLED | {"id": 2}])
+            (table.insert if key else table.append)([FILLED | {"id": 2}])
             store.checkpoint()
             store.merge()
             table.rename_column("uid", "other")

@@ -120,12 +120,13 @@ class RowCodec:
     def refuse_lacking(self, given: Collection[str]) -> None:
         """Refuse rows that do not name all columns, where nothing says what becomes of those.
 
-        Rows that name an unknown column are left alone: the caller refuses them by that name.
+        Rows that name an unknown column are left alone: the caller refuses them by that name. So is
+        a frame without columns, which has no rows, either.
 
         Raises:
             SchemaMismatchError: They lack a column.
         """
-        if not self._by_name.keys() >= set(given):
+        if not given or not self._by_name.keys() >= set(given):
             return
         self._require_key(given)
         lacking = [name for name in self.names if name not in given]

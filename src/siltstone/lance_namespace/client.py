@@ -66,7 +66,7 @@ class OpenStore(Protocol):
     def path(self) -> Path: ...
 
     def snapshot(
-        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+        self, *, seq: int | None = None, at: str | datetime | None = None, tag: str | None = None
     ) -> Any: ...
 
     def transaction(self) -> Any: ...
@@ -229,7 +229,7 @@ class SiltstoneNamespace(_ScopedNamespace):
         return TransactionNamespace(self._db, **options)
 
     def at(
-        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+        self, *, seq: int | None = None, at: str | datetime | None = None, tag: str | None = None
     ) -> SnapshotNamespace:
         """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
         snapshot = self._db.snapshot(seq=seq, at=at, tag=tag)

@@ -98,6 +98,8 @@ def partial_rows(given: object, table_schema: TableSchema) -> PartialRows:
     stream = stream_of(given)
     if stream is None:
         return _of_dicts(dicts_of(given), table_schema)
+    if not stream.schema.names:
+        return _of_dicts([{}] * stream.read_all().num_rows, table_schema)
     return _of_stream(stream, table_schema)
 
 
