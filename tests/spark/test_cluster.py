@@ -109,7 +109,7 @@ def test_a_cluster_loses_executors_tasks_and_room_but_no_row(master: str, tmp_pa
         with db.snapshot() as snap:
             found = snap["t"].to_arrow().sort_by("id").to_pylist()
         assert found == cluster_driver.expected("merged")
-        db["t"].upsert({"id": 0, "name": "later"})
+        db["t"].upsert({"id": 0, "name": "later", "v": None})
         db.checkpoint()
         db.vacuum(dry_run=False, grace_s=0)
         assert db.vacuum(grace_s=0).files == ()

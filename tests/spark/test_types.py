@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
         db.create_table("plain", SCHEMA.append(pa.field("doc", pa.json_()))).append(
             [{**ROWS[1], "doc": '{"a":1}'}]
         )
-        db.create_table("wide", {"id": "int64", "sum": "decimal256(39, 0)"}, "id").upsert({"id": 1})
+        db.create_table("wide", {"id": "int64", "sum": "decimal256(39, 0)"}, "id").insert({"id": 1})
     return tmp_path / "shop"
 
 
