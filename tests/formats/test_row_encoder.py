@@ -139,6 +139,13 @@ def test_the_made_encoder_and_the_general_way_agree(data: some.DataObject) -> No
         assert result_of(codec.from_user, row) == result_of(codec.encode, row)
 
 
+@pytest.mark.parametrize("kind", sorted(VALUES))
+def test_each_hostile_value_is_taken_or_refused_as_by_the_general_way(kind: str) -> None:
+    codec = RowCodec(Schema(1, (Column(1, "v", schema.encode_type(schema.parse_type(kind))),)))
+    for value in HOSTILE_VALUES:
+        assert result_of(codec.from_user, {"v": value}) == result_of(codec.encode, {"v": value})
+
+
 def test_a_name_of_a_column_is_never_run() -> None:
     names = [*HOSTILE_NAMES, '"]; import os; os._exit(1); row["', "\n    raise ValueError\n"]
     columns = tuple(Column(at, name, "int64") for at, name in enumerate(names))
