@@ -57,19 +57,19 @@ class World:
     def upsert(self) -> None:
         self.count += 1
         keys = [(self.count + n) % 9 for n in range(4)]
-        self.a["t"].upsert([{"id": key, "v": self.count} for key in keys])
+        self.a["t"].upsert([{"id": key, "v": self.count} for key in keys], "null")
 
     def delete(self) -> None:
         self.a["t"].delete([self.count % 9, 100])
 
     def upsert_w(self) -> None:
-        self.a["t"].upsert({"id": 1, "w": 1})
+        self.a["t"].upsert({"id": 1, "w": 1}, "null")
 
     def truncate(self) -> None:
         self.a["t"].truncate()
 
     def elsewhere(self) -> None:
-        self.a["other"].upsert({"id": 1, "v": self.count})
+        self.a["other"].upsert({"id": 1, "v": self.count}, "null")
 
     def checkpoint(self) -> None:
         self.a.checkpoint()

@@ -53,7 +53,7 @@ def grown(db: st.Store) -> None:
     table.delete([0, 5_000, 8_100])
     table.upsert(rows(np.arange(11_990, 12_400), 4))
     table.add_column("note", "string")
-    table.upsert([{"id": n, "v": 5.0, "note": "new"} for n in (1, 3_950, 20_000)])
+    table.upsert([{"id": n, "v": 5.0, "note": "new"} for n in (1, 3_950, 20_000)], "null")
 
 
 @pytest.fixture(scope="module")

@@ -191,7 +191,7 @@ def test_a_column_that_comes_while_a_query_catches_up_waits_for_the_next_run(
         assert query.plan()
         query.execute(len(checkpoint.offsets) - 1, None)
         followed.a["t"].add_column("later", "string")
-        followed.a["t"].upsert({"id": 2, "v": 2, "later": "y"})
+        followed.a["t"].upsert({"id": 2, "v": 2, "later": "y"}, "null")
         query.drain()
     feed = followed.a.changes(since, tables=["t"])["t"].read_all().drop_columns(["later"])
     rows = [(r.pop("_seq"), r.pop("_op"), r) for r in feed.to_pylist()]
