@@ -475,11 +475,14 @@ def repair(
         RequestError: No store.
         OwnedError: There is something to repair, and a process owns the store.
         BusyError, UnavailableError: Run it again; the file system refuses.
+
+    Examples:
+        >>> st.repair("shop").is_whole
+        True
     """
     flag_of("dry_run", dry_run)
     place = _existing(path, options)
-    repairer = Storage.of(*place).repairer()
-    found = repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+    found = Storage.of(*place).repairer().run(dry_run=dry_run, deep=deep, on_progress=on_progress)
     return with_orphans(found, *place) if found.is_whole else found
 
 
@@ -537,16 +540,13 @@ def backup_store(
         CorruptionError: A file of the store is damaged, and not to be left out; it is named.
         BusyError, UnavailableError: Another backup into it runs; the file system refuses.
     """
-    return (
-        _storage(path, options)
-        .backuper()
-        .run(
-            root_of(directory),
-            incremental=flag_of("incremental", incremental),
-            link=flag_of("link", link),
-            skip_damaged=flag_of("skip_damaged", skip_damaged),
-            on_progress=on_progress,
-        )
+    backuper = _storage(path, options).backuper()
+    return backuper.run(
+        root_of(directory),
+        incremental=flag_of("incremental", incremental),
+        link=flag_of("link", link),
+        skip_damaged=flag_of("skip_damaged", skip_damaged),
+        on_progress=on_progress,
     )
 
 
@@ -571,10 +571,13 @@ def restore(
         RequestError: No such backup, or `target` holds something else.
         CorruptionError: A file of the backup is damaged; it is named. `target` is no store.
         BusyError, UnavailableError: Another restore runs; the file system refuses.
+
+    Examples:
+        >>> db.backup("copy").seq == st.restore("copy", "again").seq
+        True
     """
     at_us = None if at is None else time_us_of(at)
-    found = _restorer(directory)
-    return found.run(root_of(target), seq=seq, at_us=at_us, on_progress=on_progress)
+    return _restorer(directory).run(root_of(target), seq=seq, at_us=at_us, on_progress=on_progress)
 
 
 def backups(directory: str | os.PathLike[str]) -> list[Backup]:
@@ -582,6 +585,10 @@ def backups(directory: str | os.PathLike[str]) -> list[Backup]:
 
     Raises:
         RequestError, CorruptionError: It holds none; a manifest is damaged.
+
+    Examples:
+        >>> db.backup("copy").seq == st.backups("copy")[-1].seq
+        True
     """
     return [backup for _, backup in _restorer(directory).list()]
 

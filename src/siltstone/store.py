@@ -66,6 +66,12 @@ def connect(
         RequestError, UnavailableError: Not a store, not a directory, not writable; a bad option.
         UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
         CorruptionError: A file is damaged; the error names it.
+
+    Examples:
+        >>> with st.connect("library") as db:
+        ...     books = db.create_table("books", {"isbn": str, "copies": int}, primary_key="isbn")
+        ...     books.upsert({"isbn": "978-0", "copies": 3}).rows
+        1
     """
     given: dict[str, object] = {**options}
     for name, flag in (("read_only", read_only), ("join", join)):

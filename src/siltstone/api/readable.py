@@ -49,6 +49,11 @@ class ScannedTable(Declared):
 
         Raises:
             RequestError: An unknown column, or a filter that does not parse.
+
+        Examples:
+            >>> for batch in orders.scan(["id"], filter="amount > 10"):
+            ...     batch.to_pylist()
+            [{'id': 1}]
         """
 
     def to_arrow(
@@ -57,7 +62,12 @@ class ScannedTable(Declared):
         filter: Condition = None,  # noqa: A002
         limit: int | None = None,
     ) -> pa.Table:
-        """Return the rows as a table; see `scan`."""
+        """Return the rows as a table; see `scan`.
+
+        Examples:
+            >>> orders.to_arrow(["id", "note"]).sort_by("id").to_pylist()
+            [{'id': 1, 'note': 'a'}, {'id': 2, 'note': 'b'}]
+        """
         return self.scan(columns, filter, limit).read_all()
 
     def to_pandas(
@@ -70,6 +80,10 @@ class ScannedTable(Declared):
 
         Raises:
             UnavailableError: pandas is not installed.
+
+        Examples:
+            >>> orders.to_pandas(["amount"])["amount"].sum()
+            np.float64(25.0)
         """
         extras.imported("pandas", "to_pandas()", "pandas", "pandas")
         return self.to_arrow(columns, filter, limit).to_pandas()
@@ -84,6 +98,10 @@ class ScannedTable(Declared):
 
         Raises:
             UnavailableError: Polars is not installed.
+
+        Examples:
+            >>> orders.to_polars(filter="id = 1").rows()
+            [(1, 20.0, 'a')]
         """
         polars = extras.imported("polars", "to_polars()", "Polars", "polars")
         rows = self.to_arrow(columns, filter, limit)
@@ -96,7 +114,12 @@ class ScannedTable(Declared):
         columns: Columns = None,
         filter: Condition = None,  # noqa: A002
     ) -> pa.Table:
-        """Return some rows, at most `limit`, in no order; see `scan`."""
+        """Return some rows, at most `limit`, in no order; see `scan`.
+
+        Examples:
+            >>> orders.head(1).num_rows
+            1
+        """
         return self.to_arrow(columns, filter, limit)
 
     def limit(
@@ -105,7 +128,12 @@ class ScannedTable(Declared):
         columns: Columns = None,
         filter: Condition = None,  # noqa: A002
     ) -> pa.Table:
-        """Return at most `limit` rows, in no order: `head` under the name that SQL has for it."""
+        """Return at most `limit` rows, in no order: `head` under the name that SQL has for it.
+
+        Examples:
+            >>> orders.limit(1).num_rows
+            1
+        """
         return self.head(limit, columns, filter)
 
 
@@ -117,22 +145,43 @@ class ReadableTable(ScannedTable):
     @property
     @abstractmethod
     def id(self) -> int:
-        """The table's id in this store: a rename keeps it, and no other table ever gets it."""
+        """The table's id in this store: a rename keeps it, and no other table ever gets it.
+
+        Examples:
+            >>> before, receipt = orders.id, db.rename_table("orders", "sales")
+            >>> db["sales"].id == before
+            True
+        """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The table's name at the sequence number that is read."""
+        """The table's name at the sequence number that is read.
+
+        Examples:
+            >>> orders.name
+            'orders'
+        """
 
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The columns, with their names and types at the sequence number that is read."""
+        """The columns, with their names and types at the sequence number that is read.
+
+        Examples:
+            >>> orders.schema.names
+            ['id', 'amount', 'note']
+        """
 
     @property
     @abstractmethod
     def primary_key(self) -> tuple[str, ...]:
-        """The names of the key columns, in key order; empty for a plain table."""
+        """The names of the key columns, in key order; empty for a plain table.
+
+        Examples:
+            >>> orders.primary_key, events.primary_key
+            (('id',), ())
+        """
 
     @abstractmethod
     def get(self, key: Key) -> dict[str, Any] | None:
@@ -148,6 +197,10 @@ class ReadableTable(ScannedTable):
             RequestError: A plain table.
             SchemaMismatchError: The key is of another type.
             ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
+
+        Examples:
+            >>> orders.get(1), orders.get(99)
+            ({'id': 1, 'amount': 20.0, 'note': 'a'}, None)
         """
 
     @abstractmethod
@@ -161,6 +214,10 @@ class ReadableTable(ScannedTable):
         Raises:
             RequestError: A plain table.
             SchemaMismatchError: A key is of another type.
+
+        Examples:
+            >>> orders.get_many([2, 99, 1])["note"].to_pylist()
+            ['b', 'a']
         """
 
     @abstractmethod
@@ -237,11 +294,22 @@ class ReadableTable(ScannedTable):
                 beyond its bounds, a metric that the column does not have, no index of texts, an
                 argument of the other kind of search, or a filter that does not parse.
             SchemaMismatchError: There is no such column.
+
+        Examples:
+            >>> points = db.create_table("points", {"id": int, "at": "vector(float32, 2)"}, "id")
+            >>> receipt = points.upsert([{"id": 1, "at": [0, 0]}, {"id": 2, "at": [3, 4]}])
+            >>> points.search([3, 3], k=1).to_pylist()
+            [{'id': 2, 'at': [3.0, 4.0], '_distance': 1.0}]
         """
 
     @abstractmethod
     def count(self, filter: Condition = None) -> int:  # noqa: A002
-        """Return the number of rows, or of the rows that match `filter`; see `scan`."""
+        """Return the number of rows, or of the rows that match `filter`; see `scan`.
+
+        Examples:
+            >>> orders.count(), orders.count("amount > 10")
+            (2, 1)
+        """
 
     def __len__(self) -> int:
         """Return the number of rows: see `count`."""

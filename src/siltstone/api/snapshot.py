@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 
 class Snapshot(NamedTables):
-    """See the module. A context manager; `close` ends it. `seq` is its sequence number."""
+    """All tables of a store at one sequence number, `seq`, for as long as it is open.
+
+    A context manager; `close` ends it. Any thread may use it. Vacuum keeps what it reads.
+
+    Examples:
+        >>> with db.snapshot() as past:
+        ...     (orders.delete(1).rows, past["orders"].count(), past.seq < db.seq)
+        (1, 2, True)
+    """
 
     seq: int
 
@@ -34,7 +42,12 @@ class Snapshot(NamedTables):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the files that the snapshot keeps from vacuum; a second call does nothing."""
+        """Release the files that the snapshot keeps from vacuum; a second call does nothing.
+
+        Examples:
+            >>> past = db.snapshot()
+            >>> past.close()
+        """
 
     @abstractmethod
     def __getitem__(self, name: str) -> SnapshotTable:
@@ -69,6 +82,12 @@ class Snapshot(NamedTables):
 
         Raises:
             TableNotFoundError, RequestError: No such table or column, a bad filter or `rows_max`.
+
+        Examples:
+            >>> with db.snapshot() as past:
+            ...     tasks = past.scan_tasks("orders", ["id"])
+            >>> sum(batch.num_rows for task in tasks for batch in task.read())  # in any process
+            2
         """
 
     @abstractmethod
@@ -80,10 +99,21 @@ class Snapshot(NamedTables):
         Raises:
             TableNotFoundError, RequestError, LimitError, BusyError, UnavailableError: As
                 `Store.sql`.
+
+        Examples:
+            >>> with db.snapshot(tag="opened") as past:
+            ...     past.sql("select count(*) from orders").fetchone()
+            (2,)
         """
 
     @abstractmethod
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
     ) -> pa.RecordBatchReader:
-        """Run a query over this snapshot; return its rows as they are read: `Store.sql_reader`."""
+        """Run a query over this snapshot; return its rows as they are read: `Store.sql_reader`.
+
+        Examples:
+            >>> with db.snapshot() as past:
+            ...     past.sql_reader("from orders").read_all().num_rows
+            2
+        """

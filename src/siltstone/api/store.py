@@ -13,32 +13,24 @@ Maintenance that needs no open store is in `siltstone.admin`. Over 400 lines for
 from __future__ import annotations
 
 import datetime as dt
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
 from siltstone.api import results, runs
+from siltstone.api.maintained_store import MaintainedStore
 from siltstone.api.serving import ServeOptions, Service
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tables import Table, TableDefinitions
 from siltstone.api.transaction import Transaction
 from siltstone.arguments import flag_of
 from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import ReadOnlyError
 from siltstone.given import SchemaLike
-from siltstone.maintenance.compaction.compaction import TARGET_ROWS
-from siltstone.maintenance.compaction.optimize import WORKERS
-from siltstone.maintenance.gc.vacuum import GRACE_S
-from siltstone.maintenance.merge.merge import ATTEMPTS
-from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.shown import Listing
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 
 if TYPE_CHECKING:
     from siltstone.query.changes.change_task import ChangeTask
@@ -47,8 +39,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Store(TableDefinitions[Table, results.Receipt]):
-    """See the module. Any thread; a context manager. `path` is its directory, at its owner."""
+class Store(MaintainedStore):
+    """An open store: transactions over all tables, snapshots, SQL, change feeds, maintenance.
+
+    Any thread may use it; a context manager, which closes it. `connect` opens one. `path` is its
+    directory, at its owner.
+
+    Examples:
+        >>> with st.connect("shop", background=False) as db:
+        ...     db.sql("from orders").fetchall()
+        [(1, 20.0, 'a'), (2, 5.0, 'b')]
+    """
 
     path: Path
 
@@ -58,11 +59,6 @@ class Store(TableDefinitions[Table, results.Receipt]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close, whatever the block did; without an upkeep if it raised."""
         self.close(upkeep=None if kind is None else False)
-
-    @property
-    @abstractmethod
-    def is_read_only(self) -> bool:
-        """Whether this handle only reads."""
 
     # transactions
 
@@ -99,6 +95,11 @@ class Store(TableDefinitions[Table, results.Receipt]):
             RequestError: An unknown isolation or durability; a bad token, claim or turns.
             TableNotFoundError: `turns` names no table.
             ReadOnlyError: This handle only reads.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     tx["orders"].update(1, amount=0.0), tx["events"].append({"n": 4})
+            (1, 1)
         """
 
     @abstractmethod
@@ -133,6 +134,13 @@ class Store(TableDefinitions[Table, results.Receipt]):
             TableNotFoundError, SchemaMismatchError, RequestError: No such table, column or op; or a
                 table cannot have these columns or this key.
             UnavailableError: The file system refuses, or the files are on another machine.
+
+        Examples:
+            >>> stage = db.stage("orders")
+            >>> staged = stage.run(orders.head(2))  # in any process
+            >>> with db.transaction() as tx:
+            ...     tx.attach(stage, [staged])
+            2
         """
 
     def run(self, work: Callable[[Transaction], T], attempts: int = 10) -> T:
@@ -145,6 +153,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Raises:
             ConflictError: All `attempts` lost; `tries` has how many.
             RequestError: `work` cannot be called, or `attempts` is no integer from 1.
+
+        Examples:
+            >>> db.run(lambda tx: tx["orders"].update(1, amount=tx["orders"].get(1)["amount"] + 1))
+            1
         """
         return runs.run(self.transaction, self._turns, work, attempts)
 
@@ -158,6 +170,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """Return the last claim of a token app and its holder.
 
         If nobody claimed it: the highest claim of the apps that were forgotten (else 0), and "".
+
+        Examples:
+            >>> db.claim("nightly", "run 7"), db.claimed("nightly")
+            (1, (1, 'run 7'))
         """
 
     @abstractmethod
@@ -165,6 +181,11 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """Return the token apps: their last batch and claim; the one used last comes last.
 
         A batch of -1: the app was claimed, and has applied none.
+
+        Examples:
+            >>> receipt = db.claim("nightly", "run 7")
+            >>> [(app.name, app.batch) for app in db.token_apps()]
+            [('nightly', -1)]
         """
 
     @abstractmethod
@@ -179,6 +200,11 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Raises:
             RequestError: There is no such app.
             BusyError: A transaction with a token of the app is open; nothing was forgotten.
+
+        Examples:
+            >>> receipt = db.claim("nightly"), db.forget_token_app("nightly")
+            >>> db.token_apps()
+            []
         """
 
     @abstractmethod
@@ -191,6 +217,11 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Raises:
             RequestError: No transaction of this store has such an id, or none has it yet.
             SnapshotExpiredError: The transaction is older than the history that is kept.
+
+        Examples:
+            >>> receipt = orders.delete(1)
+            >>> db.outcome(receipt.transaction_id)
+            'committed'
         """
 
     # snapshots and queries
@@ -210,6 +241,11 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Raises:
             SnapshotExpiredError: In the future, or older than the history that is kept.
             RequestError: More than one of the three, no such tag, or a time without a zone.
+
+        Examples:
+            >>> with db.snapshot(tag="opened") as past:
+            ...     past.tables(), past["orders"].count()
+            (['events', 'orders'], 2)
         """
 
     @abstractmethod
@@ -226,6 +262,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
             LimitError: It needs more than `sql_memory_bytes_max` and `sql_temp_bytes_max`.
             BusyError: A server runs as many queries as it may, and as many wait.
             UnavailableError: DuckDB is not installed.
+
+        Examples:
+            >>> db.sql("select sum(amount) from orders where id < $1", [3]).fetchone()
+            (25.0,)
         """
 
     @abstractmethod
@@ -236,6 +276,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
         A sum of whole numbers has the type decimal128(38, 0): only all of its rows would tell
         whether it fits into int64, as `sql` says. While rows are read, the same errors are raised.
+
+        Examples:
+            >>> [batch.num_rows for batch in db.sql_reader("from orders")]
+            [2]
         """
 
     @abstractmethod
@@ -259,6 +303,12 @@ class Store(TableDefinitions[Table, results.Receipt]):
             SnapshotExpiredError: The range begins (not at 0) or ends below the oldest sequence
                 number that is kept, even if a tag keeps it; or it ends in the future.
             SchemaMismatchError: The name passed to a table with another key: begin again from 0.
+
+        Examples:
+            >>> orders.delete(1).rows
+            1
+            >>> db.changes(since=db.seq - 1)["orders"].read_all().select(["_op", "id"]).to_pylist()
+            [{'_op': 'delete', 'id': 1}]
         """
 
     @abstractmethod
@@ -292,6 +342,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 column of another type.
             TableNotFoundError, RequestError: No such table; a plain table; a bad range, or
                 `columns_at` below it.
+
+        Examples:
+            >>> [batch.num_rows for task in db.change_tasks("orders", 0) for batch in task.read()]
+            [2]
         """
 
     @abstractmethod
@@ -302,6 +356,11 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
         A commit is never cut: the first one counts even if it has more changes. The call reads the
         sequence numbers of about `rows_max` changes.
+
+        Examples:
+            >>> upto, rows = db.changes_upto("orders", 0, rows_max=1)  # the first commit has two
+            >>> rows
+            2
         """
 
     @abstractmethod
@@ -310,14 +369,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
         Raises:
             TableNotFoundError, RequestError: No such table; a plain one.
-        """
 
-    @abstractmethod
-    def log(self, limit: int = 20) -> Listing[results.LogEntry]:
-        """Return the newest commits, newest first, at most `limit`.
-
-        Below the oldest sequence number that is kept, a table has the oldest name that is known;
-        a table of which nothing is known any more has a number ("#7").
+        Examples:
+            >>> db.changes_from("orders") <= db.seq
+            True
         """
 
     @abstractmethod
@@ -337,25 +392,52 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Raises:
             SnapshotExpiredError, RequestError: The sequence number is not kept; no name or no
                 duration.
+
+        Examples:
+            >>> seq = db.seq
+            >>> receipt = db.tag("before the sale", lasts="30d")
+            >>> db.tags()["before the sale"] == seq
+            True
         """
 
     @abstractmethod
     def tags(self) -> dict[str, int]:
-        """Return the tags and their sequence numbers."""
+        """Return the tags and their sequence numbers.
+
+        Examples:
+            >>> list(db.tags())
+            ['opened']
+        """
 
     @abstractmethod
     def untag(self, name: str) -> results.Receipt:
-        """Remove a tag."""
+        """Remove a tag.
+
+        Examples:
+            >>> receipt = db.untag("opened")
+            >>> db.tags()
+            {}
+        """
 
     @property
     @abstractmethod
     def seq(self) -> int:
-        """The sequence number that a new snapshot sees."""
+        """The sequence number that a new snapshot sees.
+
+        Examples:
+            >>> orders.delete(1).seq == db.seq
+            True
+        """
 
     @property
     @abstractmethod
     def durable_seq(self) -> int:
-        """The last sequence number that survives a power loss."""
+        """The last sequence number that survives a power loss.
+
+        Examples:
+            >>> db.durable_seq == db.seq  # with durability="async" it may be lower
+            True
+        """
 
     # serving others
 
@@ -371,6 +453,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Raises:
             ReadOnlyError: This handle does not own the store.
             UnavailableError: The extra `server` is not installed, or no socket can be made.
+
+        Examples:
+            >>> db.serve_local().is_socket()
+            True
         """
         raise ReadOnlyError(f"{self!r} does not own the store, and only its owner serves it")
 
@@ -397,110 +483,14 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 token; it serves already.
             ReadOnlyError: This handle does not own the store.
             UnavailableError: The extra `server` is not installed, or the address is not available.
+
+        Examples:
+            >>> db.serve(port=0).url.startswith("http://127.0.0.1:")
+            True
         """
         raise ReadOnlyError(f"{self!r} does not own the store, and only its owner serves it")
 
-    # maintenance
-
-    @abstractmethod
-    def checkpoint(self) -> results.Checkpointed:
-        """Flush all commits so far into Lance; blocks nobody."""
-
-    @abstractmethod
-    def merge(
-        self,
-        table: str | None = None,
-        *,
-        attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
-    ) -> results.Merged | results.Deferred:
-        """Merge what is flushed into the base of one table, or of all tables.
-
-        Args:
-            table: Its name now. A table that was never flushed has nothing to merge.
-            attempts: How often to plan, at most, if others change what the merge reads.
-            publish_attempts: How many records each plan may try. After both bounds the result is
-                `Deferred`.
-
-        Raises:
-            TableNotFoundError: No table has that name.
-        """
-
-    @abstractmethod
-    def optimize(
-        self,
-        table: str | None = None,
-        *,
-        target_rows: int = TARGET_ROWS,
-        attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
-        workers: int = WORKERS,
-    ) -> results.Optimized | results.Deferred:
-        """Write many small files of one table, or of all, again as few large ones.
-
-        It changes no result.
-
-        Args:
-            table: As for `merge`.
-            target_rows: How many rows a file should have.
-            attempts: As for `merge`.
-            publish_attempts: As for `merge`.
-            workers: How many files are written at the same time.
-
-        Raises:
-            TableNotFoundError: No table has that name.
-        """
-
-    @abstractmethod
-    def vacuum(self, dry_run: bool = True, *, grace_s: float = GRACE_S) -> results.Vacuumed:
-        """Delete the files that no kept record, tag or reader needs.
-
-        Args:
-            dry_run: Only report what would be deleted; change nothing.
-            grace_s: How long (seconds) a file that no record names is kept: longer than any
-                transaction, load or merge takes.
-        """
-
-    @abstractmethod
-    def verify(
-        self, *, deep: bool = False, on_progress: results.Progress | None = None
-    ) -> results.Verified:
-        """Read the files of the store and report the damaged ones; changes nothing.
-
-        Args:
-            deep: Read every byte and every row, not only the files that name others.
-            on_progress: Called with what is read next, the number of files done, and of all files.
-
-        Raises:
-            RequestError: `on_progress` for a store that another process owns.
-        """
-
-    @abstractmethod
-    def _storage(self) -> Any:
-        """Return the `open.environment.Storage` of the store, for work on its files in place.
-
-        Raises:
-            ClosedError: The handle is closed.
-            RequestError: The files are on another machine.
-        """
-
-    def repair(
-        self,
-        dry_run: bool = True,
-        *,
-        deep: bool = False,
-        on_progress: results.Progress | None = None,
-    ) -> results.Repaired:
-        """Report what is damaged and what repair could do. To repair, close the store first.
-
-        With `dry_run=False` it raises as soon as there is something to do: close the store, and
-        call `siltstone.repair(path, dry_run=False)`.
-
-        Raises:
-            OwnedError: There is something to repair, and this process or another owns the store.
-        """
-        repairer = self._storage().repairer()
-        return repairer.run(dry_run=dry_run, deep=deep, on_progress=on_progress)
+    # rows of other programs
 
     def import_external(self, table: str, dry_run: bool = True) -> results.Adopted:
         """Commit the rows that other programs appended to a plain table without siltstone.
@@ -516,6 +506,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
             TableNotFoundError, RequestError: No such table; a keyed one; a version that did
                 something else than append. Nothing was changed.
             SchemaMismatchError: The rows do not fit the table.
+
+        Examples:
+            >>> db.checkpoint() and db.import_external("events").rows
+            0
         """
         flag_of("dry_run", dry_run)
         adopter, found = self._storage().adopter(), self[table].id
@@ -524,56 +518,13 @@ class Store(TableDefinitions[Table, results.Receipt]):
         return adopter.run(found, self.transaction, dry_run=dry_run)
 
     def adopt(self, table: str, dry_run: bool = True) -> results.Adopted:
-        """Do what `import_external` does, under its old name."""
+        """Do what `import_external` does, under its old name.
+
+        Examples:
+            >>> db.checkpoint() and db.adopt("events").rows
+            0
+        """
         return self.import_external(table, dry_run)
-
-    def backup(
-        self,
-        directory: str | os.PathLike[str],
-        incremental: bool = False,
-        *,
-        link: bool = False,
-        skip_damaged: bool = False,
-        on_progress: results.Progress | None = None,
-    ) -> results.BackedUp:
-        """Copy one consistent snapshot, all that is durable now, while writers go on.
-
-        The owner makes a checkpoint first. `siltstone.restore` makes a store of the backup.
-
-        Args:
-            directory: A new or empty directory, or one that has backups of this store.
-            incremental: Use the files of older backups in the directory again.
-            link: Make hard links instead of copies: no space, but damage to a file damages both.
-            skip_damaged: Leave damaged files of tables out; the result, and the backup, name them.
-            on_progress: Called with the next file, the bytes done, and the bytes of all files.
-
-        Raises:
-            RequestError: The directory holds something else; or backups, without `incremental`.
-            CorruptionError: A file of the store, which the error names, is damaged; repair it, or
-                pass `skip_damaged`.
-            BusyError, UnavailableError: Another backup into it runs; the file system refuses.
-        """
-        backuper, root = self._storage().backuper(), root_of(directory)
-        if not self.is_read_only:
-            self.checkpoint()
-        return backuper.run(
-            root,
-            incremental=flag_of("incremental", incremental),
-            link=flag_of("link", link),
-            skip_damaged=flag_of("skip_damaged", skip_damaged),
-            on_progress=on_progress,
-        )
-
-    @abstractmethod
-    def status(self) -> results.Status:
-        """Return the state of the store: sequence numbers, log, memory, tables, last failure."""
-
-    @abstractmethod
-    def jobs(self) -> Listing[results.JobStatus]:
-        """Return the maintenance jobs of all processes: running, dead, and the last that ended.
-
-        The next optimize uses what a dead one finished; `repair` puts a dead job's record aside.
-        """
 
     @abstractmethod
     def close(
@@ -593,4 +544,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 nothing of it. By default it is done if the owner has a background, but not when a
                 block ends by an exception, nor when the handler of a signal calls.
             on_progress: Hears the next step of it, how many are done, and of how many.
+
+        Examples:
+            >>> db.close()
+            >>> orders.count()
+            Traceback (most recent call last):
+            siltstone.errors.ClosedError: ...
         """

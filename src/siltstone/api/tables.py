@@ -32,12 +32,26 @@ Done = TypeVar("Done")
 
 
 class SnapshotTable(ReadableTable):
-    """One table at the sequence number of its snapshot."""
+    """One table at the sequence number of its snapshot.
+
+    Examples:
+        >>> with db.snapshot() as past:
+        ...     receipt = orders.truncate()
+        ...     past["orders"].count(), orders.count()
+        (2, 0)
+    """
 
     __slots__ = ()
 
     def dataset(self) -> SnapshotDataset:
-        """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it."""
+        """Return the table as a pyarrow dataset: DuckDB, Polars and pandas push down into it.
+
+        Examples:
+            >>> import pyarrow.dataset as ds
+            >>> with db.snapshot() as past:
+            ...     past["orders"].dataset().to_table(filter=ds.field("id") > 1).num_rows
+            1
+        """
         # Late: pyarrow.dataset brings all of pandas with it, more than a second.
         from siltstone.query.sql.dataset import SnapshotDataset  # noqa: PLC0415
 
@@ -51,19 +65,43 @@ class AlterableTable(ReadableTable, Generic[Done]):
 
     @abstractmethod
     def truncate(self) -> Done:
-        """Delete all rows at once; older snapshots still see them."""
+        """Delete all rows at once; older snapshots still see them.
+
+        Examples:
+            >>> receipt = orders.truncate()
+            >>> orders.count()
+            0
+        """
 
     @abstractmethod
     def add_column(self, name: str, kind: ColumnType) -> Done:
-        """Add a nullable column."""
+        """Add a nullable column.
+
+        Examples:
+            >>> receipt = orders.add_column("paid", "bool")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'note': 'a', 'paid': None}
+        """
 
     @abstractmethod
     def drop_column(self, name: str) -> Done:
-        """Drop a column. A column that is added later under the same name is another column."""
+        """Drop a column. A column that is added later under the same name is another column.
+
+        Examples:
+            >>> receipt = orders.drop_column("note")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0}
+        """
 
     @abstractmethod
     def rename_column(self, name: str, new_name: str) -> Done:
-        """Rename a column."""
+        """Rename a column.
+
+        Examples:
+            >>> receipt = orders.rename_column("note", "text")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'text': 'a'}
+        """
 
 
 class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
@@ -97,6 +135,13 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
                 be; nothing was written.
             ConflictError: A column was renamed or dropped while a stream was read that can be read
                 only once and is too large to keep; nothing was written.
+
+        Examples:
+            >>> orders.upsert({"id": 2, "amount": 6.0, "note": "b"}).rows
+            1
+            >>> receipt = orders.upsert({"id": 2, "amount": 7.0}, missing="keep")
+            >>> orders.get(2)
+            {'id': 2, 'amount': 7.0, 'note': 'b'}
         """
 
     @abstractmethod
@@ -106,11 +151,23 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
         Raises:
             DuplicateKeyError: The table has a key, or one appears twice; nothing was written.
             SchemaMismatchError: A column or value does not fit; nothing was written.
+
+        Examples:
+            >>> orders.insert({"id": 3, "amount": 1.0}).rows
+            1
+            >>> orders.insert({"id": 3, "amount": 1.0})
+            Traceback (most recent call last):
+            siltstone.errors.DuplicateKeyError: ...
         """
 
     @abstractmethod
     def update(self, key: Key, /, **values: object) -> Written:
-        """Change the named columns of one row; the number of rows is 0 if no row has the key."""
+        """Change the named columns of one row; the number of rows is 0 if no row has the key.
+
+        Examples:
+            >>> orders.update(1, amount=0.5).rows, orders.update(99, amount=0.5).rows
+            (1, 0)
+        """
 
     @abstractmethod
     def update_many(self, rows: Rows) -> Written:
@@ -126,6 +183,10 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
         Raises:
             SchemaMismatchError: A column or value does not fit, or a row lacks the key; nothing was
                 written.
+
+        Examples:
+            >>> orders.update_many([{"id": 1, "amount": 0.5}, {"id": 2, "note": "x"}]).rows
+            2
         """
 
     @abstractmethod
@@ -143,23 +204,42 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
             RequestError: One text that compares a column (`"id = 'a'"`), unless a row has it as its
                 key. A key of such a text is given as a dict: `{"id": "id = 'a'"}`.
             SchemaMismatchError: A key has another type. Nothing was written, here and above.
+
+        Examples:
+            >>> orders.delete([1, 99]).rows
+            1
         """
 
     # plain tables
 
     @abstractmethod
     def append(self, rows: Rows) -> Written:
-        """Add rows to a plain table."""
+        """Add rows to a plain table.
+
+        Examples:
+            >>> events.append([{"n": 4}, {"n": 5}]).rows
+            2
+        """
 
     @abstractmethod
     def overwrite(self, rows: Rows) -> Written:
-        """Replace all rows of a plain table."""
+        """Replace all rows of a plain table.
+
+        Examples:
+            >>> events.overwrite([{"n": 4}]).rows, events.count()
+            (1, 1)
+        """
 
     # both
 
     @abstractmethod
     def delete_where(self, filter: str) -> Written:  # noqa: A002 - the contract's name
-        """Delete the rows that match a SQL boolean expression."""
+        """Delete the rows that match a SQL boolean expression.
+
+        Examples:
+            >>> orders.delete_where("amount < 10 and note is not null").rows
+            1
+        """
 
     @abstractmethod
     def update_where(
@@ -182,11 +262,24 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
             RequestError: A filter or an expression does not parse, nothing is set, or a column
                 twice, or one of the key; nothing was written.
             SchemaMismatchError: There is no such column, or a value does not fit.
+
+        Examples:
+            >>> orders.update_where("id < 9", {"note": "x"}, sql={"amount": "amount * 2"}).rows
+            2
+            >>> orders.get(1)
+            {'id': 1, 'amount': 40.0, 'note': 'x'}
         """
 
 
 class Table(WritableTable[Receipt, Receipt, Receipt]):
-    """One table of an open store. Reads see the newest commit; each write is a transaction."""
+    """One table of an open store. Reads see the newest commit; each write is a transaction.
+
+    Examples:
+        >>> orders
+        <table 'orders', key id: ['id', 'amount', 'note']>
+        >>> orders.get(1)
+        {'id': 1, 'amount': 20.0, 'note': 'a'}
+    """
 
     __slots__ = ()
 
@@ -196,7 +289,12 @@ class Table(WritableTable[Receipt, Receipt, Receipt]):
 
     @abstractmethod
     def dataset(self) -> SnapshotDataset:
-        """Return a fresh snapshot of the table as a pyarrow dataset."""
+        """Return a fresh snapshot of the table as a pyarrow dataset.
+
+        Examples:
+            >>> orders.dataset().count_rows()
+            2
+        """
 
     # indexes of keyed tables
 
@@ -234,11 +332,22 @@ class Table(WritableTable[Receipt, Receipt, Receipt]):
             TableNotFoundError: The table was dropped.
             ReadOnlyError: This handle only reads.
             UnavailableError: The answer of the owner was lost; `indexes` shows the outcome.
+
+        Examples:
+            >>> receipt = db.checkpoint(), db.merge()
+            >>> str(orders.create_index("note"))
+            'note (btree of note)'
         """
 
     @abstractmethod
     def indexes(self) -> list[IndexStatus]:
-        """Return the indexes, by name, and how many rows they lag behind; the key's comes last."""
+        """Return the indexes, by name, and how many rows they lag behind; the key's comes last.
+
+        Examples:
+            >>> created = orders.create_index("amount", "bitmap")
+            >>> [(index.name, index.kind) for index in orders.indexes()]
+            [('amount', 'bitmap')]
+        """
 
     @abstractmethod
     def drop_index(self, name: str) -> None:
@@ -248,6 +357,10 @@ class Table(WritableTable[Receipt, Receipt, Receipt]):
             RequestError: No index has that name, or it is the key's own.
             TableNotFoundError: The table was dropped.
             ReadOnlyError: This handle only reads.
+
+        Examples:
+            >>> created = orders.create_index("note")
+            >>> orders.drop_index("note")
         """
 
 
@@ -255,6 +368,11 @@ class TransactionTable(WritableTable[int, int | None, None]):
     """One table in one transaction: reads see own writes. Writes return how many rows they wrote.
 
     The arguments and errors are those of `Table`.
+
+    Examples:
+        >>> with db.transaction() as tx:
+        ...     tx["orders"].delete(1), tx["orders"].count(), orders.count()
+        (1, 1, 2)
     """
 
     __slots__ = ()
@@ -291,7 +409,12 @@ class NamedTables(Declared):
 
     @abstractmethod
     def tables(self) -> list[str]:
-        """Return the names of all tables, sorted; in a transaction with its own changes."""
+        """Return the names of all tables, sorted; in a transaction with its own changes.
+
+        Examples:
+            >>> db.tables(), "orders" in db, len(db)
+            (['events', 'orders'], True, 2)
+        """
 
     def __contains__(self, name: object) -> bool:
         return name in self.tables()
@@ -358,15 +481,33 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
             SchemaMismatchError: The rows do not fit, or `data` has no schema. With `exist_ok`: the
                 table lacks a column, or has it with another type, or has another key.
             DuplicateKeyError: A key appears twice in `data`.
+
+        Examples:
+            >>> people = db.create_table("people", {"name": str, "born": "date"}, "name")
+            >>> found = db.create_table("visits", data=[{"day": 1}, {"day": 2}])
+            >>> people.primary_key, found.count()
+            (('name',), 2)
         """
 
     @abstractmethod
     def drop_table(self, name: str) -> Done:
-        """Drop a table; older snapshots still see it."""
+        """Drop a table; older snapshots still see it.
+
+        Examples:
+            >>> receipt = db.drop_table("events")
+            >>> db.tables()
+            ['orders']
+        """
 
     @abstractmethod
     def rename_table(self, name: str, new_name: str) -> Done:
-        """Rename a table; handles of it go on."""
+        """Rename a table; handles of it go on.
+
+        Examples:
+            >>> receipt = db.rename_table("orders", "sales")
+            >>> orders.name, db["sales"].count()
+            ('sales', 2)
+        """
 
     @abstractmethod
     def claim(self, app: str, holder: str | None = None, at: int | None = None) -> int:
@@ -383,4 +524,11 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
             FencedError: The holder had claimed the app, and another holder claimed it later. With
                 `at`: another holder has the app at that number or a higher one. In a transaction
                 whose token was applied before: the claim is not `holder`'s any more, or had none.
+
+        Examples:
+            >>> first, later = db.claim("nightly", "run 1"), db.claim("nightly", "run 2")
+            >>> with db.transaction(token=("nightly", 0), claim=first) as tx:
+            ...     tx["orders"].delete(1)
+            Traceback (most recent call last):
+            siltstone.errors.FencedError: ...
         """

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
 
 class Transaction(TableDefinitions[TransactionTable, None]):
-    """See the module. A context manager: commits at the end of the block; an error rolls back."""
+    """One snapshot over all tables, private changes on top, and one commit for all of them.
+
+    A context manager: commits at the end of the block; an error rolls back. Nobody else sees
+    anything before the commit. One thread at a time uses it.
+
+    Examples:
+        >>> with db.transaction() as tx:
+        ...     tx["orders"].delete(1), tx["events"].append({"n": 1})
+        (1, 1)
+        >>> tx.seq == db.seq
+        True
+    """
 
     _internal = frozenset({"closed", "closed_at"})
 
@@ -49,7 +60,13 @@ class Transaction(TableDefinitions[TransactionTable, None]):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is neither committed nor rolled back."""
+        """Whether it is neither committed nor rolled back.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     tx.is_open
+            True
+        """
         return self.phase is Phase.OPEN
 
     @property
@@ -58,6 +75,13 @@ class Transaction(TableDefinitions[TransactionTable, None]):
 
         Raises:
             RequestError: It is not committed.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     tx["orders"].delete(1)
+            1
+            >>> tx.seq == tx.read_seq + 1
+            True
         """
         if self.receipt is None:
             raise RequestError("the transaction has no seq before it is committed")
@@ -66,7 +90,17 @@ class Transaction(TableDefinitions[TransactionTable, None]):
     @property
     @abstractmethod
     def is_applied(self) -> bool:
-        """Whether its token was applied before it began: the commit returns the old receipt."""
+        """Whether its token was applied before it began: the commit returns the old receipt.
+
+        Examples:
+            >>> for _ in range(2):
+            ...     with db.transaction(token=("nightly", 7)) as tx:
+            ...         (tx.is_applied, tx["events"].append({"n": 9}))
+            (False, 1)
+            (True, 1)
+            >>> events.count("n = 9")
+            1
+        """
 
     @abstractmethod
     def _require_open(self) -> None:
@@ -80,7 +114,14 @@ class Transaction(TableDefinitions[TransactionTable, None]):
 
     @abstractmethod
     def table(self, table_id: int) -> TransactionTable:
-        """Return the table with this id (`Table.id`), whatever its name is in this transaction."""
+        """Return the table with this id (`Table.id`), whatever its name is in this transaction.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     tx.rename_table("orders", "sales")
+            ...     tx.table(orders.id).name
+            'sales'
+        """
 
     @abstractmethod
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
@@ -93,6 +134,11 @@ class Transaction(TableDefinitions[TransactionTable, None]):
             TableNotFoundError, RequestError, LimitError, BusyError, UnavailableError: As
                 `Store.sql`; nothing was changed.
             ClosedError: The transaction has ended.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     (tx["orders"].delete(1), tx.sql("select count(*) from orders").fetchone())
+            (1, (1,))
         """
 
     @abstractmethod
@@ -112,6 +158,12 @@ class Transaction(TableDefinitions[TransactionTable, None]):
             SchemaMismatchError: A column was renamed or dropped since the rows were staged; or the
                 job adds columns, and others came since.
             TableExistsError: The job creates a table whose name another has by now.
+
+        Examples:
+            >>> stage = db.stage("events")
+            >>> with db.transaction() as tx:
+            ...     tx.attach(stage, [stage.run(events.head(2)), stage.run(events.head(1))])
+            3
         """
 
     @abstractmethod
@@ -135,6 +187,11 @@ class Transaction(TableDefinitions[TransactionTable, None]):
         Raises:
             TableNotFoundError: The table was dropped.
             RequestError: `since` is in the future.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     tx.changed_since(orders.id, tx.read_seq)
+            ('orders', 0)
         """
 
     @abstractmethod
@@ -146,6 +203,11 @@ class Transaction(TableDefinitions[TransactionTable, None]):
         Raises:
             RequestError: The name, the seq or the time is not allowed.
             SnapshotExpiredError: The store does not keep the seq, or it is in the future.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     (tx["events"].append({"n": 4}), tx.tag("before", tx.read_seq))
+            (1, None)
         """
 
     @abstractmethod
@@ -158,8 +220,19 @@ class Transaction(TableDefinitions[TransactionTable, None]):
             ClosedError: It has ended, or its owner ended it; nothing happened.
             InDoubtError: The outcome is not known; `Store.outcome` of its `transaction_id` tells.
             PoisonedError: An earlier commit is in doubt.
+
+        Examples:
+            >>> tx = db.transaction()
+            >>> tx["orders"].delete(1), tx.commit().rows
+            (1, 1)
         """
 
     @abstractmethod
     def rollback(self) -> None:
-        """End without a trace; a second call does nothing."""
+        """End without a trace; a second call does nothing.
+
+        Examples:
+            >>> tx = db.transaction()
+            >>> tx["orders"].delete(1), tx.rollback(), orders.count()
+            (1, None, 2)
+        """
