@@ -151,7 +151,7 @@ def _written(door: str, verb: str) -> Callable[[House, Given], None]:
 
 def _updated(house: House, rows: Given) -> None:
     table = _keyed(house, rows)
-    table.upsert([{"id": n} for n in range(ROWS)])
+    table.insert([{"id": n} for n in range(ROWS)])
     for row in rows.plain.to_pylist():
         table.update(row.pop("id"), **row)
 
@@ -175,7 +175,7 @@ def _staged(door: str, key: str | tuple[()]) -> Callable[[House, Given], None]:
 
 
 def _merged(house: House, rows: Given) -> None:
-    _keyed(house, rows).upsert([{"id": 0}])
+    _keyed(house, rows).insert([{"id": 0}])
     how = Merge(("id",), updates=True, inserts=True, deletes=False, delete_filter=None, rows_max=99)
     with house.owner.transaction() as tx:
         tx.merge_insert("t", rows.arrow, how)

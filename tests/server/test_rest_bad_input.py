@@ -162,7 +162,7 @@ IN_JSON: list[tuple[str, object, tuple[int, int]]] = [
     ("transaction/apply", {"ops": [{"table": "t", "op": "upsert", "rows": [{"x": 1}]}]}, (400, 20)),
     ("transaction/apply", {"ops": [{"table": "t", "op": "insert", "rows": [{"id": 1}]}]},
      (400, 13)),
-    ("transaction/apply", {"ops": [{"table": "t", "op": "upsert", "rows": [{"id": 7}]},
+    ("transaction/apply", {"ops": [{"table": "t", "op": "insert", "rows": [{"id": 7}]},
                                    {"table": "none", "op": "append", "rows": []}]}, (404, 4)),
     ("vacuum", {"dry_run": "no"}, (400, 13)),
     ("merge", {"table": 5}, (400, 13)),

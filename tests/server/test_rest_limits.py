@@ -106,7 +106,7 @@ def test_rows_columns_operations_and_transactions_are_bounded(
     assert rest.post("/v1/transaction/begin").code == (429, 21)
     assert rest.post(f"/v1/transaction/{keys[0]}/rollback").status == 200
     assert rest.post("/v1/transaction/begin").status == 200
-    db["t"].upsert([{"id": n} for n in range(20)])
+    db["t"].upsert([{"id": n, "v": None} for n in range(20)])
     grown = {"updates": [["v", "'x'"]]}
     assert rest.post("/v1/table/t/update", grown).code == (400, 13)
     assert db["t"].count("v is not null") == 0

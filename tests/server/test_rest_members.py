@@ -338,7 +338,12 @@ ALSO_ASKED: list[tuple[str, str, object]] = [
     ),
     *(
         ("POST", "/v1/transaction/apply", {"ops": [{"op": op, "table": "t", "rows": [{"id": 1}]}]})
-        for op in ("upsert", "insert", "append", "overwrite")
+        for op in ("upsert", "insert", "update_many", "append", "overwrite")
+    ),
+    (
+        "POST",
+        "/v1/transaction/apply",
+        {"ops": [{"op": "update_where", "table": "t", "filter": "id = 1", "values": {}}]},
     ),
     ("POST", "/v1/table/t/tags/list?limit=1", {"page_token": "0"}),
     ("POST", "/v1/namespace/gone/drop", {"mode": "skip", "behavior": "restrict"}),

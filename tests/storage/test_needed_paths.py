@@ -66,7 +66,7 @@ def by_ourselves(db: Store) -> None:
     db.merge()
     for step in range(6):
         plain.append(rows(step, 5))
-        keyed.upsert(rows(step * 3, 40))
+        keyed.upsert(rows(step * 3, 40), "null")
         keyed.delete([step])
         db.checkpoint()
         db.merge()
