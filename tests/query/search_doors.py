@@ -181,8 +181,8 @@ class Doors:
             reader = held.enter_context(st.connect(db.path, read_only=True))
             remote = lancedb.connect("db://dev", api_key="none", host_override=service.url)
             seq = db.seq
-            db["docs"].upsert({"id": 1_000, "v": [0.25] * SIZE, "kind": "a"})  # only `past` does
-            db["docs"].delete(1_000)  # not see that it came and went
+            db["docs"].upsert({"id": 1_000, "v": [0.25] * SIZE, "kind": "a"}, "null")  # only `past`
+            db["docs"].delete(1_000)  # does not see that it came and went
             yield cls(db, joined, reader, rest, service.url, remote, seq)
 
 

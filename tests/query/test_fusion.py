@@ -129,7 +129,7 @@ def test_own_writes_older_seqs_and_joined_processes_are_searched_too(db: st.Stor
     seq = db.seq
     before = found(table.search("river", k=7, vector=[0, 0]))
     with db.transaction() as tx:
-        tx["t"].upsert({"id": 999, "s": "river", "v": [0, 0]})
+        tx["t"].upsert({"id": 999, "s": "river", "v": [0, 0]}, "null")
         assert 999 in found(tx["t"].search("river", k=7, vector=[0, 0]))
         tx.rollback()
     with joined_to(db) as joined:

@@ -372,13 +372,13 @@ def test_statements_change_the_rows_of_the_keys_that_a_filter_names(tmp_path: Pa
 def test_a_scan_of_keys_still_conflicts_as_a_scan(db: st.Store) -> None:
     tx = db.transaction(isolation="serializable")
     assert tx["i8"].count("k = 50 AND v > 5") == 0
-    tx["i8"].upsert({"k": 51, "v": 1})
+    tx["i8"].upsert({"k": 51, "v": 1}, "null")
     db["i8"].upsert({"k": 50, "v": 1})  # the filter does not keep it
     tx.commit()
     tx = db.transaction(isolation="serializable")
     assert tx["i8"].count("k = 50 AND v > 5") == 0
-    tx["i8"].upsert({"k": 51, "v": 1})
-    db["i8"].upsert({"k": 50, "v": 6})
+    tx["i8"].upsert({"k": 51, "v": 1}, "null")
+    db["i8"].upsert({"k": 50, "v": 6}, "null")
     with pytest.raises(st.ConflictError):
         tx.commit()
     db["i8"].delete([50, 51])

@@ -54,7 +54,7 @@ def test_a_dataset_keeps_its_filter_and_its_rows_when_it_comes_back(db: st.Store
     wanted = db["t"].dataset().filter(pc.field("id") > 1)
     for _ in range(3):
         again = pickle.loads(pickle.dumps(wanted))
-        db["t"].upsert({"id": 9})
+        db["t"].upsert({"id": 9}, "null")
         assert again.to_table().sort_by("id") == wanted.to_table().sort_by("id")
         assert again.count_rows() == 2
         wanted = again
@@ -77,7 +77,7 @@ def test_only_durable_rows_travel(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False, sync_interval_ms=600_000) as db:
         db.create_table("t", data=ROWS, primary_key="id")
         with db.transaction(durability="async") as tx:
-            tx["t"].upsert({"id": 4})
+            tx["t"].upsert({"id": 4}, "null")
         found = pickle.dumps(db["t"].dataset())
         assert db.durable_seq == db.seq
         assert pickle.loads(found).count_rows() == 4
@@ -100,11 +100,11 @@ def test_a_past_that_is_gone_is_refused_as_expired(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False, retention="0s") as db:
         db.create_table("t", data=ROWS, primary_key="id")
         found = pickle.dumps(db["t"].dataset())
-        db["t"].upsert({"id": 4})
+        db["t"].upsert({"id": 4}, "null")
         for _ in range(3):
             db.checkpoint()
             db.merge()
-            db["t"].upsert({"id": 5})
+            db["t"].upsert({"id": 5}, "null")
             db.vacuum(dry_run=False, grace_s=0.0)
         gc.collect()
         db.checkpoint()

@@ -93,7 +93,7 @@ def test_own_writes_of_a_transaction_are_found_in_it_alone(db: st.Store) -> None
     table = filled(db)
     merged(db)
     with db.transaction() as tx:
-        tx["t"].upsert({"id": 900, "v": near(900)})
+        tx["t"].upsert({"id": 900, "v": near(900)}, "null")
         tx["t"].delete(39)
         assert ids(tx["t"].search(near(900), k=2)) == [900, 38]
         assert ids(table.search(near(900), k=1)) == [39]
@@ -125,7 +125,7 @@ def test_a_search_of_a_serializable_transaction_conflicts_with_a_write_that_its_
         tx.commit()
     tx = db.transaction(isolation="serializable")
     tx["t"].search(near(7), k=1, filter="id < 20")
-    tx["t"].upsert({"id": 1, "v": near(1)})
+    tx["t"].upsert({"id": 1, "v": near(1)}, "null")
     other.upsert({"id": 2})
     tx.commit()
 
@@ -137,7 +137,7 @@ def test_two_serializable_transactions_cannot_both_insert_what_they_both_missed(
     both = [db.transaction(isolation="serializable") for _ in range(2)]
     for number, tx in enumerate(both):
         assert tx["t"].search(near(-5), k=1, distance_range=(None, 1.0)).to_pylist() == []
-        tx["t"].upsert({"id": 2_000 + number, "v": near(-5)})
+        tx["t"].upsert({"id": 2_000 + number, "v": near(-5)}, "null")
     both[0].commit()
     with pytest.raises(st.ConflictError):
         both[1].commit()
@@ -146,7 +146,7 @@ def test_two_serializable_transactions_cannot_both_insert_what_they_both_missed(
 def test_many_vectors_are_answered_as_one_by_one(db: st.Store) -> None:
     table = filled(db)
     merged(db)
-    table.upsert([{"id": n, "v": near(n + 0.5)} for n in range(10, 20)])
+    table.upsert([{"id": n, "v": near(n + 0.5)} for n in range(10, 20)], "null")
     asked = [near(n) for n in (3, 14, 14.6, 39)]
     result = table.search(asked, k=3, columns=["id"]).to_arrow()
     assert result.column_names == ["id", "_query", "_distance"]
@@ -284,7 +284,7 @@ def test_searches_beside_seals_folds_index_builds_and_compaction_miss_nothing(
                     int(n): rng.standard_normal(SIZE).round(2) for n in rng.integers(0, 500, 30)
                 }
                 new = {n: [float(np.float32(x)) for x in v] for n, v in some.items()}
-                table.upsert([{"id": n, "v": v} for n, v in new.items()])
+                table.upsert([{"id": n, "v": v} for n, v in new.items()], "null")
                 rows.update(new)
                 query = next(iter(new.values()))
                 assert found(table.search(query, k=9)) == nearest(rows, query, 9)
@@ -372,7 +372,7 @@ def test_a_closed_snapshot_is_not_searched(db: st.Store) -> None:
 def test_nulls_and_vectors_with_a_nan_take_no_place(db: st.Store) -> None:
     table = filled(db, 3)
     for row in (None, [float("nan")] * SIZE, [1.0, float("nan"), 0.0, 0.0]):
-        table.upsert({"id": 50, "v": row})
+        table.upsert({"id": 50, "v": row}, "null")
         assert ids(table.search(near(0), k=9)) == [0, 1, 2]
         merged(db)
         assert ids(table.search(near(0), k=9)) == [0, 1, 2]
@@ -403,10 +403,10 @@ def test_vectors_of_each_size_are_searched_by_every_metric(db: st.Store, size: i
     table = db.create_table("wide", columns, primary_key="id")
     matrix = np.random.default_rng(size).standard_normal((300, size)).astype(np.float32)
     rows = dict(enumerate(matrix.tolist()))
-    table.upsert([{"id": n, "v": rows[n]} for n in range(200)])
+    table.upsert([{"id": n, "v": rows[n]} for n in range(200)], "null")
     merged(db)
     table.create_index("v", kind="vector", encoding="flat", partitions=1)
-    table.upsert([{"id": n, "v": rows[n]} for n in range(200, 300)])
+    table.upsert([{"id": n, "v": rows[n]} for n in range(200, 300)], "null")
     table.delete([*range(0, 300, 7)])
     for n in range(0, 300, 7):
         del rows[n]
@@ -438,7 +438,7 @@ def test_rows_whose_products_float32_does_not_hold_are_ranked_exactly(
 
 def test_rows_that_are_infinitely_far_are_within_bounds_from_infinity_on(db: st.Store) -> None:
     table = filled(db, 5)
-    table.upsert({"id": 7, "v": near(float("inf"))})
+    table.upsert({"id": 7, "v": near(float("inf"))}, "null")
     for place in PLACES:
         place(db)
         assert ids(table.search(near(0), distance_range=(float("inf"), None))) == [7]
@@ -448,7 +448,7 @@ def test_rows_that_are_infinitely_far_are_within_bounds_from_infinity_on(db: st.
 def test_many_vectors_find_the_lowest_keys_of_many_rows_that_are_equally_far(db: st.Store) -> None:
     table = db.create_table("t", COLUMNS, primary_key="id")
     for start in (200, 100, 0):
-        table.upsert([{"id": n, "v": near(1)} for n in range(start, start + 100)])
+        table.upsert([{"id": n, "v": near(1)} for n in range(start, start + 100)], "null")
         merged(db)
     result = table.search([near(0)] * QUERIES_MAX, k=2, columns=["id"])
     assert ids(result) == [0, 1] * QUERIES_MAX

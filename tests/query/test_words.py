@@ -105,7 +105,7 @@ def test_own_writes_of_a_transaction_are_found_in_it_alone(db: st.Store) -> None
     table = filled(db)
     merged(db)
     with db.transaction() as tx:
-        tx["t"].upsert({"id": 900, "s": "a river"})
+        tx["t"].upsert({"id": 900, "s": "a river"}, "null")
         tx["t"].delete(29)
         for way in ({}, {"phrase": True}, {"fuzzy": 1}, {"exact": True}):
             assert found(tx["t"].search("river", **way)) == [900]
@@ -129,7 +129,7 @@ def test_an_older_seq_is_searched_as_it_was(db: st.Store) -> None:
 
 def test_a_seq_before_the_index_is_searched_by_the_index_of_today(db: st.Store) -> None:
     table = db.create_table("t", COLUMNS, primary_key="id")
-    table.upsert([{"id": n, "s": text(n)} for n in range(9)])
+    table.upsert([{"id": n, "s": text(n)} for n in range(9)], "null")
     merged(db)
     seq = db.seq
     table.update(3, s="a river")
@@ -158,13 +158,13 @@ def test_a_search_of_a_serializable_transaction_conflicts_with_a_write_that_its_
     db: st.Store,
 ) -> None:
     table = db.create_table("t", {"id": "int64", "s": "string"}, primary_key="id")
-    table.upsert([{"id": n, "s": text(n)} for n in range(30)])
+    table.upsert([{"id": n, "s": text(n)} for n in range(30)], "null")
     table.create_index("s", kind="fts")
     both = [db.transaction(isolation="serializable") for _ in range(2)]
     for number, tx in enumerate(both):
         assert tx["t"].search("unheard", filter="id >= 100").to_pylist() == []
-        tx["t"].upsert({"id": 200 + number, "s": "unheard"})
-    table.upsert({"id": 5, "s": "unheard"})
+        tx["t"].upsert({"id": 200 + number, "s": "unheard"}, "null")
+    table.upsert({"id": 5, "s": "unheard"}, "null")
     both[0].commit()
     with pytest.raises(st.ConflictError):
         both[1].commit()
@@ -173,7 +173,7 @@ def test_a_search_of_a_serializable_transaction_conflicts_with_a_write_that_its_
 def test_scores_with_exact_are_those_of_the_rows_of_the_seq(db: st.Store) -> None:
     table = filled(db)
     merged(db)
-    table.upsert([{"id": n, "s": "even stones and a river"} for n in range(10, 20)])
+    table.upsert([{"id": n, "s": "even stones and a river"} for n in range(10, 20)], "null")
     table.delete([1, 2, 3])
     for words in ("even stones", "river", "row 4 of the even stones"):
         best = scores(everything(table), words, OPTIONS)
@@ -219,7 +219,7 @@ def test_a_word_that_is_there_in_another_form_is_found_by_each_of_them(db: st.St
     table = db.create_table("t", COLUMNS, primary_key="id")
     table.create_index("s", kind="fts")
     texts = {1: "Generically NAÏVE rivers", 2: "a generic, naive river", 3: "silt"}
-    table.upsert([{"id": n, "s": s} for n, s in texts.items()])
+    table.upsert([{"id": n, "s": s} for n, s in texts.items()], "null")
     for place in PLACES:
         place(db)
         for words in ("generically", "GENERIC", "naïve", "Rivers"):
@@ -232,7 +232,7 @@ def test_an_empty_text_is_a_word_where_whole_texts_are(db: st.Store) -> None:
     options = {"base_tokenizer": "raw"}
     table.create_index("s", kind="fts", **options)
     texts = {1: "", 2: "x", 3: "xy", 4: None, 5: "stone"}
-    table.upsert([{"id": n, "s": s} for n, s in texts.items()])
+    table.upsert([{"id": n, "s": s} for n, s in texts.items()], "null")
     for place in PLACES:
         place(db)
         for way in ({}, {"fuzzy": 1}):
@@ -255,7 +255,7 @@ def test_an_empty_table_has_no_words(db: st.Store) -> None:
     result = table.search("stone").to_arrow()
     assert result.num_rows == 0
     assert result.column_names == ["id", "s", "note", "v", "_score"]
-    table.upsert({"id": 1})
+    table.upsert({"id": 1}, "null")
     merged(db)
     assert found(table.search("stone")) == []
 
@@ -337,7 +337,7 @@ def test_searches_beside_seals_folds_index_builds_and_compaction_miss_nothing(
         try:
             for step in range(40):
                 new = {n % 200: f"step {step} stone {n}" for n in range(31 * step, 31 * step + 25)}
-                table.upsert([{"id": n, "s": s} for n, s in new.items()])
+                table.upsert([{"id": n, "s": s} for n, s in new.items()], "null")
                 texts.update(new)
                 words = f"step {step}"
                 for way in ({"phrase": True}, {"operator": "and"}, {"fuzzy": 1}):
