@@ -373,7 +373,7 @@ def test_a_scan_of_keys_still_conflicts_as_a_scan(db: st.Store) -> None:
     tx = db.transaction(isolation="serializable")
     assert tx["i8"].count("k = 50 AND v > 5") == 0
     tx["i8"].upsert({"k": 51, "v": 1}, "null")
-    db["i8"].upsert({"k": 50, "v": 1})  # the filter does not keep it
+    db["i8"].upsert({"k": 50, "v": 1}, "null")  # the filter does not keep it
     tx.commit()
     tx = db.transaction(isolation="serializable")
     assert tx["i8"].count("k = 50 AND v > 5") == 0
