@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import lance
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -169,3 +170,31 @@ def test_a_pair_of_surrogates_is_no_half() -> None:
         *(True, True, True),
         *(False, False, False),
     ]
+
+
+SECRET = "hunter2"
+FRAME = pd.DataFrame({"id": [1], "name": [SECRET]})
+OF_FRAMES: dict[str, Callable[[st.Store, Any], object]] = {
+    "values": lambda db, frame: db["people"].update_where("true", frame),
+    "a value": lambda db, frame: db["people"].update_where("true", {"name": frame}),
+    "expressions": lambda db, frame: db["people"].update_where("true", sql=frame),
+    "an expression": lambda db, frame: db["people"].update_where("true", sql={"name": frame}),
+    "work": lambda db, frame: db.run(frame),
+    "turns": lambda db, frame: db.transaction(turns=frame),
+    "a turn": lambda db, frame: db.transaction(turns=[frame]),
+    "missing": lambda db, frame: db["people"].upsert({"id": 1, "name": "x"}, frame),
+    "missing in a transaction": lambda db, frame: db.run(
+        lambda tx: tx["people"].upsert({"id": 1, "name": "x"}, frame)
+    ),
+    "a column": lambda db, frame: db.create_table("t", {"v": "int64"}, data={"v": frame["name"]}),
+}
+
+
+@pytest.mark.parametrize("call", OF_FRAMES.values(), ids=OF_FRAMES)
+def test_a_frame_in_a_wrong_place_is_named_by_its_type_alone(
+    store: st.Store, call: Callable[[st.Store, Any], object]
+) -> None:
+    with pytest.raises(st.SiltstoneError) as caught:
+        call(store, FRAME)
+    assert SECRET not in str(caught.value)
+    assert store["people"].get(1) == {"id": 1, "name": "Ada"}

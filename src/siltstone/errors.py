@@ -94,8 +94,8 @@ def not_one_of(what: str, given: object, choices: Iterable[object]) -> str:
         choices: The values that there are.
     """
     names = [str(each) for each in choices]
-    text = f"{what} must be one of {', '.join(names)}; got {_quoted(given)}"
-    meant = alike(given, names)
+    text = f"{what} must be one of {', '.join(names)}; got {told(given)}"
+    meant = alike(given, names) if isinstance(given, str) else []
     return f"{text}; did you mean {' or '.join(map(repr, meant))}?" if meant else text
 
 
@@ -110,6 +110,14 @@ def alike(name: object, known: Iterable[object]) -> list[str]:
     for each in islice(known, COMPARED_MAX):
         folded.setdefault(str(each)[:COMPARED_CHARACTERS_MAX].casefold(), str(each))
     return [folded[found] for found in get_close_matches(given.casefold(), folded, MEANT_MAX)]
+
+
+def told(given: object) -> str:
+    """Return what a caller gave, for a message: of rows and columns the type alone."""
+    rows = ("__arrow_c_stream__", "__arrow_c_array__", "__array__", "__dataframe__")
+    if any(hasattr(given, each) for each in rows) and getattr(given, "ndim", 1) != 0:
+        return f"a {type(given).__name__}"
+    return _quoted(given)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -14,11 +14,13 @@ may not wait for a lock, so it only marks the turn as over. The next caller that
 removes such a turn, and one that was held for `HOLD_S`.
 
 Lock: one, over all lines; no thread keeps it while it waits for a turn. The handler of a signal may
-run while its own thread has the lock: to what it asks then the answer is that there is no turn.
+run while its own thread has the lock, and the child of a fork may have inherited it taken: to what
+those ask the answer is that there is no turn.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from _thread import LockType, allocate_lock, get_ident
 from collections import deque
@@ -64,7 +66,8 @@ class TableTurns:
         self._hold_s, self._waiting_max = hold_s, waiting_max
         self._lines: dict[str, deque[TableTurn]] = {}
         self._lock = Condition()  # notified when a table is not closed any more
-        self._within: set[int] = set()  # the threads that have it, or wait to be notified
+        self._within: set[int] = set()  # the threads that ask for it, have it, or wait for news
+        self._pid = os.getpid()
         self._at_the_door: dict[str, int] = {}
         self.closed = NONE_CLOSED
 
@@ -198,17 +201,21 @@ class TableTurns:
     @contextmanager
     def _locked(self) -> Generator[None]:
         """Have the lock, and let what interrupts this thread know."""
-        with self._lock:
-            mine = get_ident()
+        mine = get_ident()
+        try:
             self._within.add(mine)
-            try:
+            with self._lock:
                 yield
-            finally:
-                self._within.discard(mine)
+        finally:
+            self._within.discard(mine)
 
     def _interrupts(self) -> bool:
-        """Return whether the handler of a signal calls, which interrupts a call of this object."""
-        return get_ident() in self._within
+        """Return whether no turn can be asked for now, because the lock may never come.
+
+        The handler of a signal calls, which interrupts a call of this object; or the child of a
+        fork, whose parent's threads may have had the lock.
+        """
+        return get_ident() in self._within or os.getpid() != self._pid
 
     def _holds(self, thread: int) -> bool:
         now_s = time.monotonic()

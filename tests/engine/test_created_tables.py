@@ -139,6 +139,32 @@ def test_a_dict_of_other_values_is_one_row(db: st.Store) -> None:
     assert db["row"].to_arrow().to_pylist() == [{"v": [1, 2]}]
     db.create_table("typed", {"v": "list<int64>"}, data={"v": [1, 2]})
     assert db["typed"].to_arrow().to_pylist() == [{"v": [1, 2]}]
+    texts = {"id": np.str_("abc"), "v": np.float64(2.0)}
+    db.create_table("scalars", {"id": "string", "v": "float64"}, "id", data=texts)
+    assert db["scalars"].to_arrow().to_pylist() == [{"id": "abc", "v": 2.0}]
+
+
+AS_ROWS: list[tuple[dict[str, Any], dict[str, list[Any]]]] = [
+    ({"id": "uint64"}, {"id": [1, 2**64 - 1]}),
+    ({"id": int, "v": "decimal(5, 1)"}, {"id": [0, 1], "v": [1, 2]}),
+    ({"id": int, "v": "uuid"}, {"id": [0], "v": [str(uuid.UUID(int=1))]}),
+    ({"v": "list<int64>"}, {"v": [[1], [2]]}),
+    ({"v": "list<list<int64>>"}, {"v": [[[1]], [[2]]]}),
+    ({"v": "list<int64>"}, {"v": []}),
+    ({"v": pa.struct([("x", pa.int64())])}, {"v": [{"x": 1}, {"x": 2}]}),
+    ({"v": pa.map_(pa.string(), pa.int64())}, {"v": [[("a", 1)], [("b", 2)]]}),
+]
+
+
+@pytest.mark.parametrize(("schema", "data"), AS_ROWS)
+def test_columns_beside_a_schema_are_what_the_same_rows_are(
+    db: st.Store, schema: dict[str, Any], data: dict[str, list[Any]]
+) -> None:
+    rows = [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+    db.create_table("columns", schema, data=data)
+    db.create_table("rows", schema, data=rows)
+    assert db["columns"].to_arrow().equals(db["rows"].to_arrow())
+    assert db["columns"].count() == len(rows)
 
 
 def test_columns_of_several_lengths_are_refused(db: st.Store) -> None:

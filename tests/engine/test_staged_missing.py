@@ -121,3 +121,16 @@ def test_rows_that_keep_come_before_other_jobs_of_their_table(db: st.Store) -> N
         tx.attach(two, [second])
     tx.rollback()
     assert found(db) == []
+
+
+@pytest.mark.parametrize("how", ["overwrite", "new column"])
+def test_a_job_that_is_refused_leaves_nothing_in_the_transaction(db: st.Store, how: str) -> None:
+    db["t"].insert({"id": 1, "n": 1, "s": "a"})
+    schema = COLUMNS | {"z": "int64"} if how == "new column" else None
+    stage = db.stage("t", missing="keep", schema=schema)
+    pieces = [stage.run(rows(1, 2, n=2)), stage.run(rows(2, 3, s="b"))]
+    with db.transaction() as tx:
+        with pytest.raises(st.SchemaMismatchError):
+            tx.attach(stage, pieces, overwrite=how == "overwrite")
+        assert tx["t"].count() == 1
+    assert db["t"].get(1) == {"id": 1, "n": 1, "s": "a"}

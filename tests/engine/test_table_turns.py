@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
@@ -139,3 +141,50 @@ def test_who_asks_from_the_handler_of_a_signal_within_a_line_gets_no_turn_and_wa
     assert found[0] is not None
     turns.give_up(found[0])
     assert not turns.is_held("t")
+
+
+def test_a_handler_at_the_edge_of_the_lock_keeps_nobody_waiting() -> None:
+    """It runs when its thread has the lock, but has not said so yet, or no longer says so."""
+    turns = TableTurns(hold_s=1_000)
+    holder, crew, asked = turns.take("t"), Threads(), []
+
+    class Edge(set[int]):
+        def discard(self, thread: int) -> None:
+            set.discard(self, thread)
+            if not asked and thread == threading.get_ident():
+                asked.append(None)
+                signal.raise_signal(signal.SIGUSR1)
+
+    def ask(*_: object) -> None:
+        crew.start(turns.give_up, holder)
+        asked.append(turns.take("t", wait_s=3))
+
+    before = signal.signal(signal.SIGUSR1, ask)
+    turns._within = Edge()
+    try:
+        turns.is_held("another")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    crew.join()
+    assert asked[1] is not None, "the holder could give it up meanwhile"
+
+
+def test_a_child_of_a_fork_does_not_wait_for_a_lock_that_nobody_gives_back() -> None:
+    turns, crew = TableTurns(), Threads()
+    turn = turns.take("t")
+    is_locked, is_forked = threading.Event(), threading.Event()
+
+    def have_the_lock() -> None:
+        with turns._lock:
+            is_locked.set()
+            is_forked.wait()
+
+    crew.start(have_the_lock)
+    is_locked.wait()
+    child = os.fork()
+    if child == 0:
+        turns.give_up(turn)
+        os._exit(0 if turns.take("t") is None else 1)
+    is_forked.set()
+    crew.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

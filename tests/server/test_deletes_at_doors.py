@@ -73,3 +73,11 @@ def test_apply_refuses_a_filter_in_the_place_of_a_key(served: Served) -> None:
     assert served[0]["t"].count() == 4
     assert applied(served, ["n = 1"]).json["results"] == [{"rows": 1}]
     assert applied(served, [{"id": "n = 1"}]).json["results"] == [{"rows": 0}]
+
+
+def test_a_key_over_rest_is_no_list_of_keys(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        db.create_table("t", COLUMNS, primary_key="id").insert(ROWS)
+        delete = {"op": "delete", "table": "t", "keys": [[["a", "b"]]]}
+        assert rest.post("/v1/transaction/apply", {"ops": [delete]}).status == 400
+        assert db["t"].count() == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -131,6 +132,33 @@ def test_first_tries_of_joined_processes_wait_for_a_closed_table(
     owner.run(work)
     crew.join()
     assert values == [2]
+
+
+def test_a_first_try_of_a_joined_process_that_hides_its_end_commits_nothing(
+    both: tuple[st.Store, JoinedStore],
+) -> None:
+    owner, joined = both
+    owner.create_table("log", {"id": "int64"}, "id")
+    crew, tried, first_tries = Threads(), itertools.count(), itertools.count()
+
+    def careless(tx: st.Transaction) -> None:
+        tx["log"].insert({"id": next(first_tries)})
+        with contextlib.suppress(Exception):
+            tx["t"].update(2, v=5)
+        tx.commit()
+
+    def work(tx: st.Transaction) -> None:
+        add_one(tx)
+        if next(tried) < 4:
+            owner["t"].update(1, v=0)
+        else:
+            crew.start(joined.run, careless)
+            until(lambda: owner.core.turns.waiting("t") == 1)
+            assert owner["log"].count() == 0
+
+    owner.run(work)
+    crew.join()
+    assert owner["log"].to_arrow()["id"].to_pylist() == [1]
 
 
 _HOLDER = """

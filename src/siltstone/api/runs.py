@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from siltstone.api.transaction import Transaction
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, told
 from siltstone.retry import Retry
 from siltstone.turns import NONE_CLOSED, TableClosedError
 
@@ -74,7 +74,7 @@ def run(
 ) -> T:
     """Run `work` as `Store.run` does, in transactions that `begin` begins."""
     if not callable(work):
-        raise RequestError(f"run() calls a function with a transaction; got {work!r:.80}")
+        raise RequestError(f"run() calls a function with a transaction; got {told(work)}")
     holder, is_first = TurnHolder(turns), True
 
     def once() -> T:
@@ -92,12 +92,26 @@ def run(
     def tried(closed: frozenset[str] | None) -> T:
         with begin() as tx:
             tx.closed = turns.closed if closed is None else closed
-            found = work(tx)
-            if tx.closed_at:  # the work caught the error, and may have left a part out
-                raise TableClosedError(tx.closed_at)
-            return found
+            return _done(tx, work)
 
     try:
         return Retry(attempts).run(once, on_loss=holder.lost)
     finally:
         holder.end()
+
+
+def _done(tx: Transaction, work: Callable[[Transaction], T]) -> T:
+    """Run the work; it begins again if it named a closed table, whatever it made of the error.
+
+    Raises:
+        TableClosedError: It did.
+    """
+    try:
+        found = work(tx)
+    except Exception as error:
+        if tx.closed_at:
+            raise TableClosedError(tx.closed_at) from error
+        raise
+    if tx.closed_at:  # the work caught the error, and may have left a part out
+        raise TableClosedError(tx.closed_at)
+    return found

@@ -548,6 +548,8 @@ def key_from_user(value: object, names: Sequence[str], types: Sequence[pa.DataTy
 
 
 def short(value: object) -> str:
+    if hasattr(value, "__arrow_c_stream__"):  # rows, or a column of them: not their values
+        return type(value).__name__
     try:
         text = " ".join(repr(value).split())  # one line, also of a table
     except ValueError:  # an integer of over 4,300 digits

@@ -74,7 +74,7 @@ def _new_table(given: dict[str, Any]) -> None:
 
 def _new_column(given: dict[str, Any]) -> None:
     if not isinstance(given["kind"], str):
-        given["kind"] = field_of(given["name"], given["kind"]).type
+        given["kind"] = field_of("", given["kind"]).type
 
 
 _UNDERSTOOD_HERE: dict[str, Callable[[dict[str, Any]], None]] = {

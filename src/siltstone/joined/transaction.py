@@ -117,6 +117,8 @@ class JoinedTransaction(Transaction):
 
     def commit(self) -> Receipt:
         self._require_open()
+        if self.closed_at:  # its work caught the error, and may have left a part out
+            raise TableClosedError(self.closed_at)
         self.phase = Phase.ENDED
         self._abandoned.detach()
         path = f"transaction/{self._key}/commit"

@@ -36,6 +36,7 @@ from siltstone.errors import (
     TableExistsError,
     UnavailableError,
     no_such,
+    told,
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.turns import Turns
@@ -208,11 +209,11 @@ class LocalStore(Store):
             RequestError, TableNotFoundError: `names` is no list of names of tables.
         """
         self._core.writer()
-        catalog = self._state().view.catalog
-        if not isinstance(names, list | tuple | set | frozenset) or not all(map(is_text, names)):
-            raise RequestError(f"turns must be a list of names of tables; got {names!r:.80}")
-        for name in names:
-            catalogs.find(catalog, name)
+        is_list = isinstance(names, list | tuple | set | frozenset)
+        for name in names if is_list else [names]:
+            if not (is_list and is_text(name)):
+                raise RequestError(f"turns must be a list of names of tables; got {told(name)}")
+            catalogs.find(self._state().view.catalog, name)
         return self._core.turns.take_all(names, wait_s, thread=thread)
 
     @property

@@ -136,7 +136,7 @@ class LocalTable(Searchable, Table):
             and committer is not None
             and core.refusal is None
         ):
-            if type(rows) is dict and missing in _BLIND:
+            if type(rows) is dict and type(missing) is str and missing in _BLIND:
                 is_whole = missing == "refuse"
                 try:
                     write_set = plan.upsert(rows, next(core.numbers), is_whole=is_whole)

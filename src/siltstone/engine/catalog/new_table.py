@@ -41,38 +41,64 @@ def understood(schema: object, data: object) -> tuple[pa.Schema | None, object]:
         SchemaMismatchError: The values of a list have no type, or several.
     """
     columns = None if schema is None else arrow_schema_of(schema)
-    is_row = columns is not None and _are_lists(columns, data)
-    return columns, data if is_row else _in_columns(data)
+    if not isinstance(data, Mapping) or not data or not all(map(_is_column, data.values())):
+        return columns, data
+    if columns is None:
+        return None, _in_columns(data)
+    is_row = all(_is_value(values, columns, name) for name, values in data.items())
+    return columns, data if is_row else _in_rows(data)
 
 
-def _are_lists(columns: pa.Schema, data: object) -> bool:
-    """Say whether a dict of lists is a row: each of them is a value of its column."""
-    if not isinstance(data, Mapping):
+def _is_value(values: Any, columns: pa.Schema, name: str) -> bool:
+    """Say whether a list is one value of its column, not several."""
+    return name in columns.names and _fits(values, columns.field(name).type)
+
+
+def _fits(values: Any, kind: pa.DataType) -> bool:
+    first = next((each for each in values if each is not None), None)
+    if first is None or not pa.types.is_nested(kind) or pa.types.is_struct(kind):
         return False
-    found = [columns.field(name).type for name in data if name in columns.names]
-    return bool(found) and all(pa.types.is_nested(kind) for kind in found)
+    if pa.types.is_map(kind):
+        return isinstance(first, tuple)
+    inside = kind.field(0).type
+    is_list = _is_column(first)
+    return _fits(first, inside) if pa.types.is_nested(inside) and is_list else not is_list
 
 
-def _in_columns(data: object) -> object:
-    """Return a dict of equally long lists as Arrow data, as pandas takes it; all else as it is.
+def _in_rows(data: Mapping[str, Any]) -> object:
+    """Return a dict of equally long lists as rows, which the schema of a caller is held against.
+
+    Raises:
+        RequestError: The lists are not equally long.
+    """
+    _check_lengths(data)
+    if not all(isinstance(values, list | tuple) for values in data.values()):
+        return _in_columns(data)
+    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+
+
+def _in_columns(data: Mapping[str, Any]) -> object:
+    """Return a dict of equally long lists as Arrow data, as pandas takes it.
 
     Raises:
         RequestError: The lists are not equally long.
         SchemaMismatchError: The values of a column have no type, or several.
     """
-    if not isinstance(data, Mapping) or not data or not all(map(_is_column, data.values())):
-        return data
+    _check_lengths(data)
+    return pa.table({name: _column_of(name, values) for name, values in data.items()})
+
+
+def _check_lengths(data: Mapping[str, Any]) -> None:
     lengths = {name: len(values) for name, values in data.items()}
     if len({*lengths.values()}) > 1:
         told = ", ".join(f"{name!r} has {lengths[name]} values" for name in lengths)
         raise RequestError(f"the columns of data are not equally long: {told}")
-    columns = {name: _column_of(name, values) for name, values in data.items()}
-    return pa.table(columns)
 
 
 def _is_column(values: object) -> bool:
     return isinstance(values, list | tuple) or (
         hasattr(values, "__len__")
+        and getattr(values, "ndim", 1) != 0
         and any(
             hasattr(values, each)
             for each in ("__array__", "__arrow_c_array__", "__arrow_c_stream__")

@@ -13,7 +13,7 @@ from typing import cast
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import Expression, compile_value
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, told
 from siltstone.formats.row_codec import RowCodec
 
 
@@ -78,14 +78,14 @@ def _columns(what: str, given: object) -> Mapping[str, object]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise RequestError(f"{what} must be a dict by column; got {given!r:.80}")
+        raise RequestError(f"{what} must be a dict by column; got {told(given)}")
     return cast("Mapping[str, object]", given)
 
 
 def _compiled(name: str, text: object, codec: RowCodec) -> Expression:
     if not isinstance(text, str):
         raise RequestError(
-            f"sql has an expression for each column, a text; got {text!r:.80} for {name!r}"
+            f"sql has an expression for each column, a text; got {told(text)} for {name!r}"
         )
     expression = compile_value(text, codec.arrow)
     expression.evaluate(codec.arrow.empty_table(), codec.arrow.field(name).type)

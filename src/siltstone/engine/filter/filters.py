@@ -32,6 +32,7 @@ from siltstone.errors import RequestError
 CACHED_FILTERS_MAX = 256
 _SHOWN_CHARACTERS = 200
 _ONE_ROW = pa.table({"_": pa.nulls(1)})
+_COMPARED_CHARACTERS_MAX = 1_000
 _COMPARING = re.compile(r"[=<>~]|\b(?:in|is|isnull|notnull|between|i?like)\b", re.IGNORECASE)
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
@@ -168,7 +169,10 @@ def compares_columns(text: str, schema: pa.Schema) -> bool:
     """Say whether a text that was given as something else reads as a filter over some columns.
 
     It compares one of them (`n > 5`, `lower(name) LIKE 'a%'`); that its types fit is not needed.
+    A long text is a value: to parse 20,000 parentheses takes a second.
     """
+    if len(text) > _COMPARED_CHARACTERS_MAX:
+        return False
     if not (is_text(text) and _COMPARING.search(text) and any(n in text for n in schema.names)):
         return False
     from siltstone.engine.filter import compiler  # noqa: PLC0415 - as in `parse`

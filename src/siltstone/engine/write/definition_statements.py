@@ -9,6 +9,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.read.kept import keepers, kept_from, readable
 from siltstone.engine.read.view import State
+from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import BusyError, FencedError, SnapshotExpiredError
@@ -39,6 +40,10 @@ class DefiningTransaction(EngineTransaction):
                 if not take_back():
                     self.rollback()
             raise
+
+    def attach(self, stage: StageTask, staged: Sequence[Staged], overwrite: bool = False) -> int:
+        with self.whole():
+            return super().attach(stage, staged, overwrite)
 
     def tables(self) -> list[str]:
         """Return the names of all tables, own changes included."""

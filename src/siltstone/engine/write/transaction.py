@@ -41,7 +41,7 @@ from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition, Tag
 from siltstone.formats.schema import decode_type
 from siltstone.storage.tables.values import Compacted, InputsMovedError
-from siltstone.turns import NONE_CLOSED, TableTurn
+from siltstone.turns import NONE_CLOSED, TableClosedError, TableTurn
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 DURABILITIES: tuple[str, ...] = get_args(Durability)
@@ -284,6 +284,8 @@ class EngineTransaction:
             InDoubtError, PoisonedError: See `Committer.commit`.
         """
         self.require_open()
+        if self.closed_at:  # its work caught the error, and may have left a part out
+            raise TableClosedError(self.closed_at)
         if self.core.under_way.pop(self._number, None) is None:  # its handle closes just now
             self.core.check()
             raise ClosedError("the transaction ends; begin a new one")

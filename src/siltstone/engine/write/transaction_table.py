@@ -116,7 +116,7 @@ class EngineTransactionTable(TransactionTableColumns):
                 be; nothing was written.
         """
         writes = self._tx.rows.keyed(self._table())
-        is_whole = missing == "refuse"
+        is_whole = type(missing) is str and missing == "refuse"
         if is_whole and type(rows) is dict and writes.table_schema.rows.is_packable:
             writes.upsert_row(writes.table_schema.rows.whole(rows))
             return 1

@@ -58,7 +58,8 @@ def _update_where(table: TransactionTable, operation: row_operations.UpdateWhere
 
 def _delete(table: TransactionTable, operation: row_operations.DeleteRows) -> int | None:
     keys = [json_key(key, table.schema, table.primary_key) for key in operation.keys]
-    return table.delete(keys[0] if len(keys) == 1 else keys)
+    is_text = len(keys) == 1 and isinstance(keys[0], str)  # else a list in it would be keys
+    return table.delete(keys[0] if is_text else keys)
 
 
 def _delete_where(table: TransactionTable, operation: row_operations.DeleteWhere) -> int:
