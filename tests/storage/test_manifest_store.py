@@ -11,6 +11,7 @@ from siltstone.errors import (
     CorruptionError,
     FencedError,
     InvariantError,
+    ReplacedError,
     RequestError,
     UnavailableError,
 )
@@ -519,3 +520,25 @@ def test_a_record_under_another_number_is_damage(files, store):
     files.write(store.path(3), files.read(store.path(2)))
     with pytest.raises(CorruptionError, match="it holds record 2"):
         store.newest()
+
+
+def test_the_newest_record_follows_the_one_that_a_job_worked_on(files, store):
+    known = publish_many(store, 3)
+    record, lease = store.lease_newest(known)
+    assert record == known
+    lease.release()
+    later = publish_many(store, 2)
+    record, lease = store.lease_newest(known)
+    assert record == later
+    lease.release()
+
+
+@pytest.mark.parametrize("records_of_the_copy", [0, 1, 5])
+def test_an_older_copy_in_the_place_of_the_store_does_not_follow(files, store, records_of_the_copy):
+    first = store.newest()
+    known = publish_many(store, 3)
+    for number in range(first.number + 1, known.number + 1):  # the older copy has not these
+        files.unlink(store.path(number))
+    publish_many(store_on(files, "another writer"), records_of_the_copy)
+    with pytest.raises(ReplacedError):
+        store.lease_newest(known)
