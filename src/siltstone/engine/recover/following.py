@@ -95,8 +95,7 @@ class Follower:
         state, replayer, wal = self._state, self._replayer, self._wal
         require_in_place(self._files, self._root)
         if state is None or self._has_moved_on(state):
-            record, lease = self._manifests.lease_newest()
-            self._require_ours(record)
+            record, lease = self._manifests.lease_newest(self._known)
             self._known, self._lease = record, lease
             replayer = self._replayer = Replayer(
                 view_of(record, lease, self._readers), self._readers
@@ -124,19 +123,6 @@ class Follower:
         if self._manifests.newer_record(record) is not None:
             return True
         return lease is not None and not lease.lock.names(self._manifests.path(record.number))
-
-    def _require_ours(self, newest: Record) -> None:
-        """Refuse a newest record that did not follow from the one that was known."""
-        known = self._known
-        if known is None:
-            return
-        self._manifests.look.require_ours(known)
-        ours, theirs = (known.store_id, known.number), (newest.store_id, newest.number)
-        if ours[0] != theirs[0] or theirs[1] < ours[1]:
-            why = (
-                f"its newest record is {theirs[1]} of store {theirs[0]}, not {ours[1]} of {ours[0]}"
-            )
-            raise ReplacedError(self._root, why)
 
     def _seen_now(self, seq: int) -> int:
         if seq < self._seen:

@@ -51,7 +51,7 @@ from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Deferred, require_budgets
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import (
     FILE_TICK_S,
@@ -79,7 +79,8 @@ class _OptimizeOrder:
     """What one optimize was asked for, and what it met.
 
     `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere. `contended`: how
-    often others touched the inputs of tasks, which were in vain or were not begun.
+    often others touched the inputs of tasks, which were in vain or were not begun. `known`: the
+    record that it saw last, which the next one must follow.
     """
 
     table: int | None
@@ -88,6 +89,7 @@ class _OptimizeOrder:
     run: Execute
     at_once: int | None
     on_progress: Progress | None
+    known: Record
     contended: int = 0
 
 
@@ -158,11 +160,11 @@ class Optimizer:
         run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
         sizes = Sizes(target_rows, by_tiers)
 
-        def work(only: int | None) -> Optimized | Deferred:
-            order = _OptimizeOrder(only, sizes, publish_attempts, run, at_once, on_progress)
+        def work(only: int | None, known: Record) -> Optimized | Deferred:
+            order = _OptimizeOrder(only, sizes, publish_attempts, run, at_once, on_progress, known)
             return self._optimized(order, attempts, build)
 
-        return isolated(self._manifests.newest, table, work, _sum)
+        return isolated(self._manifests, table, work, _sum)
 
     def _optimized(
         self, order: _OptimizeOrder, attempts: int, build: index_plan.Execute | None
@@ -229,7 +231,7 @@ class Optimizer:
 
         `left` gathers what is the owner's to publish; it is asked when all else is done.
         """
-        record, lease = self._manifests.lease_newest()
+        record, lease = self._lease_newest(order)
         with lease, self._catalog(record) as catalog:
             cross(Failpoint.OPTIMIZE_BEFORE_PLAN)
             tasks = self._planned(record, catalog, order)
@@ -243,6 +245,10 @@ class Optimizer:
         taken = self._handed_over(left)
         left.clear()
         return taken
+
+    def _lease_newest(self, order: _OptimizeOrder) -> tuple[Record, Lease]:
+        order.known, lease = self._manifests.lease_newest(order.known)
+        return order.known, lease
 
     def _catalog(self, record: Record) -> AbstractContextManager[Catalog]:
         if self._plain.is_ours or has_plain(record.catalog):
@@ -301,7 +307,7 @@ class Optimizer:
                 continue
             found, more = self._show(record, pending, order, job.as_written())
             done, left, pending = total_of(done, found), [*left, *more], []
-            record, lease = self._manifests.lease_newest()
+            record, lease = self._lease_newest(order)
             with lease:  # else a vacuum takes its files while they are compared
                 kept = self._untouched(record, todo)
             order.contended += len(kept) < len(todo)

@@ -246,8 +246,9 @@ class Vacuum:
         record may say a higher one, of a vacuum that has not written FLOOR yet, or died before: who
         leases a record that FLOOR keeps reads what the log above that record names.
         """
+        newest: Record | None = None
         for _ in range(CENSUSES_MAX):
-            newest, lease = self._manifests.lease_newest()
+            newest, lease = self._manifests.lease_newest(newest)
             with lease:
                 seen, floor, oldest_seq = self._planned_floor()
                 cross(Failpoint.VACUUM_AFTER_PLAN)

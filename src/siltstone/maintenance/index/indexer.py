@@ -188,20 +188,22 @@ class Indexer:
         """
         require_budgets(attempts, publish_attempts)
 
-        def work(only: int | None) -> CaughtUp | Deferred:
+        def work(only: int | None, known: Record) -> CaughtUp | Deferred:
             return self._caught_up(
                 only,
+                known,
                 is_urgent=is_urgent,
                 attempts=attempts,
                 publish_attempts=publish_attempts,
                 execute=execute,
             )
 
-        return isolated(self._manifests.newest, table, work, _either)
+        return isolated(self._manifests, table, work, _either)
 
     def _caught_up(
         self,
         table: int | None,
+        record: Record,
         *,
         is_urgent: bool,
         attempts: int,
@@ -214,7 +216,7 @@ class Indexer:
             # Once: a base whose keys cannot be read stays without runs.
             is_covering = not is_urgent and attempt == 0
             try:
-                record, lease = self._manifests.lease_newest()
+                record, lease = self._manifests.lease_newest(record)
                 with lease:
                     cross(Failpoint.INDEX_BEFORE_PLAN)
                     found = self._places(

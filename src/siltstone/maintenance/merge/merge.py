@@ -157,9 +157,10 @@ class Merger:
         require_budgets(attempts, publish_attempts)
         reason, failed, total, target = "", 0, Merged(0, (), 0), None
         failures: dict[int, SiltstoneError] = {}
+        record: Record | None = None
         while failed < attempts:
             try:
-                record, lease = self._manifests.lease_newest()
+                record, lease = self._manifests.lease_newest(record)
                 with lease:
                     target = record.flushed_seq if target is None else target
                     done = self._merge(record, table, execute, publish_attempts, failures)

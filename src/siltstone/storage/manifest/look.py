@@ -57,6 +57,21 @@ class Look:
         if why is not None:
             raise ReplacedError(self.root, why)
 
+    def require_follows(self, known: Record, newest: Record) -> None:
+        """Check that a newest record followed from one that was known.
+
+        Raises:
+            ReplacedError: The directory was moved or replaced, or its contents were.
+            CorruptionError, UnavailableError: FLOOR is damaged; the file system refuses.
+        """
+        self.require_ours(known)
+        ours, theirs = (known.store_id, known.number), (newest.store_id, newest.number)
+        if ours[0] != theirs[0] or theirs[1] < ours[1]:
+            why = (
+                f"its newest record is {theirs[1]} of store {theirs[0]}, not {ours[1]} of {ours[0]}"
+            )
+            raise ReplacedError(self.root, why)
+
     def _missing(self, known: Record, following: Record) -> str | None:
         """Return a new file that is not there; None: none, or another process won the race."""
         missing = self.first_missing(known, following)

@@ -438,10 +438,18 @@ class ManifestStore:
             lock.release()
             raise
 
-    def lease_newest(self) -> tuple[Record, Lease]:
-        """Return the newest record and a lease on it."""
+    def lease_newest(self, known: Record | None = None) -> tuple[Record, Lease]:
+        """Return the newest record and a lease on it.
+
+        `known`: a record that the caller worked on before, which this one must follow.
+
+        Raises:
+            ReplacedError: It does not: another store, or an older copy, is there by now.
+        """
         for _ in range(ATTEMPTS_MAX):
             record = self.newest()
+            if known is not None:
+                self.look.require_follows(known, record)
             lease = self.lease(record.number)
             if lease is not None:
                 return record, lease
