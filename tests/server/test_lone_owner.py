@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.extras import missing
 from siltstone.local import store as local_store
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import read_holder
@@ -72,8 +73,9 @@ def test_who_cannot_join_is_told_which_package_the_owner_lacks(tmp_path: Path, m
             " store with read_only=True"
         )
         for join in (True, False):
-            with pytest.raises(st.OwnedError, match=f"^{re.escape(said)}$"):
+            with pytest.raises(st.OwnedError, match=f"^{re.escape(said)}$") as caught:
                 st.connect(shop, join=join)
+            assert caught.value.cannot_serve == NEEDS.format(module)
         with st.connect(shop, read_only=True) as reader:
             assert reader["t"].count() == 1
         _, warned = owner.communicate()
@@ -86,6 +88,15 @@ def test_who_cannot_join_is_told_which_package_the_owner_lacks(tmp_path: Path, m
 
 def _alone(why: str) -> str:
     return f"no other process can join the stores that this one opens with join=True: {why}"
+
+
+def test_a_package_of_another_version_is_named_with_what_is_wrong() -> None:
+    gone = ModuleNotFoundError("No module named 'uvicorn.x'", name="uvicorn.x")
+    assert missing(gone) == "another version of uvicorn (No module named 'uvicorn.x')"
+    other = ImportError("cannot import name 'A' from 'httptools'", name="httptools")
+    said = "another version of httptools (cannot import name 'A' from 'httptools')"
+    assert missing(other) == said
+    assert missing(ImportError("odd")) == "another version of a package (odd)"
 
 
 def test_where_warnings_are_errors_the_store_is_closed_again(tmp_path: Path) -> None:
@@ -126,3 +137,5 @@ def test_an_owner_that_finds_no_place_for_its_socket_says_so_as_well(
     with db:
         holder = read_holder(RealFiles(), tmp_path / "shop")
         assert (holder.serves, holder.endpoint) == (False, None)
+        assert holder.cannot_serve is not None
+        assert holder.cannot_serve.startswith("no place for the socket: '/run/x' is not ours??\"")

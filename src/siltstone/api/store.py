@@ -370,7 +370,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
         Raises:
             ReadOnlyError: This handle does not own the store.
-            UnavailableError: The extra `server` is not installed, or no socket can be made.
+            UnavailableError: A package of the extra `server` is missing, which the error names, or
+                no socket can be made.
         """
         raise ReadOnlyError(f"{self!r} does not own the store, and only its owner serves it")
 
@@ -396,7 +397,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
             RequestError: `advertise` is no URL of a server; other machines could reach it without a
                 token; it serves already.
             ReadOnlyError: This handle does not own the store.
-            UnavailableError: The extra `server` is not installed, or the address is not available.
+            UnavailableError: A package of the extra `server` is missing, which the error names, or
+                the address is not available.
         """
         raise ReadOnlyError(f"{self!r} does not own the store, and only its owner serves it")
 
