@@ -24,3 +24,16 @@ def paths_with_pandas() -> list[str]:
 def with_pandas() -> dict[str, str]:
     """Return the environment of such a child."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths_with_pandas())}
+
+
+def without(module: str, folder: Path) -> dict[str, str]:
+    """Return the environment of a child for which a package is not installed.
+
+    Args:
+        module: The name by which it is imported.
+        folder: An empty directory, for what stands before the package on the child's path.
+    """
+    error = f"ModuleNotFoundError('No module named {module}', name='{module}')"
+    (folder / f"{module}.py").write_text(f"raise {error}\n")
+    paths = [str(folder), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

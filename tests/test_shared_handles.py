@@ -400,7 +400,7 @@ def test_a_failed_open_leaves_the_path_to_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "step"),
-    [(shared, "_caller"), (shared.Opened, "open"), (shared.Opened, "core")],
+    [(shared, "caller"), (shared.Opened, "open"), (shared.Opened, "core")],
 )
 def test_ctrl_c_while_a_store_is_opened_leaves_the_path_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, step: str

@@ -285,8 +285,11 @@ class OwnedError(SiltstoneError):
         endpoint: str | None = None,
         *,
         differing: Mapping[str, tuple[object, object]] | None = None,
+        cannot_serve: str | None = None,
     ) -> None:
+        """`cannot_serve`: why nobody can join that process, if it tried to serve."""
         self.path, self.pid, self.host, self.endpoint = Path(path), pid, host, endpoint
+        self.cannot_serve = cannot_serve
         self.differing = dict(differing or {})
         if self.differing:
             listed = ", ".join(
@@ -295,6 +298,12 @@ class OwnedError(SiltstoneError):
             text = (
                 f"{path} is open in this process with {listed}; use the same options, or close its"
                 " handles first"
+            )
+        elif cannot_serve:
+            text = (
+                f"{path} is owned by process {pid} on {host}, which no other process can join:"
+                f" {cannot_serve}; put that right and start it again, or open the store with"
+                " read_only=True"
             )
         else:
             text = (

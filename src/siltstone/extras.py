@@ -13,6 +13,14 @@ def needed(call: str, package: str, extra: str) -> UnavailableError:
     return UnavailableError(f"{call} needs {package}: pip install 'siltstone[{extra}]'")
 
 
+def missing(error: ImportError) -> str:
+    """Return the package that an import did not find, or what is wrong with one that is there."""
+    package = (error.name or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and error.name == package:
+        return package
+    return f"another version of {package or 'a package'} ({error})"
+
+
 def imported(module: str, call: str, package: str, extra: str) -> Any:
     """Return a module of an extra for a call.
 

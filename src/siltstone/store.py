@@ -8,9 +8,12 @@ connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open      
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import tempfile
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack
 
@@ -21,11 +24,16 @@ from siltstone.errors import OwnedError, RequestError, UnavailableError
 from siltstone.joined.targets import is_url
 from siltstone.local.store import LocalStore
 from siltstone.local.store import reopen as _reopen
-from siltstone.open.shared import Opened, share
+from siltstone.open.shared import Opened, caller, share
 from siltstone.options import ConnectOptions, Options, resolve
 from siltstone.paths import MEMORY, root_of
 
-__all__ = ["Store", "_reopen", "connect"]  # pickled handles of 0.1 name `_reopen` here
+__all__ = [
+    "Store",
+    "_reopen",
+    "connect",
+    "own_or_join",
+]  # pickled handles of 0.1 name `_reopen` here
 
 
 def connect(
@@ -46,7 +54,9 @@ def connect(
         read_only: Only read, next to an owner or alone, in any number of processes.
         join: If another process owns the store and serves it (`serve_local`; on another machine
             `serve`, with the token in $SILTSTONE_TOKEN), work through that owner; if no process
-            owns it, own it and serve others; if this process has it open, return another handle.
+            owns it, own it and serve others, which takes the extra `server` (if a package is
+            missing, or there is no place for a socket, a `RuntimeWarning` says so, once in a
+            process); if this process has it open, return another handle.
         options: `memory_bytes_max` (memtables, indexes and caches), `memtable_bytes_max` (a
             checkpoint begins there), `sealed_generations_max`, `segment_bytes` (of the log),
             `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
@@ -60,8 +70,8 @@ def connect(
             `sql_threads_max` (of one SQL statement).
 
     Raises:
-        OwnedError: Another process owns it (pid, host), or this process has it open with other
-            options (`differing`).
+        OwnedError: Another process owns it (pid, host, and `cannot_serve`: why nobody can join
+            it), or this process has it open with other options (`differing`).
         BusyError: With `join`: its owner neither served nor ended within `join_timeout_s`.
         RequestError, UnavailableError: Not a store, not a directory, not writable; a bad option.
         UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
@@ -86,7 +96,20 @@ def connect(
         return LocalStore.open(root, found, read_only=read_only)
     if read_only:
         raise RequestError("read_only and join exclude each other: a reader needs no owner")
-    return _join(root, found)
+    return _join(root, found, _serving)
+
+
+def own_or_join(path: str | os.PathLike[str], **options: Unpack[ConnectOptions]) -> Store:
+    """Return a handle as `connect(path, join=True)` does, for one commit.
+
+    It serves others while it owns the store. Nobody asked for that, so it does not warn if it
+    cannot.
+
+    Raises:
+        SiltstoneError: As `connect`.
+    """
+    root = root_of(path)
+    return _join(root, resolve(root, {**options}), _serving_if_it_can)
 
 
 def _remote(url: str, options: dict[str, object], *, read_only: bool) -> Store:
@@ -135,7 +158,7 @@ def _temporary(opened: Opened, number: int) -> Store:
     return LocalStore(opened, number)
 
 
-def _join(root: Path, options: Options) -> Store:
+def _join(root: Path, options: Options, handle: Callable[[Opened, int], Store]) -> Store:
     """Own the store, or join its owner; one that is about to own or to serve it is waited for."""
     from siltstone.joined.joining import Joining  # noqa: PLC0415 - an owner needs none of it
 
@@ -145,7 +168,7 @@ def _join(root: Path, options: Options) -> Store:
         if joined is not None:
             return joined
         try:
-            return share(root, options, _serving, any_options=True, will_serve=True)
+            return share(root, options, handle, any_options=True, will_serve=True)
         except (OwnedError, UnavailableError) as refused:
             joined = joining.join(refused)
             if joined is not None:
@@ -153,8 +176,25 @@ def _join(root: Path, options: Options) -> Store:
 
 
 def _serving(opened: Opened, number: int) -> Store:
-    """Return a handle that lets others join."""
+    """Return a handle that lets others join, and warn if they cannot."""
     db = LocalStore(opened, number)
-    with contextlib.suppress(UnavailableError):  # without the extra it is alone
+    try:
+        db.share_locally()
+    except UnavailableError as error:
+        _warn_alone(str(error))
+    return db
+
+
+def _serving_if_it_can(opened: Opened, number: int) -> Store:
+    """Return a handle that lets others join where the extra `server` is installed."""
+    db = LocalStore(opened, number)
+    with contextlib.suppress(UnavailableError):
         db.share_locally()
     return db
+
+
+@functools.cache
+def _warn_alone(why: str) -> None:
+    """Warn of each reason once in a process."""
+    text = "no other process can join the stores that this one opens with join=True"
+    warnings.warn_explicit(f"{text}: {why}", RuntimeWarning, *caller())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from siltstone.extras import needed
+from siltstone.extras import missing, needed
 
 
 class Endpoint(Protocol):
@@ -59,9 +59,9 @@ def server_of(call: str) -> Callable[..., Any]:
     """Return the class that serves a store for `Store.<call>`.
 
     Raises:
-        UnavailableError: The extra `server` is not installed.
+        UnavailableError: A package of the extra `server` is missing; the error names it.
     """
     try:
         return _loaders[call]()
-    except (ImportError, KeyError) as error:
-        raise needed(f"{call}()", "Starlette and uvicorn", "server") from error
+    except ImportError as error:
+        raise needed(f"{call}()", missing(error), "server") from error

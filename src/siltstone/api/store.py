@@ -452,7 +452,8 @@ class Store(MaintainedStore):
 
         Raises:
             ReadOnlyError: This handle does not own the store.
-            UnavailableError: The extra `server` is not installed, or no socket can be made.
+            UnavailableError: A package of the extra `server` is missing, which the error names, or
+                no socket can be made.
 
         Examples:
             >>> db.serve_local().is_socket()
@@ -482,7 +483,8 @@ class Store(MaintainedStore):
             RequestError: `advertise` is no URL of a server; other machines could reach it without a
                 token; it serves already.
             ReadOnlyError: This handle does not own the store.
-            UnavailableError: The extra `server` is not installed, or the address is not available.
+            UnavailableError: A package of the extra `server` is missing, which the error names, or
+                the address is not available.
 
         Examples:
             >>> db.serve(port=0).url.startswith("http://127.0.0.1:")

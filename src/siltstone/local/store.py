@@ -451,14 +451,14 @@ class LocalStore(Store):
         self._opened.is_served = is_served
 
     def _endpoint(self, owner: Owner, idle_s: float) -> Endpoint:
-        address = address_of(self._parts.site.files.identity(self.path))
-        # Named before it answers: the import takes a second, and processes that join wait for it.
-        self._parts.announce(address)
         try:
+            address = address_of(self._parts.site.files.identity(self.path))
+            # Named before it answers: the import takes a second, and who joins waits for it.
+            self._parts.announce(address)
             return self._made("serve_local", address, idle_s=idle_s)
-        except BaseException:
+        except BaseException as error:
             if owner.ownership.is_held:
-                owner.ownership.will_not_serve()
+                owner.ownership.will_not_serve(str(error))
                 self._parts.announce()
             raise
 

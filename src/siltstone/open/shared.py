@@ -298,8 +298,8 @@ def _warn(opened: Opened) -> None:
         )
 
 
-def _caller() -> tuple[str, int]:
-    """Return the file and line outside of this package that opens a store."""
+def caller() -> tuple[str, int]:
+    """Return the file and line outside of this package that called it."""
     frame = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -419,7 +419,7 @@ def _find(
         found = _registry.stores.get(root)
         if found is None:
             found = _registry.stores[root] = Opened(root, options)
-            found.where = _caller()
+            found.where = caller()
             return found, None, None
         if found.phase is not StorePhase.OPEN:
             if found.worker == threading.get_ident():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ ANSWERS = Answers(
 )
 # Set where somebody else has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+_CHOSEN_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def session(
@@ -75,7 +77,12 @@ def register(spark: SparkSession) -> SparkSession:
     From then on reads take a time without an offset in the session's zone, and `CREATE TABLE ..
     USING siltstone OPTIONS (..)` makes a table that queries read; neither for a client of Spark
     Connect. A session of `newSession()` is another one.
+
+    Spark starts Python processes by the name `python3`, unless PYSPARK_PYTHON says another one. On
+    a local master a session that nobody chose a Python for starts this one from now on, also for
+    functions of users.
     """
+    _choose_python(spark)
     for name, value in NEEDED.items():
         spark.conf.set(name, value)
     is_found = find_spec("pyspark_siltstone") is not None  # Spark finds it by that name
@@ -87,6 +94,20 @@ def register(spark: SparkSession) -> SparkSession:
     elif not is_found:
         spark.dataSource.register(SiltstoneSource)
     return spark
+
+
+def _choose_python(spark: SparkSession) -> None:
+    """Let Spark start this Python if nobody chose one: the "python3" of the PATH may be another.
+
+    Other machines than this one may not have it. What Spark finds by name it looks for with the
+    Python of its JVM's environment, which nothing changes any more.
+    """
+    if any(name in os.environ for name in _CHOSEN_PYTHONS):
+        return
+    with contextlib.suppress(PySparkException, AttributeError):  # of a client
+        context = spark.sparkContext
+        if (context.master or "").startswith("local"):
+            context.pythonExec = sys.executable
 
 
 def _plans_elsewhere(spark: SparkSession) -> bool:

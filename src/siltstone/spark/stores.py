@@ -14,7 +14,7 @@ from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import is_url
 from siltstone.local.store import LocalStore, require_store
 from siltstone.paths import root_of
-from siltstone.store import connect
+from siltstone.store import connect, own_or_join
 
 Uri = str | os.PathLike[str]
 
@@ -62,11 +62,11 @@ def owner(uri: Uri, *, force: bool = False) -> Store:
     Raises:
         RequestError: There is no store, also if it was taken away since the rows were staged: a
             commit makes none.
-        OwnedError: The owner does not serve: call `serve_local()` there.
+        OwnedError: The owner does not serve: call `serve_local()` there, or see what it lacks.
     """
     if is_url(uri):
         return connect(uri)
     require_store(root_of(uri))
     if force:
-        return connect(uri, join=True, force=True, close_upkeep_s=0)
-    return connect(uri, join=True, close_upkeep_s=0)
+        return own_or_join(uri, force=True, close_upkeep_s=0)
+    return own_or_join(uri, close_upkeep_s=0)

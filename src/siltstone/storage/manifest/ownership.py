@@ -1,9 +1,9 @@
 """Ownership: the right of one process to append to a store's WAL.
 
     LOCK   flock'd by the owner as long as it lives; 1,024 bytes: JSON (pid, host, epoch,
-           endpoint, whether it will serve, URL), padded with spaces, for other processes; valid
-           only while the flock is held, and even then of an owner that died until its next one
-           has written
+           endpoint, whether it will serve, or why it cannot, URL), padded with spaces, for other
+           processes; valid only while the flock is held, and even then of an owner that died
+           until its next one has written
     MARK   flock'd, too, by an owner that has recovered the log
     WISH   (`jobs/NEXT`) flock'd, shared, by processes that wait for the end of an owner that
            LOCK says is ending; the kernel forgets the wish of a process that died
@@ -34,6 +34,7 @@ from siltstone.units import require
 LOCK_BYTES = 1024
 WISH = Path("jobs/NEXT")
 _LOOKING_MAX = 1_000
+_WHY_BYTES_MAX = 320  # as JSON up to twice as many, which LOCK has room for where nobody serves
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -49,6 +50,8 @@ class Holder(msgspec.Struct, frozen=True):
     """Where its server answers other machines."""
     ends: bool = False
     """Whether it does its last work, and releases the store as soon as another process asks."""
+    cannot_serve: str | None = None
+    """Why nobody can join it, if it tried to serve."""
 
 
 class Ownership:
@@ -66,6 +69,7 @@ class Ownership:
         self.root = root
         self._files, self._lock, self._will_serve = files, lock, will_serve
         self._ends, self._epoch = ends, 0
+        self._cannot_serve: str | None = None
         self._identity = files.identity(root)
         self._recovered: Lock | None = None
         # A file system that says of a new file that no path names it counts none.
@@ -126,7 +130,7 @@ class Ownership:
         with refusals(f"cannot write the owner into LOCK of {self.root}"):
             serves = self._will_serve or endpoint is not None or url is not None
             about = (os.getpid(), platform.node(), epoch, endpoint, serves, url, self._ends)
-            self._write(Holder(*about))
+            self._write(Holder(*about, None if serves else self._cannot_serve))
 
     def recovered(self) -> None:
         """Let others see that the log is recovered, until `release`: see `recovered_epoch`.
@@ -170,9 +174,15 @@ class Ownership:
         found.release()
         return False
 
-    def will_not_serve(self) -> None:
-        """Withdraw the announcement that it will serve, with the next `announce`."""
+    def will_not_serve(self, why: str = "") -> None:
+        """Withdraw the announcement that it will serve, with the next `announce`.
+
+        Args:
+            why: What keeps it from serving, in any length, if it was asked to.
+        """
         self._will_serve = False
+        shown = "".join(each if each.isprintable() else "?" for each in why)
+        self._cannot_serve = shown.encode()[:_WHY_BYTES_MAX].decode(errors="ignore") or None
 
     def release(self) -> None:
         """Release the ownership. Further calls do nothing."""
@@ -272,7 +282,9 @@ def _own(files: Files, root: Path, *, will_serve: bool, ends: bool) -> Ownership
 
 def _owned(files: Files, root: Path) -> OwnedError:
     holder = read_holder(files, root)
-    return OwnedError(root, holder.pid, holder.host, holder.endpoint)
+    return OwnedError(
+        root, holder.pid, holder.host, holder.endpoint, cannot_serve=holder.cannot_serve
+    )
 
 
 def recovered_epoch(files: Files, root: Path) -> int | None:
