@@ -34,8 +34,8 @@ def test_python_m_siltstone_is_the_same_command_line(capsys: pytest.CaptureFixtu
         [sys.executable, "-m", "siltstone", "--help"], capture_output=True, check=True
     )
     assert main(["--help"]) == 0
-    ours = capsys.readouterr().out.split("Commands:")[1]
-    assert done.stdout.decode().split("Commands:")[1].split() == ours.split()
+    ours = capsys.readouterr().out.split("Look:")[1]
+    assert done.stdout.decode().split("Look:")[1].split() == ours.split()
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def repair(
     form: Form,
     quiet: Quiet = False,
 ) -> None:
-    """Repair provable damage and move damaged files aside; exit code 5 if damage is left."""
+    """Repair provable damage and move damaged files aside. Exit code 5 if damage is left."""
     path = path_of(db, "repair")
     if import_external is not None:
         _import_external(db, import_external, form, yes=yes, dry_run=dry_run)
