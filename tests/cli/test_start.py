@@ -66,7 +66,7 @@ def test_every_command_says_what_it_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["scan"], ["scan", "t", "--limit", "x"], ["tables"], ["get", "t"]]
+    "arguments", [["nonsense"], ["scan"], ["scan", "t", "--limit", "x"], ["get", "t"]]
 )
 def test_a_wrong_command_line_exits_with_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

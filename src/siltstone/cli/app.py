@@ -25,8 +25,8 @@ from siltstone.cli import (
 )
 from siltstone.cli import bench as benches
 from siltstone.cli import demo as demos
-from siltstone.cli.arguments import add_command
-from siltstone.cli.exits import Exit, code_of, in_one_line
+from siltstone.cli.arguments import add_command, said_before
+from siltstone.cli.exits import Exit, UsageError, code_of, in_one_line
 from siltstone.cli.groups import GroupedCommands
 from siltstone.errors import SiltstoneError
 
@@ -51,6 +51,13 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            "--db", "-d", envvar="SILTSTONE_URI", help="The store; also after the command."
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -60,6 +67,14 @@ def options(
 ) -> None:
     """Siltstone: a transactional, multi-table store over open Lance tables."""
     del version  # its callback has shown it
+    name = context.invoked_subcommand
+    if db is not None and said_before(context) and not _takes_store(context.command, name):
+        raise UsageError(f"{name} takes no --db; `siltstone {name} --help` lists what it takes")
+
+
+def _takes_store(group: Any, name: str | None) -> bool:
+    command = group.commands[name]
+    return hasattr(command, "commands") or any("--db" in each.opts for each in command.params)
 
 
 _GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {

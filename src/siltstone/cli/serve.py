@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from siltstone.cli.arguments import Db
+from siltstone.cli.arguments import LocalDb
 from siltstone.cli.exits import UsageError
 from siltstone.cli.sessions import note, opened, path_of
 from siltstone.errors import RequestError
@@ -47,7 +47,7 @@ Key = Annotated[Path | None, typer.Option(help="TLS: the private key, PEM.")]
 
 
 def serve(
-    db: Db,
+    db: LocalDb,
     host: Host = "127.0.0.1",
     port: Port = 2333,
     tokens: Tokens = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, Quiet, Table, Yes
+from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, LocalDb, Quiet, Table, Yes
 from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.sessions import (
@@ -21,7 +21,7 @@ from siltstone.cli.sessions import (
 )
 
 
-def init(db: Db) -> None:
+def init(db: LocalDb) -> None:
     """Create an empty store. An existing store is left unchanged."""
     from siltstone.store import connect
 
