@@ -109,7 +109,7 @@ for group, commands in _GROUPS.items():
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code. On an error print the reason on stderr."""
     try:
-        app(arguments if arguments is None else list(arguments))
+        app(arguments if arguments is None else list(arguments), prog_name="siltstone")
     except SystemExit as end:
         return _code(end)
     except SiltstoneError as error:

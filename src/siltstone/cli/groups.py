@@ -1,4 +1,4 @@
-"""Groups: the list of commands that `--help` prints, by what a user wants to do."""
+"""Groups: the commands, listed by what a user wants to do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from siltstone.cli.usage import told
+
 _MARGINS = 6
 """Columns of a line beside the name of a command and what it does, as typer lays them out."""
 
 
 class GroupedCommands(TyperGroup):
     """Commands, listed by their `rich_help_panel`, in the order in which they were added."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the options before the command."""
+        with told():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the command and its words, and run it."""
+        with told():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each group."""
