@@ -4,7 +4,7 @@ Some options make one value together. A command takes the value, `add_command` a
 
     db: Db          --db, and for a server --token-file, --cafile
     db: LocalDb     --db alone: the command needs the store's files
-    form: Form      --json, --ndjson; neither: a table on a terminal, TSV in a pipe
+    form: Form      --json, --ndjson, --csv; none: a table on a terminal, TSV in a pipe
     as_of: AsOf     --at, --seq, --tag; none: now
     csv: CsvForm    --null, --delimiter: how a CSV file is written
 """
@@ -33,6 +33,7 @@ Seq = Annotated[int | None, typer.Option(help="Read the store as of a sequence n
 Tag = Annotated[str | None, typer.Option(help="Read the store as of a tag.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Ndjson = Annotated[bool, typer.Option("--ndjson", help="Print one JSON object per line.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="List what the command would do; change nothing.")
@@ -155,16 +156,19 @@ def _one_store(context: typer.Context, after: str | None) -> str:
     return found
 
 
-def form_of(json: Json = False, ndjson: Ndjson = False) -> Form:
+def form_of(json: Json = False, ndjson: Ndjson = False, is_csv: Csv = False) -> Form:
     """Return the form of the output.
 
     Raises:
-        UsageError: Both flags are set.
+        UsageError: More than one flag is set.
     """
-    if json and ndjson:
-        raise UsageError("give either --json or --ndjson, not both")
-    if json or ndjson:
-        return Form.JSON if json else Form.NDJSON
+    flags = {Form.JSON: json, Form.NDJSON: ndjson, Form.CSV: is_csv}
+    given = [form for form, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        named = " and ".join(sorted(f"--{form.value}" for form in given))
+        raise UsageError(f"{named} contradict each other; give one of them")
+    if given:
+        return given[0]
     return Form.TABLE if sys.stdout.isatty() else Form.TSV
 
 
