@@ -29,6 +29,7 @@ def alone(
 ) -> Shell:
     """No store, and none in the environment."""
     monkeypatch.delenv("SILTSTONE_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
     return Shell(tmp_path / "new" / "shop", capsys)
 
 
