@@ -15,7 +15,8 @@ from siltstone.cli.app import app
 
 SHARED = frozenset(
     [
-        *("--db", "--token-file", "--cafile", "--json", "--ndjson", "--at", "--seq", "--tag"),
+        *("--db", "--token-file", "--cafile", "--json", "--ndjson", "--csv"),
+        *("--at", "--seq", "--tag"),
         *("--quiet", "--yes", "--dry-run", "--help", "--null", "--delimiter"),
     ]
 )

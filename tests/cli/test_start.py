@@ -34,8 +34,8 @@ def test_python_m_siltstone_is_the_same_command_line(capsys: pytest.CaptureFixtu
         [sys.executable, "-m", "siltstone", "--help"], capture_output=True, check=True
     )
     assert main(["--help"]) == 0
-    ours = capsys.readouterr().out.split("Commands:")[1]
-    assert done.stdout.decode().split("Commands:")[1].split() == ours.split()
+    ours = capsys.readouterr().out.split("Look:")[1]
+    assert done.stdout.decode().split("Look:")[1].split() == ours.split()
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,16 +66,54 @@ def test_every_command_says_what_it_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["scan"], ["scan", "t", "--limit", "x"], ["tables"], ["get", "t"]]
+    ("arguments", "told"),
+    [
+        (["nonsense"], "there is no command 'nonsense'; `siltstone --help` lists the commands"),
+        (["tag", "nope"], "there is no command 'nope'; `siltstone tag --help` lists the commands"),
+        (["init", "--json"], "init takes no --json; `siltstone init --help` lists what it takes"),
+        (["backup", "b", "--seq", "1"], "backup takes no --seq; "),
+        (["tag", "ls", "--at", "x"], "tag ls takes no --at; `siltstone tag ls --help` "),
+        (["scan", "t", "--limti", "1"], "scan takes no --limti (did you mean --limit?); "),
+        (["--json", "tables"], "siltstone takes no --json before the command; "),
+        (["tables", "shop"], "tables takes no word 'shop'; "),
+        (["tables", "a", "b"], "tables takes no words 'a b'; "),
+        (["scan"], "scan needs TABLE; `siltstone scan --help` lists what it takes"),
+        (["get", "t"], "get needs KEY...; "),
+        (["chekpoint"], "there is no command 'chekpoint' (did you mean 'checkpoint'?); "),
+        (["scan", "t", "--limit", "x"], "'--limit' / '-n': 'x' is not a valid integer; "),
+        (["scan", "t", "--limit", "-1"], "'--limit' / '-n': -1 is not in the range x>=0; "),
+        (["scan", "t", "--limit"], "option '--limit' requires an argument; "),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
-def test_a_wrong_command_line_exits_with_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_command_line_is_told_in_one_sentence_and_exits_with_2(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("SILTSTONE_URI", raising=False)
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert not out
-    assert "Usage:" in err
+    (line,) = err.splitlines()
+    assert line.startswith("siltstone: ")
+    assert told in line
+    assert "--help`" in line
+
+
+def test_siltstone_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["tag"]):
+        assert main(words) == 2
+        assert "Usage: siltstone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--db", "x", "serve"], ["--db=x", "demo"], ["bench"]])
+def test_a_command_that_runs_the_code_of_others_leaves_them_pandas(words: list[str]) -> None:
+    code = (
+        f"import sys; sys.argv = ['siltstone', *{words}, '--help']; from siltstone.cli import main;"
+        "assert main() in (0, 2); import pandas"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=False, env=with_pandas()
+    )
+    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.parametrize(

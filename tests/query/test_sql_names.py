@@ -99,7 +99,7 @@ def test_a_query_of_with_may_have_the_name_of_any_variable(db: st.Store) -> None
 def test_a_function_is_no_variable(db: st.Store) -> None:
     read_csv = 5
     assert read_csv
-    with pytest.raises(RequestError, match="file system operations are disabled"):
+    with pytest.raises(RequestError, match="is a file, which no statement reads or writes"):
         db.sql("select * from read_csv('x.csv')")
 
 

@@ -33,9 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if arguments is None:
         os.environ.setdefault("SILTSTONE_TUNE_MALLOC", "true")  # its children have it, too
-        if not _WITH_PANDAS.intersection(sys.argv[1:2]):
+        if _command_in(sys.argv[1:]) not in _WITH_PANDAS:
             sys.meta_path.insert(0, _Frameless)
             gc.set_threshold(_GARBAGE_OBJECTS)
     from siltstone.cli.app import run
 
     return run(arguments)
+
+
+def _command_in(words: Sequence[str]) -> str:
+    """Return the word that names the command; options may be before it."""
+    left = list(words)
+    while left and left[0].startswith("-"):
+        del left[: 2 if left[0] in {"--db", "-d"} else 1]
+    return left[0] if left else ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -25,13 +25,15 @@ from siltstone.cli import (
 )
 from siltstone.cli import bench as benches
 from siltstone.cli import demo as demos
-from siltstone.cli.arguments import add_command
-from siltstone.cli.exits import Exit, code_of, in_one_line
+from siltstone.cli.arguments import add_command, said_before
+from siltstone.cli.exits import Exit, UsageError, code_of, in_one_line
+from siltstone.cli.groups import GroupedCommands
 from siltstone.errors import SiltstoneError
 
 # rich formats help nicely and takes 0.1 s to import: --help goes without it.
 app = typer.Typer(
     name="siltstone",
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -49,6 +51,13 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            "--db", "-d", envvar="SILTSTONE_URI", help="The store; also after the command."
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -58,56 +67,49 @@ def options(
 ) -> None:
     """Siltstone: a transactional, multi-table store over open Lance tables."""
     del version  # its callback has shown it
+    name = context.invoked_subcommand
+    if db is not None and said_before(context) and not _takes_store(context.command, name):
+        raise UsageError(f"{name} takes no --db; `siltstone {name} --help` lists what it takes")
 
 
-for command in (
-    demos.demo,
-    tables.init,
-    tables.info,
-    tables.tables,
-    tables.schema,
-    tables.create,
-    tables.rename,
-    tables.truncate,
-    tables.drop,
-    rows.upsert,
-    rows.insert,
-    rows.append,
-    rows.head,
-    rows.scan,
-    searches.search,
-    export.export,
-    queries.query,
-    queries.changes,
-    queries.log,
-    maintain.checkpoint,
-    maintain.merge,
-    maintain.optimize,
-    maintain.maintain,
-    maintain.vacuum,
-    maintain.verify,
-    maintain.jobs,
-    maintain.status,
-    repairs.repair,
-    backups.backup,
-    backups.restore,
-    benches.bench,
-    serve.serve,
-    serve.token,
-):
-    add_command(app, command)
-# A key may be a negative number.
-for command in (rows.get, rows.delete):
-    add_command(app, command, context_settings={"ignore_unknown_options": True})
-app.add_typer(tags.app, name="tag")
-app.add_typer(apps.app, name="apps")
-app.add_typer(indexes.app, name="index")
+def _takes_store(group: Any, name: str | None) -> bool:
+    command = group.commands[name]
+    return hasattr(command, "commands") or any("--db" in each.opts for each in command.params)
+
+
+_GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
+    "Look": (
+        *(tables.tables, tables.schema, rows.head, rows.scan, rows.get),
+        *(searches.search, queries.query, export.export, tables.info),
+    ),
+    "Write": (
+        *(tables.init, tables.create, rows.insert, rows.upsert, rows.append),
+        *(rows.delete, tables.truncate, tables.rename, tables.drop),
+    ),
+    "Past": (queries.log, queries.changes, tags.app),
+    "Maintain": (
+        *(maintain.status, maintain.jobs, maintain.maintain, maintain.checkpoint),
+        *(maintain.merge, maintain.optimize, maintain.vacuum, maintain.verify),
+        *(repairs.repair, backups.backup, backups.restore, indexes.app, apps.app),
+    ),
+    "Run": (serve.serve, serve.token, demos.demo, benches.bench),
+}
+_KEYS: dict[str, Any] = {"context_settings": {"ignore_unknown_options": True}}
+"""A key may be a negative number."""
+
+for group, commands in _GROUPS.items():
+    for each in commands:
+        if isinstance(each, typer.Typer):
+            app.add_typer(each, rich_help_panel=group)
+        else:
+            settings = _KEYS if each in (rows.get, rows.delete) else {}
+            add_command(app, each, rich_help_panel=group, **settings)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code. On an error print the reason on stderr."""
     try:
-        app(arguments if arguments is None else list(arguments))
+        app(arguments if arguments is None else list(arguments), prog_name="siltstone")
     except SystemExit as end:
         return _code(end)
     except SiltstoneError as error:

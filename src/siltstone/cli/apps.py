@@ -12,13 +12,13 @@ from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import confirm, reading, writing
 from siltstone.errors import no_such
 
-app = typer.Typer(help="List and forget the apps of tokens.", no_args_is_help=True)
+app = typer.Typer(name="apps", help="List and forget the apps of tokens.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="APP", show_default=False)]
 _FIELDS = ("batch", "seq", "rows", "claim", "holder")
 
 
 def ls(db: Db, *, form: Form) -> None:
-    """List the apps with their last batch and claim; the one used last comes last."""
+    """List the apps with their last batch and claim. The one used last comes last."""
     with reading(db) as store:
         found = store.token_apps()
     emit(["app", *_FIELDS], [[a.name, *(getattr(a, f) for f in _FIELDS)] for a in found], form)

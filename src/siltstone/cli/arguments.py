@@ -3,7 +3,8 @@
 Some options make one value together. A command takes the value, `add_command` adds the options:
 
     db: Db          --db, and for a server --token-file, --cafile
-    form: Form      --json, --ndjson; neither: a table on a terminal, TSV in a pipe
+    db: LocalDb     --db alone: the command needs the store's files
+    form: Form      --json, --ndjson, --csv; none: a table on a terminal, TSV in a pipe
     as_of: AsOf     --at, --seq, --tag; none: now
     csv: CsvForm    --null, --delimiter: how a CSV file is written
 """
@@ -32,6 +33,7 @@ Seq = Annotated[int | None, typer.Option(help="Read the store as of a sequence n
 Tag = Annotated[str | None, typer.Option(help="Read the store as of a tag.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Ndjson = Annotated[bool, typer.Option("--ndjson", help="Print one JSON object per line.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="List what the command would do; change nothing.")
@@ -51,32 +53,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")
 class Db:
     """The store of a command; see `sessions`. `uri` is a directory, or the URL of a server."""
 
-    uri: Annotated[
-        str,
-        typer.Option(
-            "--db",
-            "-d",
-            envvar="SILTSTONE_URI",
-            help="The store: a directory, a file:// URL, or the http:// URL of a server.",
-        ),
-    ]
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            envvar="SILTSTONE_TOKEN_FILE",
-            help="For a server: a file (mode 0600) with the access token. Default: the variable"
-            " SILTSTONE_TOKEN.",
-        ),
-    ] = None
-    cafile: Annotated[
-        Path | None,
-        typer.Option(
-            "--cafile",
-            envvar="SILTSTONE_CAFILE",
-            help="For an https:// server: the certificates to trust, PEM.",
-        ),
-    ] = None
+    uri: str
+    token_file: Path | None = None
+    cafile: Path | None = None
+
+
+LocalDb = Annotated[Db, "of this machine"]
+"""The store of a command that needs its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +84,99 @@ class AsOf:
     tag: Tag = None
 
 
-def form_of(json: Json = False, ndjson: Ndjson = False) -> Form:
+def db_of(
+    context: typer.Context,
+    uri: Annotated[
+        str | None,
+        typer.Option(
+            "--db",
+            "-d",
+            help="The store: a directory, a file:// URL, or the http:// URL of a server."
+            " Default: the variable SILTSTONE_URI.",
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            envvar="SILTSTONE_TOKEN_FILE",
+            help="For a server: a file (mode 0600) with the access token. Default: the variable"
+            " SILTSTONE_TOKEN.",
+        ),
+    ] = None,
+    cafile: Annotated[
+        Path | None,
+        typer.Option(
+            "--cafile",
+            envvar="SILTSTONE_CAFILE",
+            help="For an https:// server: the certificates to trust, PEM.",
+        ),
+    ] = None,
+) -> Db:
+    """Return the store that is named before the command, after it, or by the variable."""
+    return Db(_one_store(context, uri), token_file, cafile)
+
+
+def local_db_of(
+    context: typer.Context,
+    uri: Annotated[
+        str | None,
+        typer.Option(
+            "--db",
+            "-d",
+            help="The store: a directory, or a file:// URL. Default: the variable SILTSTONE_URI.",
+        ),
+    ] = None,
+) -> Db:
+    """Do as `db_of`, for a command that needs the files of the store."""
+    return Db(_one_store(context, uri))
+
+
+def said_before(context: typer.Context) -> str | None:
+    """Return the store of the option before the command; None: there was no such option."""
+    root = context.find_root()
+    source = root.get_parameter_source("db")
+    return root.params["db"] if source is not None and source.name == "COMMANDLINE" else None
+
+
+def _one_store(context: typer.Context, after: str | None) -> str:
+    """Return the store of a command.
+
+    Raises:
+        UsageError: None is named, or another one before the command than after it.
+    """
+    before = said_before(context)
+    if before is not None and after is not None and before != after:
+        raise UsageError(
+            f"--db is {before!r} before the command and {after!r} after it; give it once"
+        )
+    found: str | None = after or context.find_root().params["db"]
+    if not found:
+        raise UsageError("say which store: --db DIR, or the variable SILTSTONE_URI")
+    return found
+
+
+def form_of(json: Json = False, ndjson: Ndjson = False, is_csv: Csv = False) -> Form:
     """Return the form of the output.
 
     Raises:
-        UsageError: Both flags are set.
+        UsageError: More than one flag is set.
     """
-    if json and ndjson:
-        raise UsageError("give either --json or --ndjson, not both")
-    if json or ndjson:
-        return Form.JSON if json else Form.NDJSON
+    flags = {Form.JSON: json, Form.NDJSON: ndjson, Form.CSV: is_csv}
+    given = [form for form, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        named = " and ".join(sorted(f"--{form.value}" for form in given))
+        raise UsageError(f"{named} contradict each other; give one of them")
+    if given:
+        return given[0]
     return Form.TABLE if sys.stdout.isatty() else Form.TSV
 
 
 _MAKERS: dict[object, Callable[..., object]] = {
     Form: form_of,
     AsOf: AsOf,
-    Db: Db,
+    Db: db_of,
+    LocalDb: local_db_of,
     CsvForm: CsvForm,
 }
 
@@ -127,7 +186,7 @@ def add_command(app: typer.Typer, command: Callable[..., None], **settings: Any)
     options: list[inspect.Parameter] = []
     parts: dict[str, tuple[Callable[..., object], list[str]]] = {}
     for given in inspect.signature(command, eval_str=True).parameters.values():
-        make = _MAKERS.get(given.annotation) if isinstance(given.annotation, type) else None
+        make = _MAKERS.get(given.annotation)
         found = [given]
         if make is not None:
             found = list(inspect.signature(make, eval_str=True).parameters.values())

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, Quiet
+from siltstone.cli.arguments import Db, LocalDb, Quiet
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note, path_of, writing
@@ -20,7 +20,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 
 
 def backup(
-    db: Db,
+    db: LocalDb,
     directory: Directory,
     incremental: Annotated[
         bool,

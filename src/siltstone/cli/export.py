@@ -70,6 +70,9 @@ def export(
         raise UsageError(
             f"{file}: the file's ending must be one of {endings}; all but parquet also with .gz"
         )
+    if str(file) == "-" and form in {Form.JSON, Form.CSV}:
+        other = f"siltstone scan {table} --{form.value}"
+        raise UsageError(f"an export to - is NDJSON; `{other}` prints the other form")
     separator = delimiter_of(delimiter, ending)
     with at_moment(db, as_of) as snapshot:
         reader = snapshot[table].scan(names_of(columns), where, limit)

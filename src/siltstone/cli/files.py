@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import os
 import sys
 import zlib
 from collections.abc import Callable
@@ -67,6 +68,28 @@ def input_rows(
         raise SchemaMismatchError(f"{path}: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise SchemaMismatchError(f"{path} is not JSON of rows: {error}") from None
+
+
+def rows_named(name: str) -> pa.Table | pa.RecordBatchReader | None:
+    """Return the rows of the file that a statement names; None: the name is not that of a file.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: The format of the file is unknown.
+        SchemaMismatchError: It is damaged, or has no columns.
+    """
+    path = Path(name)
+    if not path.suffix:
+        return None
+    if not os.path.isfile(name):  # noqa: PTH113 - `Path.is_file` raises of a long name
+        if ending_of(path) not in _ENDINGS:
+            return None
+        why = "it is a directory" if os.path.isdir(name) else "no such file is here"  # noqa: PTH112
+        raise NotFoundError(f"there is no table {name!r}, and {why}")
+    rows: Any = input_rows(path, None, CsvForm())
+    if not rows.schema.names:
+        raise SchemaMismatchError(f"{path} has no columns")
+    return rows
 
 
 def input_schema(path: Path) -> pa.Schema:

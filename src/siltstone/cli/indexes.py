@@ -14,7 +14,9 @@ from siltstone.cli.sessions import confirm, is_remote, path_of, reading, writing
 from siltstone.errors import no_such
 
 app = typer.Typer(
-    help="Manage indexes. They speed up queries and never change results.", no_args_is_help=True
+    name="index",
+    help="Manage indexes. They speed up queries and never change results.",
+    no_args_is_help=True,
 )
 
 
@@ -61,7 +63,7 @@ def ls(
     *,
     form: Form,
 ) -> None:
-    """List the indexes of a table, or of all tables, with their sizes and missing rows."""
+    """List the indexes of a table, or of all. Also their sizes and missing rows."""
     with reading(db) as store:
         names = store.tables() if table is None else [table]
         found = [(name, index) for name in names for index in store[name].indexes()]

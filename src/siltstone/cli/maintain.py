@@ -171,7 +171,7 @@ def _report_deferred(done: Deferred) -> None:
 
 
 def jobs(db: Db, *, form: Form) -> None:
-    """List the maintenance jobs of all processes: running, dead, and recently finished."""
+    """List the maintenance jobs of all processes. Dead and recently finished ones, too."""
     with reading(db) as store:
         found = store.jobs()
     rows = [
@@ -187,9 +187,10 @@ def _moment(time_us: int) -> str:
 
 
 def vacuum(db: Db, yes: Yes = False, dry_run: DryRun = False, *, form: Form) -> None:
-    """Delete files that no retained past, tag, reader or transaction needs.
+    """Delete the files that nothing needs any more.
 
-    Works with or without an owner.
+    A retained past, a tag, a reader or a transaction needs its files. Works with or without an
+    owner.
     """
     from siltstone.admin import Deferred
     from siltstone.errors import BusyError
@@ -256,7 +257,7 @@ def status(
     *,
     form: Form,
 ) -> None:
-    """Show the state of the store: seqs, log, memory, tables, jobs; the owner answers if it can."""
+    """Show the state of the store: seqs, log, memory, tables, jobs. The owner answers if it can."""
     looks = iter(range((count or sys.maxsize) if watch else 1))
     is_next = next(looks, None) is not None
     while is_next:

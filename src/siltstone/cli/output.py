@@ -1,19 +1,21 @@
-r"""Output: rows on stdout as a table for people, or as TSV, JSON or NDJSON for programs.
+r"""Output: rows on stdout as a table for people, or as TSV, CSV, JSON or NDJSON for programs.
 
 A table that is wider than the terminal is shown sideways: each value on a line of its own. No value
 is ever cut. In TSV a null is an empty cell; tab, newline, return and backslash are written
-\t \n \r \\. In JSON a decimal is a string, binary base64, a duration ISO 8601 and what is no number
-"NaN", "Infinity" or "-Infinity", as in the input of `upsert`.
+\t \n \r \\. In CSV a null is an empty cell and an empty text "". In JSON a decimal is a string,
+binary base64, a duration ISO 8601 and what is no number "NaN", "Infinity" or "-Infinity", as in the
+input of `upsert`.
 """
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 if TYPE_CHECKING:
@@ -23,18 +25,20 @@ TERMINAL_ROWS_MAX = 200
 _ENDLESS = 1 << 20
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\\": "\\\\"})
 
+_QUOTED = re.compile(r'[",\r\n]')
 _CONSTANTS = {None: "", True: "true", False: "false"}
 
 Row = Sequence[object]
 
 
 class Form(Enum):
-    """What --json and --ndjson choose; see `arguments.form_of`."""
+    """What --json, --ndjson and --csv choose; see `arguments.form_of`."""
 
     TABLE = "table"
     TSV = "tsv"
     JSON = "json"
     NDJSON = "ndjson"
+    CSV = "csv"
 
 
 def emit(columns: Sequence[str], rows: Iterable[Row], form: Form, title: str = "") -> None:
@@ -61,7 +65,7 @@ def emit_record(record: Mapping[str, object], form: Form) -> None:
 
 
 def emit_facts(facts: Mapping[str, object], form: Form) -> None:
-    """Print named facts: in a table and TSV one line each, in JSON one object."""
+    """Print named facts: in a table, TSV and CSV one line each, in JSON one object."""
     if form in {Form.JSON, Form.NDJSON}:
         sys.stdout.write(_json(facts) + "\n")
     else:
@@ -129,11 +133,11 @@ def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
 
 
 def lines_of(columns: Sequence[str], rows: Iterable[Row], form: Form) -> Iterator[str]:
-    """Yield rows as text: TSV, JSON or NDJSON."""
-    if form is Form.TSV:
-        yield "\t".join(cell(name) for name in columns) + "\n"
-        for row in rows:
-            yield "\t".join([cell(value) for value in row]) + "\n"
+    """Yield rows as text: TSV, CSV, JSON or NDJSON."""
+    if form in {Form.TSV, Form.CSV}:
+        separator, spelled = ("\t", cell) if form is Form.TSV else (",", _csv_cell)
+        for row in chain([columns], rows):
+            yield separator.join([spelled(value) for value in row]) + "\n"
         return
     objects = (_json(dict(zip(columns, row, strict=True))) for row in rows)
     if form is Form.NDJSON:
@@ -149,8 +153,17 @@ def lines_of(columns: Sequence[str], rows: Iterable[Row], form: Form) -> Iterato
 
 def cell(value: object) -> str:
     """Return a value as one TSV cell."""
-    if isinstance(value, str):
-        return value.translate(_ESCAPES)
+    return value.translate(_ESCAPES) if isinstance(value, str) else _text(value)
+
+
+def _csv_cell(value: object) -> str:
+    text = value if isinstance(value, str) else _text(value)
+    is_quoted = _QUOTED.search(text) or (not text and value is not None)
+    return '"' + text.replace('"', '""') + '"' if is_quoted else text
+
+
+def _text(value: object) -> str:
+    """Return the text of a value that is none itself."""
     if value is None or isinstance(value, bool):
         return _CONSTANTS[value]
     if isinstance(value, dt.datetime | dt.date | dt.time):

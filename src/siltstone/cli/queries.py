@@ -12,10 +12,12 @@ import typer
 
 from siltstone.cli.arguments import AsOf, At, Db, Tag
 from siltstone.cli.output import Form, Row, emit, emit_arrow, rows_of
-from siltstone.cli.sessions import at_moment, past, reading
+from siltstone.cli.sessions import at_moment, is_remote, past, reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from siltstone.api.snapshot import Snapshot
 
 
 def query(
@@ -27,11 +29,28 @@ def query(
     as_of: AsOf,
     form: Form,
 ) -> None:
-    """Run a SQL query on one snapshot of all tables."""
+    """Run a SQL query on one snapshot of all tables.
+
+    On a store of this machine it reads files, too: from 'orders.csv'. A table of that name wins.
+    """
     statement = sys.stdin.read() if sql == "-" else sql
     with at_moment(db, as_of) as snapshot:
-        result = snapshot.sql(statement)
-    emit_arrow(result.arrow().to_reader(), form)
+        run = _on_server if is_remote(db) else _with_files
+        found = run(snapshot, statement)
+    emit_arrow(found.to_reader(), form)
+
+
+def _on_server(snapshot: Snapshot, statement: str) -> pa.Table:
+    return snapshot.sql(statement).arrow()
+
+
+def _with_files(snapshot: Snapshot, statement: str) -> pa.Table:
+    """Run a query that may name files of the user; this process reads them, and DuckDB none."""
+    from siltstone.cli.files import rows_named
+    from siltstone.local.snapshot import LocalSnapshot, sql_with
+
+    assert isinstance(snapshot, LocalSnapshot)
+    return sql_with(snapshot, statement, rows_named).arrow()
 
 
 def changes(

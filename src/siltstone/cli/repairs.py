@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, DryRun, Quiet, Yes
+from siltstone.cli.arguments import Db, DryRun, LocalDb, Quiet, Yes
 from siltstone.cli.exits import Exit
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
@@ -14,7 +14,7 @@ from siltstone.cli.sessions import confirm, note, path_of, writing
 
 
 def repair(
-    db: Db,
+    db: LocalDb,
     import_external: Annotated[
         str | None,
         typer.Option(
@@ -31,7 +31,7 @@ def repair(
     form: Form,
     quiet: Quiet = False,
 ) -> None:
-    """Repair provable damage and move damaged files aside; exit code 5 if damage is left."""
+    """Repair provable damage and move damaged files aside. Exit code 5 if damage is left."""
     path = path_of(db, "repair")
     if import_external is not None:
         _import_external(db, import_external, form, yes=yes, dry_run=dry_run)

@@ -86,7 +86,7 @@ def insert(
 def append(
     table: Table, file: File, db: Db, *, csv: CsvForm, form: Form, quiet: Quiet = False
 ) -> None:
-    """Append the rows of a file to a table without a key, in one transaction."""
+    """Append the rows of a file to a plain table in one transaction."""
     _write(db, table, file, csv, lambda found: found.append, form, quiet=quiet)
 
 

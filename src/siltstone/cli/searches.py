@@ -82,7 +82,10 @@ def search(
     as_of: AsOf,
     form: Form,
 ) -> None:
-    """Print the rows that fit best: nearest vectors (_distance), or with words (_score)."""
+    """Print the rows with the nearest vectors, or the best words.
+
+    The column _distance says how near a vector is, _score how well the words fit.
+    """
     asked = _query_of(query)
     chosen: Any = {"metric": metric, "operator": operator}  # the store says which there are
     bounds = None if lower_bound is None and upper_bound is None else (lower_bound, upper_bound)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from siltstone.cli.arguments import Db
+from siltstone.cli.arguments import LocalDb
 from siltstone.cli.exits import UsageError
 from siltstone.cli.sessions import note, opened, path_of
 from siltstone.errors import RequestError
@@ -47,7 +47,7 @@ Key = Annotated[Path | None, typer.Option(help="TLS: the private key, PEM.")]
 
 
 def serve(
-    db: Db,
+    db: LocalDb,
     host: Host = "127.0.0.1",
     port: Port = 2333,
     tokens: Tokens = None,
@@ -57,7 +57,7 @@ def serve(
     advertise: Advertise = None,
     force: Force = False,
 ) -> None:
-    """Own the store and answer clients over HTTP, until SIGTERM or Ctrl-C.
+    """Own the store and serve it over HTTP, until SIGTERM or Ctrl-C.
 
     The server reads access tokens from the file and from $SILTSTONE_SERVER_TOKENS. Without access
     tokens it listens only on loopback addresses, and every user of this machine may do everything.
@@ -106,7 +106,9 @@ def token(
         ),
     ] = None,
 ) -> None:
-    """Make an access token: the server's line goes to stdout, the client's secret to stderr.
+    """Make an access token for a client of a server.
+
+    The server's line goes to stdout, the client's secret to stderr.
 
     `siltstone token write alice >> tokens` adds a client to the file that `serve --tokens` reads,
     and closes the file to other users.

@@ -48,6 +48,18 @@ def writing(db: Db) -> Generator[Store]:
             store.close(upkeep=True, on_progress=told)
 
 
+def make_store(db: Db) -> None:
+    """Make an empty store in a new directory, and say so.
+
+    Raises:
+        RequestError: The directory has other files.
+    """
+    from siltstone.store import connect
+
+    with connect(db.uri, background=False) as made:
+        note(f"{made.path} is a new store")
+
+
 @contextmanager
 def opened(db: Db, **options: object) -> Generator[Store]:
     """Open an existing store with `options`; a server has its own."""
@@ -132,6 +144,17 @@ def path_of(db: Db, purpose: str) -> str:
     return db.uri
 
 
+def has_store(db: Db) -> bool:
+    """Say whether there is a store; a server has one.
+
+    Raises:
+        RequestError: `db` is not a valid path.
+    """
+    from siltstone.paths import root_of
+
+    return is_remote(db) or (root_of(db.uri) / "manifest").is_dir()
+
+
 def require_store(db: Db) -> None:
     """Check that a store exists, unless a server has it.
 
@@ -139,11 +162,7 @@ def require_store(db: Db) -> None:
         NotFoundError: There is no store at `db`.
         RequestError: `db` is not a valid path.
     """
-    from siltstone.paths import root_of
-
-    if is_remote(db):
-        return
-    if not (root_of(db.uri) / "manifest").is_dir():
+    if not has_store(db):
         raise NotFoundError(f"there is no store at {db.uri!r}; `siltstone init` creates one")
 
 

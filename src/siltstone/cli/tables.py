@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, Quiet, Table, Yes
+from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, LocalDb, Quiet, Table, Yes
 from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.sessions import (
     at_moment,
     confirm,
+    has_store,
     is_remote,
+    make_store,
     note,
     past,
     reading,
     writing,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def init(db: Db) -> None:
+    from siltstone.api.results import Receipt
+    from siltstone.cli.files import Rows
+    from siltstone.store import Store
+
+
+def init(db: LocalDb) -> None:
     """Create an empty store. An existing store is left unchanged."""
     from siltstone.store import connect
 
@@ -98,7 +109,10 @@ def create(
     csv: CsvForm,
     form: Form,
 ) -> None:
-    """Create a table, empty or from a file of rows. If it fails, there is no table."""
+    """Create a table, empty or from a file of rows. If it fails, there is no table.
+
+    With --from the store is made, too, if there is none.
+    """
     from siltstone.cli.files import input_rows
     from siltstone.cli.schemas import columns_of, schema_of
 
@@ -110,13 +124,41 @@ def create(
     elif schema is not None:
         wanted = schema_of(schema)
     key = [name for name in pk.split(",") if name]
+    read = (lambda: None) if source is None else partial(input_rows, source, wanted, csv)
+    rows = None
+    if source is not None and not has_store(db):
+        rows = _tried(table, wanted, key, read)
+        make_store(db)
     with writing(db) as store:
-        rows = None if source is None else input_rows(source, wanted, csv)
-        with store.transaction() as tx:
-            tx.create_table(table, wanted, key, data=rows)
+        receipt = _created(store, table, wanted, key, read() if rows is None else rows)
+    record: dict[str, object] = {"table": table, "primary_key": ",".join(key), "seq": receipt.seq}
+    emit_record(record if source is None else record | {"rows": receipt.rows}, form)
+
+
+def _created(
+    store: Store, table: str, schema: pa.Schema | None, key: list[str], rows: Rows | None
+) -> Receipt:
+    with store.transaction() as tx:
+        tx.create_table(table, schema, key, data=rows)
     assert tx.receipt is not None
-    record: dict[str, object] = {"table": table, "primary_key": ",".join(key), "seq": tx.seq}
-    emit_record(record if source is None else record | {"rows": tx.receipt.rows}, form)
+    return tx.receipt
+
+
+def _tried(
+    table: str, schema: pa.Schema | None, key: list[str], read: Callable[[], Rows | None]
+) -> Rows | None:
+    """Create the table in memory, so that a bad file makes no store; return rows to use again.
+
+    None: they are streamed, and must be read again.
+    """
+    import pyarrow as pa
+
+    from siltstone.store import connect
+
+    rows = read()
+    with connect(":memory:", background=False) as trial:
+        _created(trial, table, schema, key, rows)
+    return None if isinstance(rows, pa.RecordBatchReader) else rows
 
 
 def rename(

@@ -12,7 +12,9 @@ from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import confirm, past, reading, writing
 from siltstone.errors import no_such
 
-app = typer.Typer(help="Tag sequence numbers, so that they stay readable.", no_args_is_help=True)
+app = typer.Typer(
+    name="tag", help="Tag sequence numbers, so that they stay readable.", no_args_is_help=True
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
 

@@ -31,6 +31,7 @@ from siltstone.storage.manifest.manifest_store import Lease
 if TYPE_CHECKING:
     from siltstone.local.store import LocalStore
     from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.frames import Variables
 
 
 class LocalSnapshotTable(Searchable, SnapshotTable):
@@ -177,13 +178,13 @@ class LocalSnapshot(Snapshot):
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - brings pandas
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        return queries.collected(self.read_sql(statement, parameters, caller=caller))
+        return queries.collected(self.read_sql(statement, parameters, variables=seen_by(caller)))
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
     ) -> pa.RecordBatchReader:
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        return self.read_sql(statement, parameters, caller=caller)
+        return self.read_sql(statement, parameters, variables=seen_by(caller))
 
     def read_sql(
         self,
@@ -191,14 +192,13 @@ class LocalSnapshot(Snapshot):
         parameters: queries.Parameters,
         at_end: Callable[[], object] = lambda: None,
         *,
-        caller: FrameType,
+        variables: Variables,
     ) -> pa.RecordBatchReader:
-        """Do as `sql_reader`, with the data frames of the frame that called.
+        """Do as `sql_reader`, with the data frames that `variables` returns.
 
         `at_end` is called when the rows were read, or dropped.
         """
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `dataset`
-        from siltstone.query.sql.frames import variables_of  # noqa: PLC0415
 
         def table(name: str) -> LocalSnapshotTable | None:
             try:
@@ -215,8 +215,26 @@ class LocalSnapshot(Snapshot):
             check=self._open,
             bounds=self._core.sql,
             at_end=at_end,
-            variables=variables_of(caller),
+            variables=variables,
         )
+
+
+def seen_by(caller: FrameType) -> Variables:
+    """Return the data frames that a frame sees."""
+    from siltstone.query.sql.frames import variables_of  # noqa: PLC0415 - brings pandas
+
+    return variables_of(caller)
+
+
+def sql_with(snapshot: LocalSnapshot, statement: str, variables: Variables) -> queries.Result:
+    """Run a query that reads what `variables` returns for a name that no table has.
+
+    For a program that decides itself what a statement may read, like the command line, whose user
+    names files. Errors are those of `Snapshot.sql`, and what `variables` raises.
+    """
+    from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
+
+    return collected(snapshot.read_sql(statement, None, variables=variables))
 
 
 Place: TypeAlias = tuple[str, str, str]

@@ -40,7 +40,7 @@ from siltstone.errors import (
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.turns import Turns
-from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.snapshot import LocalSnapshot, seen_by
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
@@ -320,7 +320,7 @@ class LocalStore(Store):
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         with self.snapshot() as snapshot:
-            return collected(snapshot.read_sql(statement, parameters, caller=caller))
+            return collected(snapshot.read_sql(statement, parameters, variables=seen_by(caller)))
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
@@ -328,7 +328,8 @@ class LocalStore(Store):
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         snapshot = self.snapshot()
         try:
-            return snapshot.read_sql(statement, parameters, snapshot.close, caller=caller)
+            seen = seen_by(caller)
+            return snapshot.read_sql(statement, parameters, snapshot.close, variables=seen)
         except BaseException:
             snapshot.close()
             raise

@@ -35,7 +35,7 @@ def bench(
     form: Form,
     quiet: Quiet = False,
 ) -> None:
-    """Measure commits, reads and recovery on this machine, next to the machine's own limits."""
+    """Measure a store on this machine, next to the machine's limits."""
     from siltstone.cli.bench.machine import facts
     from siltstone.cli.bench.trial import Trial, scratch
 

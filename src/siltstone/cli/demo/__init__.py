@@ -49,7 +49,7 @@ def demo(
     keep: Keep = None,
     ndjson: Ndjson = False,
 ) -> None:
-    """Replay the flights of 2013 as transactions; check every snapshot; kill it; ask it."""
+    """Replay the flights of 2013 as transactions. Check every snapshot; kill it; ask it."""
     for package in ("duckdb", "pyspark") if spark else ("duckdb",):
         if find_spec(package) is None:
             extras = "demo,spark" if spark else "demo"

@@ -20,7 +20,8 @@ from siltstone.formats.extensions import unknown_in, why_unknown
 from siltstone.formats.layouts import plain_column, plain_schema
 
 Variables: TypeAlias = Callable[[str], object]
-"""Returns the value of a variable; None if the caller has none of that name."""
+"""Returns the value of a variable; None if the caller has none of that name. The command line
+returns the rows of the user's files, by their paths."""
 _OF_DUCKDB = ("arrow.bool8",)
 """Extensions that DuckDB knows, and columns of tables do not have."""
 _PACKAGE = str(Path(__file__).parents[2])
@@ -30,7 +31,13 @@ def variables_of(frame: FrameType) -> Variables:
     """Return the variables that a calling frame sees: its own, then those of its module."""
     if frame.f_code.co_filename.startswith(_PACKAGE):
         return lambda _: None
-    return lambda name: frame.f_locals.get(name, frame.f_globals.get(name))
+
+    def found(name: str) -> object:
+        if not name.isidentifier():
+            return None
+        return frame.f_locals.get(name, frame.f_globals.get(name))
+
+    return found
 
 
 def rows_of(variables: Variables, name: str) -> pa.Table | None:
@@ -40,7 +47,7 @@ def rows_of(variables: Variables, name: str) -> pa.Table | None:
         TableNotFoundError: The variable has something else.
         RequestError: Its rows cannot be read.
     """
-    found = variables(name) if name.isidentifier() else None
+    found = variables(name)
     if found is None or isinstance(found, type):
         return None
     try:

@@ -53,6 +53,7 @@ VALUE_BYTES_MAX = 256 << 20
 HUGEINT_KEY = b"siltstone.hugeint"
 """In the metadata of a field: a sum of whole numbers, whose type Arrow has not."""
 _MISSING = re.compile(r"Table with name (.+?) does not exist!")
+_FILE = re.compile(r'Cannot access \w+ "(.*?)" - file system operations are disabled')
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
@@ -331,11 +332,20 @@ class Statement:
                 return failure
         is_memory = isinstance(error, duckdb.OutOfMemoryException | MemoryError)
         if not is_memory and "Out of Memory Error" not in str(error):
-            missing = _MISSING.search(str(error))
-            if missing is not None:
-                return TableNotFoundError(missing[1], self._names)
-            return RequestError(f"DuckDB refuses the statement: {error}")
+            return self._refused(str(error))
         return self._too_large()
+
+    def _refused(self, text: str) -> RequestError:
+        missing, file = _MISSING.search(text), _FILE.search(text)
+        if missing is not None:
+            return TableNotFoundError(missing[1], self._names)
+        if file is not None:
+            return RequestError(
+                f"{file[1]!r} is a file, which no statement reads or writes: read it into a data"
+                " frame and name that, or create a table with it (`siltstone query` on a store of"
+                " this machine reads: from 'FILE')"
+            )
+        return RequestError(f"DuckDB refuses the statement: {text}")
 
     def _too_large(self) -> LimitError:
         memory, temp = self._bounds.memory_bytes_max, self._bounds.temp_bytes_max
