@@ -27,6 +27,10 @@ from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from threading import Condition
+from typing import Any
+
+from siltstone.arguments import is_text
+from siltstone.errors import RequestError, told
 
 WAIT_S, HOLD_S = 1.0, 5.0
 LOSSES_MAX = 3
@@ -44,6 +48,18 @@ class TableClosedError(Exception):
     def __init__(self, table: str) -> None:
         self.table = table
         super().__init__(f"{table!r} is busy: the run waits for its turn, and begins again")
+
+
+def check_names(given: Any) -> None:
+    """Check the names of the tables whose turns a caller wants.
+
+    Raises:
+        RequestError: It is no list of names.
+    """
+    is_list = isinstance(given, list | tuple | set | frozenset)
+    for each in given if is_list else [given]:
+        if not (is_list and is_text(each)):
+            raise RequestError(f"turns must be a list of names of tables; got {told(each)}")
 
 
 class TableTurn:

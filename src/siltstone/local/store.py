@@ -19,7 +19,7 @@ from siltstone.api import results
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.arguments import is_text, seconds_from
+from siltstone.arguments import seconds_from
 from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -36,7 +36,6 @@ from siltstone.errors import (
     TableExistsError,
     UnavailableError,
     no_such,
-    told,
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_namespace.turns import Turns
@@ -58,7 +57,7 @@ from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.retry import Retry
 from siltstone.shown import Listing
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
-from siltstone.turns import WAIT_S, TableTurn, TableTurns
+from siltstone.turns import WAIT_S, TableTurn, TableTurns, check_names
 
 if TYPE_CHECKING:
     from siltstone.lance_namespace.fresh import FreshVersions
@@ -209,10 +208,8 @@ class LocalStore(Store):
             RequestError, TableNotFoundError: `names` is no list of names of tables.
         """
         self._core.writer()
-        is_list = isinstance(names, list | tuple | set | frozenset)
-        for name in names if is_list else [names]:
-            if not (is_list and is_text(name)):
-                raise RequestError(f"turns must be a list of names of tables; got {told(name)}")
+        check_names(names)
+        for name in names:
             catalogs.find(self._state().view.catalog, name)
         return self._core.turns.take_all(names, wait_s, thread=thread)
 
