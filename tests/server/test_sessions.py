@@ -95,9 +95,7 @@ def test_a_transaction_whose_rows_are_read_is_not_idle() -> None:
         assert tx.phase is Phase.ENDED
 
 
-def test_a_transaction_whose_statement_runs_is_not_idle_and_its_end_stops_the_rows() -> (
-    None
-):
+def test_a_transaction_whose_statement_runs_is_not_idle_and_its_end_stops_the_rows() -> None:
     db, clock = with_two_rows(), Clock()
     sessions = sessions_of(clock)
     home = sessions.open()
