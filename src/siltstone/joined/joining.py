@@ -25,7 +25,7 @@ import platform
 import time
 from pathlib import Path
 
-from siltstone.errors import AccessError, BusyError, OwnedError, UnavailableError
+from siltstone.errors import BusyError, OwnedError, SiltstoneError, UnavailableError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import ServerTarget, server_at
 from siltstone.storage.files.files import RealFiles
@@ -36,17 +36,25 @@ _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.25
 
 
+def owner_of(root: Path) -> str | None:
+    """Return who owns a store, None if no process does."""
+    return _named(read_holder(RealFiles(), root))
+
+
 def owner_at(root: Path) -> tuple[JoinedStore | None, str | None]:
     """Join the owner of a store if it answers now; return also who it is, if a process owns it."""
     holder = read_holder(RealFiles(), root)
-    if not holder.epoch or not _is_alive(holder):
-        return None, None
-    who = f"process {holder.pid} on {holder.host}"
-    target = _near(holder) or _server_of(holder)
-    with contextlib.suppress(UnavailableError, AccessError):
-        if target is not None:
+    who, target = _named(holder), _near(holder) or _server_of(holder)
+    if who is not None and target is not None:
+        with contextlib.suppress(SiltstoneError):  # it is busy, or of another version, or gone
             return JoinedStore(root, target), who
     return None, who
+
+
+def _named(holder: Holder) -> str | None:
+    if not holder.epoch or not _is_alive(holder):
+        return None
+    return f"process {holder.pid} on {holder.host}"
 
 
 class Joining:
