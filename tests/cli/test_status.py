@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -124,6 +125,18 @@ def test_a_status_that_is_watched_outlives_the_owner_that_answered(
 
 def test_a_missing_store_has_no_status(shell: Shell, tmp_path: Path) -> None:
     assert shell("status", "--db", tmp_path / "nowhere") == 3
+
+
+@pytest.mark.parametrize("options", [(), ("--watch", "--count", "2", "--interval", "0.1")])
+def test_a_reader_answers_for_an_owner_that_hangs(shell: Shell, options: tuple[str, ...]) -> None:
+    with _owner_that("SIGSTOP", shell.db) as process:
+        begun = time.monotonic()
+        assert shell("status", "--ndjson", *options) == 0, shell.err
+        assert time.monotonic() - begun < 25
+        assert shell.out.count(
+            f'"answered_by":"a reader: the owner, process {process.pid} on '
+        ) == (2 if options else 1)
+        assert "does not answer" in shell.out
 
 
 def test_a_reader_answers_for_an_owner_that_dies_when_it_is_asked(shell: Shell) -> None:
