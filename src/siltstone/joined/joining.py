@@ -31,6 +31,8 @@ from siltstone.joined.targets import ServerTarget, server_at
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import Holder, read_holder
 
+ANSWER_TIMEOUT_S = 5.0
+"""For an owner where a reader answers as well."""
 SERVING_WAIT_S = 2.0
 _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.25
@@ -42,12 +44,15 @@ def owner_of(root: Path) -> str | None:
 
 
 def owner_at(root: Path) -> tuple[JoinedStore | None, str | None]:
-    """Join the owner of a store if it answers now; return also who it is, if a process owns it."""
+    """Join the owner of a store if it answers now; return also who it is, if a process owns it.
+
+    Each later question to it has `ANSWER_TIMEOUT_S`, too.
+    """
     holder = read_holder(RealFiles(), root)
     who, target = _named(holder), _near(holder) or _server_of(holder)
     if who is not None and target is not None:
         with contextlib.suppress(SiltstoneError):  # it is busy, or of another version, or gone
-            return JoinedStore(root, target), who
+            return JoinedStore(root, target, answer_timeout_s=ANSWER_TIMEOUT_S), who
     return None, who
 
 
