@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +17,9 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.joined import protocol
+from siltstone.joined.connection import OwnerConnection
+from siltstone.joined.store import JoinedStore
 from tests.cli.shell import Shell
 
 ME = f"process {os.getpid()}"
@@ -26,6 +35,34 @@ def owner(shell: Shell) -> Iterator[st.Store]:
         db.merge()
         table.upsert(pa.table({"id": range(20, 35)}))
         yield db
+
+
+_OWNER = """
+import os, signal, sys
+import siltstone as st
+from siltstone.local.store import LocalStore
+
+LocalStore.status = lambda _: os.kill(os.getpid(), signal.Signals[sys.argv[2]])
+with st.connect(sys.argv[1], background=False) as db:
+    db.serve_local()
+    print("serves", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def _owner_that(signal_name: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Yield an owner that sends itself a signal when it is asked for its status."""
+    command = [sys.executable, "-c", _OWNER, str(path), signal_name]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "serves\n"
+            yield process
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _status(shell: Shell) -> dict[str, Any]:
@@ -88,3 +125,66 @@ def test_a_status_that_is_watched_outlives_the_owner_that_answered(
 
 def test_a_missing_store_has_no_status(shell: Shell, tmp_path: Path) -> None:
     assert shell("status", "--db", tmp_path / "nowhere") == 3
+
+
+@pytest.mark.parametrize("options", [(), ("--watch", "--count", "2", "--interval", "0.1")])
+def test_a_reader_answers_for_an_owner_that_hangs(shell: Shell, options: tuple[str, ...]) -> None:
+    with _owner_that("SIGSTOP", shell.db) as process:
+        begun = time.monotonic()
+        assert shell("status", "--ndjson", *options) == 0, shell.err
+        assert time.monotonic() - begun < 25
+        assert shell.out.count(
+            f'"answered_by":"a reader: the owner, process {process.pid} on '
+        ) == (2 if options else 1)
+        assert "does not answer" in shell.out
+
+
+def test_a_reader_answers_for_an_owner_that_dies_when_it_is_asked(shell: Shell) -> None:
+    with _owner_that("SIGKILL", shell.db):
+        assert _status(shell)["answered_by"].startswith("a reader: ")
+
+
+def test_a_reader_answers_for_an_owner_whose_connections_are_all_taken(
+    shell: Shell, owner: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = str(owner.serve_local())
+    with JoinedStore(owner.path, address) as joined:
+        monkeypatch.setattr(owner._parts.endpoint.sessions, "_connections_max", 1)
+        with joined.snapshot():
+            found = _status(shell)
+        assert found["answered_by"].startswith(f"a reader: the owner, {ME} on ")
+        assert found["visible_seq"] == owner.seq
+
+
+def test_a_reader_answers_for_an_owner_that_is_busy(
+    shell: Shell, owner: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.serve_local()
+    pipeline = owner._parts.endpoint.pipeline
+    monkeypatch.setattr(pipeline, "policy", replace(pipeline.policy, requests_max=0))
+    assert _status(shell)["answered_by"].startswith(f"a reader: the owner, {ME} on ")
+
+
+def test_a_reader_answers_for_an_owner_of_another_version(
+    shell: Shell, owner: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.serve_local()
+    greet = OwnerConnection.greet
+
+    def greeted(connection: OwnerConnection) -> dict[str, object]:
+        return {**greet(connection), "version": protocol.VERSION + 1}
+
+    monkeypatch.setattr(OwnerConnection, "greet", greeted)
+    assert _status(shell)["answered_by"].startswith(f"a reader: the owner, {ME} on ")
+
+
+def test_an_error_that_the_owner_answers_is_told(
+    shell: Shell, owner: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> st.Status:
+        raise st.PoisonedError("the log failed")
+
+    owner.serve_local()
+    monkeypatch.setattr("siltstone.local.store.LocalStore.status", fails)
+    assert shell("status") == 1
+    assert "the log failed" in shell.err

@@ -95,6 +95,35 @@ def test_a_transaction_whose_rows_are_read_is_not_idle() -> None:
         assert tx.phase is Phase.ENDED
 
 
+def test_a_transaction_whose_statement_runs_is_not_idle_and_its_end_stops_the_rows() -> None:
+    db, clock = with_two_rows(), Clock()
+    sessions = sessions_of(clock)
+    home = sessions.open()
+    tx = db.transaction()
+    key = sessions.hold(home, tx)
+    with ThreadPoolExecutor(1) as executor:
+        wire = RpcWire(sessions)
+        pipeline = Pipeline(wire, rpc_policy(), executor)
+        calls = Calls(Served(db, db._parts), sessions)
+        statement = "SELECT range AS n FROM range(10_000_000)"
+        outcome = calls.of_transaction(RpcCall(home, "sql", [statement], {}, path={"key": key}))
+        clock.pass_s(59)
+        rows = pipeline.streamed(wire.pieces(outcome.value, outcome.turn), {})
+        clock.pass_s(59)
+        assert rows.read_next()
+        assert outcome.turn is not None
+        with outcome.turn():  # as while DuckDB works on the next rows
+            clock.pass_s(61)
+            sessions.sweep()
+            assert tx.phase is Phase.OPEN
+        clock.pass_s(61)
+        sessions.sweep()
+        assert tx.phase is Phase.ENDED
+        pieces = [piece for piece in iter(rows.read_next, None) if piece]
+        assert b"the transaction is ended" in pieces[-1]
+        rows.close()
+
+
 def test_a_snapshot_is_kept_as_long_as_its_connection() -> None:
     db, clock = with_two_rows(), Clock()
     sessions = sessions_of(clock)

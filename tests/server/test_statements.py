@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,9 +19,10 @@ import pytest
 
 import siltstone as st
 from siltstone import deadline
-from siltstone.errors import BusyError
+from siltstone.errors import BusyError, ClosedError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import server_at
+from siltstone.joined.transaction import JoinedTransaction
 from siltstone.joined.values import encode
 from siltstone.server.http.lane import Lane
 from siltstone.server.http.policy import LanePolicy
@@ -34,6 +36,8 @@ from tests.server.rest import rest_of
 from tests.server.stores import eventually
 
 CROSS = "SELECT count(*) FROM range(10_000_000) a, range(10_000_000) b WHERE a.range * b.range = -7"
+LONG = "SELECT sum((a.range * b.range) % 7) FROM range(100_000) a, range(1_500) b"
+"""Takes about ten seconds."""
 READ, OTHER, ADMIN = (f"{name}-{'x' * 30}" for name in ("read", "other", "admin"))
 TOKENS = tokens_of(f"r read {READ}; o read {OTHER}; a admin {ADMIN}", "test")
 
@@ -171,6 +175,93 @@ def joined_at(door: Door) -> JoinedStore:
     if door.kind == "socket":
         return JoinedStore(door.db.path, str(door.address))
     return JoinedStore(None, server_at(f"http://127.0.0.1:{door.address}"))
+
+
+@contextlib.contextmanager
+def running_in(door: Door, tx: JoinedTransaction) -> Iterator[tuple[Crowd, ThreadPoolExecutor]]:
+    """Run a statement of a transaction, and have threads for what is done beside it."""
+    lane, key = door.pipeline.lane, tx._key  # pyright: ignore[reportPrivateUsage]
+    assert lane is not None
+    with ThreadPoolExecutor(36) as beside:
+        crowd = Crowd([door.wire()])
+        send_sql(crowd.wires[0], f"{door.prefix}/transaction/{key}/sql", CROSS)
+        with crowd.hearing():
+            eventually(lambda: lane.running == 1)
+            yield crowd, beside
+    eventually(lambda: lane.running == 0)
+
+
+@pytest.mark.parametrize("kind", ["socket", "joined"])
+def test_calls_of_a_transaction_do_not_wait_for_its_statement(tmp_path: Path, kind: str) -> None:
+    """Else they would wait in the threads that all share, and nobody would be answered."""
+    with door_of(kind, tmp_path / "shop") as door, joined_at(door) as joined:
+        tx = joined.transaction()
+        tx["t"].insert({"id": 1, "v": "a"})
+        with running_in(door, tx) as (crowd, beside):
+            counts = [beside.submit(tx["t"].count) for _ in range(36)]
+            assert {count.result(30) for count in counts} == {1}
+            beside.submit(tx["t"].insert, {"id": 2, "v": "b"}).result(30)
+            assert joined["t"].count() == 0
+            assert not crowd.told
+        tx.commit()
+        assert joined["t"].count() == 2
+
+
+@pytest.mark.parametrize("kind", ["socket", "joined"])
+@pytest.mark.parametrize(
+    ("end", "rows", "reason"),
+    [
+        (JoinedTransaction.rollback, 0, "the transaction is ended"),
+        (JoinedTransaction.commit, 1, "the transaction is "),
+        (lambda tx: tx._home.close(), 0, "the transaction is ended"),
+    ],
+    ids=["rollback", "commit", "its connection ends"],
+)
+def test_the_end_of_a_transaction_stops_its_statement(
+    tmp_path: Path, kind: str, end: Callable[[JoinedTransaction], object], rows: int, reason: str
+) -> None:
+    with door_of(kind, tmp_path / "shop") as door, joined_at(door) as joined:
+        tx = joined.transaction()
+        tx["t"].insert({"id": 1, "v": "a"})
+        with running_in(door, tx) as (crowd, beside):
+            beside.submit(end, tx).result(30)
+            eventually(lambda: len(crowd.told) == 1)
+            assert crowd.told[0].error.startswith(reason)
+        assert joined["t"].count() == rows
+        assert door.db.status().open_transactions == 0
+
+
+@pytest.mark.parametrize("kind", ["socket", "joined"])
+def test_a_statement_that_its_transaction_does_not_wait_for_raises_closed_error(
+    tmp_path: Path, kind: str
+) -> None:
+    with door_of(kind, tmp_path / "shop") as door, joined_at(door) as joined:
+        lane, tx = door.pipeline.lane, joined.transaction()
+        assert lane is not None
+        with ThreadPoolExecutor(1) as beside:
+            found = beside.submit(tx.sql, LONG)
+            eventually(lambda: lane.running == 1)
+            tx.rollback()
+            with pytest.raises(ClosedError, match="the transaction is ended"):
+                found.result(30)
+
+
+@pytest.mark.parametrize("kind", ["socket", "joined"])
+def test_what_is_written_beside_statements_is_committed(tmp_path: Path, kind: str) -> None:
+    """A statement looks at own rows in threads of its own; they must not lose one."""
+    with door_of(kind, tmp_path / "shop") as door, joined_at(door) as joined:
+        tx, count = joined.transaction(), "SELECT count(*) FROM t"
+        with ThreadPoolExecutor(1) as beside:
+            for n in range(30):
+                if n == 15:
+                    tx["t"].add_column("w", "int64")
+                more = {} if n < 15 else {"w": n}
+                found = beside.submit(tx.sql, count)
+                tx["t"].insert({"id": n, "v": "x", **more})
+                assert found.result(30).fetchall() in ([(n,)], [(n + 1,)])
+        tx.commit()
+        assert joined["t"].count("w is null") == 15
+        assert joined["t"].count("w = id") == 15
 
 
 @pytest.mark.parametrize("kind", ["socket", "joined"])

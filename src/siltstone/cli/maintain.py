@@ -18,13 +18,16 @@ from siltstone.cli.exits import Exit, UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import asking, confirm, is_remote, note, path_of, reading, writing
-from siltstone.errors import CorruptionError, UnavailableError
+from siltstone.errors import BusyError, CorruptionError, UnavailableError
 
 if TYPE_CHECKING:
     from siltstone.admin import Maintained
     from siltstone.api.results import Deferred, Optimized, Status, Vacuumed
     from siltstone.errors import OwnedError
     from siltstone.store import Store
+
+_SILENT = (UnavailableError, BusyError)
+"""What an owner raises that does not answer: then a reader does."""
 
 
 def checkpoint(db: Db, *, form: Form) -> None:
@@ -260,9 +263,15 @@ def status(
     """Show the state of the store: seqs, log, memory, tables, jobs. The owner answers if it can."""
     looks = iter(range((count or sys.maxsize) if watch else 1))
     is_next = next(looks, None) is not None
+    by_reader = False
     while is_next:
-        with asking(db) as (store, who):
-            is_next = _watch(store, who, looks, interval, form, is_page=watch)
+        try:
+            with asking(db, by_reader=by_reader) as (store, who):
+                is_next = _watch(store, who, looks, interval, form, is_page=watch)
+        except _SILENT:
+            if by_reader or is_remote(db):
+                raise
+            by_reader = True
 
 
 def _watch(
@@ -273,7 +282,7 @@ def _watch(
     while True:
         try:
             found = _counted(store)
-        except UnavailableError:
+        except _SILENT:
             if is_first:
                 raise
             return True

@@ -75,9 +75,12 @@ reading = partial(opened, read_only=True)
 
 
 @contextmanager
-def asking(db: Db) -> Generator[tuple[Store, str]]:
-    """Open a store where it is known best: at its owner, if it answers; say who answers."""
-    from siltstone.joined.joining import owner_at
+def asking(db: Db, *, by_reader: bool = False) -> Generator[tuple[Store, str]]:
+    """Open a store where it is known best: at its owner, if it answers; say who answers.
+
+    `by_reader`: the owner was asked, and did not answer.
+    """
+    from siltstone.joined.joining import owner_at, owner_of
     from siltstone.paths import root_of
 
     if is_remote(db):
@@ -85,7 +88,8 @@ def asking(db: Db) -> Generator[tuple[Store, str]]:
             yield store, f"the owner, at {db.uri}"
         return
     require_store(db)
-    owner, who = owner_at(root_of(db.uri))
+    root = root_of(db.uri)
+    owner, who = (None, owner_of(root)) if by_reader else owner_at(root)
     if owner is not None:
         with owner:
             yield owner, f"the owner, {who}"

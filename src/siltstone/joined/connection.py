@@ -44,15 +44,16 @@ class Message:
 class OwnerConnection(http.client.HTTPConnection):
     """See the module. One thread at a time, but for `end`."""
 
-    def __init__(self, target: Target | str) -> None:
+    def __init__(self, target: Target | str, *, hello_timeout_s: float = HELLO_TIMEOUT_S) -> None:
         self._target = SocketTarget(target) if isinstance(target, str) else target
-        super().__init__(self._target.host, timeout=HELLO_TIMEOUT_S)
+        self._hello_timeout_s = hello_timeout_s
+        super().__init__(self._target.host, timeout=hello_timeout_s)
         self.reserved, self.reserved_at = "", 0.0
         self._held: list[bytes] | None = None
 
     def connect(self) -> None:
         """Connect to where the owner answers."""
-        self.sock = self._target.dial(HELLO_TIMEOUT_S)
+        self.sock = self._target.dial(self._hello_timeout_s)
         self.auto_open = 0  # a lost connection is never made anew unseen: its session is gone
 
     def greet(self) -> Any:

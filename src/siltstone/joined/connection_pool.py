@@ -35,7 +35,14 @@ from siltstone.errors import (
     in_words,
 )
 from siltstone.joined import protocol
-from siltstone.joined.connection import BROKEN, Message, OwnerConnection, rows_of, value_of
+from siltstone.joined.connection import (
+    BROKEN,
+    HELLO_TIMEOUT_S,
+    Message,
+    OwnerConnection,
+    rows_of,
+    value_of,
+)
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
@@ -48,10 +55,13 @@ IDLE_MAX = 8
 class ConnectionPool:
     """See the module. Any thread."""
 
-    def __init__(self, address: Target | str, root: Path | None) -> None:
+    def __init__(
+        self, address: Target | str, root: Path | None, *, answer_timeout_s: float | None = None
+    ) -> None:
         """Connect, and check that the owner of the store at `root` answers.
 
-        Without `root` it is whatever store the server has.
+        Without `root` it is whatever store the server has. An owner that is silent for
+        `answer_timeout_s` is taken for gone: for clients that have another way to go.
 
         Raises:
             UnavailableError: Nobody answers at `address`, or the owner of another store.
@@ -59,6 +69,7 @@ class ConnectionPool:
         """
         self.target = SocketTarget(address) if isinstance(address, str) else address
         self.root: Path | str = str(self.target) if root is None else root
+        self._answer_timeout_s = answer_timeout_s
         self._lock = threading.RLock()
         self._idle: list[OwnerConnection] = []
         self._all: weakref.WeakSet[OwnerConnection] = weakref.WeakSet()
@@ -120,7 +131,8 @@ class ConnectionPool:
             RequestError: The owner speaks another version, or does not serve this user.
         """
         self.check()
-        made = OwnerConnection(self.target)
+        bound_s = self._answer_timeout_s
+        made = OwnerConnection(self.target, hello_timeout_s=bound_s or HELLO_TIMEOUT_S)
         with self._lock:  # `close` goes through them, once
             self.check()
             self._all.add(made)
@@ -139,7 +151,7 @@ class ConnectionPool:
             made.close()
             raise
         assert isinstance(made.sock, socket.socket)
-        made.sock.settimeout(None)  # a commit or a scan takes as long as it takes
+        made.sock.settimeout(bound_s)  # None: a commit or a scan takes as long as it takes
         self.hello = hello
         return made
 
@@ -258,7 +270,7 @@ class ConnectionPool:
                         return rows_of(connection, response, self.give, self._cut_off)
                     value = value_of(response)
             except BROKEN as error:
-                if not left:
+                if not left or self._is_late(error):
                     raise self._gone(error) from error
             except SiltstoneError:
                 self.give(connection)
@@ -267,6 +279,9 @@ class ConnectionPool:
                 self.give(connection)
                 return value
         raise AssertionError
+
+    def _is_late(self, error: BaseException) -> bool:
+        return self._answer_timeout_s is not None and isinstance(error, TimeoutError)
 
     def within(self, connection: OwnerConnection, message: Message) -> Any:
         """Ask on the connection that a transaction lives with: without it, it is over."""

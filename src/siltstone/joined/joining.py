@@ -25,28 +25,41 @@ import platform
 import time
 from pathlib import Path
 
-from siltstone.errors import AccessError, BusyError, OwnedError, UnavailableError
+from siltstone.errors import BusyError, OwnedError, SiltstoneError, UnavailableError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import ServerTarget, server_at
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import Holder, read_holder
 
+ANSWER_TIMEOUT_S = 5.0
+"""For an owner where a reader answers as well."""
 SERVING_WAIT_S = 2.0
 _PAUSE_S = 0.02
 _PAUSE_S_MAX = 0.25
 
 
+def owner_of(root: Path) -> str | None:
+    """Return who owns a store, None if no process does."""
+    return _named(read_holder(RealFiles(), root))
+
+
 def owner_at(root: Path) -> tuple[JoinedStore | None, str | None]:
-    """Join the owner of a store if it answers now; return also who it is, if a process owns it."""
+    """Join the owner of a store if it answers now; return also who it is, if a process owns it.
+
+    Each later question to it has `ANSWER_TIMEOUT_S`, too.
+    """
     holder = read_holder(RealFiles(), root)
-    if not holder.epoch or not _is_alive(holder):
-        return None, None
-    who = f"process {holder.pid} on {holder.host}"
-    target = _near(holder) or _server_of(holder)
-    with contextlib.suppress(UnavailableError, AccessError):
-        if target is not None:
-            return JoinedStore(root, target), who
+    who, target = _named(holder), _near(holder) or _server_of(holder)
+    if who is not None and target is not None:
+        with contextlib.suppress(SiltstoneError):  # it is busy, or of another version, or gone
+            return JoinedStore(root, target, answer_timeout_s=ANSWER_TIMEOUT_S), who
     return None, who
+
+
+def _named(holder: Holder) -> str | None:
+    if not holder.epoch or not _is_alive(holder):
+        return None
+    return f"process {holder.pid} on {holder.host}"
 
 
 class Joining:

@@ -48,9 +48,11 @@ _OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
 class JoinedStore(Store):
     """See the module. Any thread; a context manager."""
 
-    def __init__(self, root: Path | None, address: str | Target) -> None:
+    def __init__(
+        self, root: Path | None, address: str | Target, *, answer_timeout_s: float | None = None
+    ) -> None:
         """Use `connect(path, join=True)`, or `connect("http://host:port")`: there is no root."""
-        self.pool = ConnectionPool(address, root)
+        self.pool = ConnectionPool(address, root, answer_timeout_s=answer_timeout_s)
         self.path = Path(self.pool.hello["path"]) if root is None else root
         self._is_remote = root is None
         self._owner_turns = OwnerTurns(self.pool)

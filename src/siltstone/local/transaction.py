@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +25,7 @@ from siltstone.engine.write.transaction_rows import view_of
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.keys import Key
+from siltstone.formats.manifest import TableDefinition
 from siltstone.query.search.searchable import Searchable
 from siltstone.turns import TableClosedError
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from siltstone.engine.write.merge_insert import Merge, MergeInserted
     from siltstone.lance_namespace.version_statements import VersionStatements
     from siltstone.query.sql import sql as queries
+
+_NOTHING = nullcontext()
 
 
 class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable):
@@ -57,13 +61,30 @@ class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable
 
 
 class _ReadWholeTable(LocalTransactionTable):
-    """A table of one SQL statement, which reads the whole of it, whatever DuckDB asks for."""
+    """A table of one SQL statement, which reads the whole of it, whatever DuckDB asks for.
 
-    __slots__ = ()
+    It is read as it was when it was found: DuckDB reads it in threads of its own, which must touch
+    nothing that the transaction goes on with.
+    """
+
+    __slots__ = ("_found", "_found_reader")
+
+    def __init__(self, tx: LocalTransaction, table_id: int) -> None:
+        super().__init__(tx, table_id)
+        self._found = super()._table()
+        self._found_reader = super()._reader()
+        if isinstance(self._found_reader, KeyedReader) and self._found_reader.own is not None:
+            self._found_reader.own.whole()
+
+    def _table(self) -> TableDefinition:
+        return self._found
+
+    def _reader(self) -> Reader:
+        return self._found_reader
 
     def read_whole(self) -> Self:
         """Count all rows as read."""
-        super()._note(self._reader(), (), None)
+        super()._note(self._found_reader, (), None)
         return self
 
     def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
@@ -110,32 +131,47 @@ class LocalTransaction(DefiningTransaction, Transaction):
         return collected(self._read_sql(statement, parameters, caller))
 
     def sql_reader(
-        self, statement: str, parameters: queries.Parameters = None
+        self,
+        statement: str,
+        parameters: queries.Parameters = None,
+        *,
+        alone: AbstractContextManager[object] = _NOTHING,
     ) -> pa.RecordBatchReader:
-        """Return the rows of `sql` as they are read, for a server; no statement comes between."""
-        return self._read_sql(statement, parameters, sys._getframe())  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        """Return the rows of `sql` as they are read, for a server.
+
+        `alone`: what is done within it is done while no other thread uses the transaction.
+        """
+        caller = sys._getframe()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no frames
+        return self._read_sql(statement, parameters, caller, alone)
 
     def _read_sql(
-        self, statement: str, parameters: queries.Parameters, caller: FrameType
+        self,
+        statement: str,
+        parameters: queries.Parameters,
+        caller: FrameType,
+        alone: AbstractContextManager[object] = _NOTHING,
     ) -> pa.RecordBatchReader:
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`
         from siltstone.query.sql.frames import variables_of  # noqa: PLC0415
         from siltstone.query.sql.names import lists_tables  # noqa: PLC0415
 
-        self.require_open()
-
         def table(name: str) -> _ReadWholeTable | None:
-            try:
-                found = _ReadWholeTable(self, self.named(name).id)
-            except TableNotFoundError:
-                return None
-            self._refuse_closed(name)
-            return found if lists_tables(statement) else found.read_whole()
+            with alone:
+                try:
+                    table_id = self.named(name).id
+                except TableNotFoundError:
+                    return None
+                self._refuse_closed(name)
+                found = _ReadWholeTable(self, table_id)
+                return found if lists_tables(statement) else found.read_whole()
 
+        with alone:
+            self.require_open()
+            names = self.tables()
         return queries.read(
             statement,
             table,
-            self.tables(),
+            names,
             parameters,
             check=self.require_open,
             bounds=self.core.sql,

@@ -7,7 +7,8 @@
 A transaction id is *reserved* for the next commit of a connection, then *running* (the commit was
 asked for), then spent. Asking for the outcome of a reserved id spends it: "not committed" is a
 promise, also when the commit request is still on its way. A reserved id grows old and is replaced.
-Lock: one, for the tables alone; each held thing has its own, held while a call uses it.
+Lock: one, for the tables alone; each held thing has its own, held while a call uses it. A SQL
+statement is no such call: it may take long, and stops when its transaction ends.
 """
 
 from __future__ import annotations
@@ -56,13 +57,14 @@ class Session:
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """An open transaction or snapshot of one connection."""
+    """An open transaction or snapshot of one connection; `statements` run beside other calls."""
 
     thing: LocalTransaction | LocalSnapshot
     home: Session
     used_us: int
     number: Number
     lock: threading.Lock = field(default_factory=threading.Lock)
+    statements: int = 0
 
     @property
     def transaction(self) -> LocalTransaction:
@@ -263,6 +265,18 @@ class Sessions:
                 held.used_us = self._now_us()
 
     @contextmanager
+    def beside(self, held: Held) -> Generator[None]:
+        """Run a statement of `held` while other calls use it, or end it: that stops it."""
+        with self._lock:
+            held.statements += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                held.statements -= 1
+                held.used_us = self._now_us()
+
+    @contextmanager
     def ending(self, key: str, home: Session | None = None) -> Generator[Held]:
         """Use what is open as `key` a last time; what is still open then is ended."""
         self.sweep()
@@ -279,8 +293,9 @@ class Sessions:
 
     def _is_idle(self, held: Held) -> bool:
         idle_us = self._now_us() - held.used_us
-        is_transaction = isinstance(held.thing, LocalTransaction)
-        return is_transaction and idle_us > self._idle_s * 1e6 and not held.lock.locked()
+        if not isinstance(held.thing, LocalTransaction) or held.statements:
+            return False
+        return idle_us > self._idle_s * 1e6 and not held.lock.locked()
 
     def _gone(self, key: str) -> SiltstoneError:
         if not key:

@@ -36,7 +36,8 @@ from siltstone.server.sessions import Session, Sessions
 
 LANCE = "lance_catalog"
 Turn = Callable[[], AbstractContextManager[object]]
-"""What one batch of rows is read within, and nothing else that uses the same transaction."""
+"""What one batch of rows is read within; unless they are of a statement, nothing else that uses the
+same transaction is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,12 @@ class Calls:
             tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
                 return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
-            return _answered(asked, tx, call, partial(self._sessions.resumed, held))
+            if not asked.is_statement:
+                return _answered(asked, tx, call, partial(self._sessions.resumed, held))
+        # Other calls, and the end, would wait for a statement, in threads that all share.
+        with self._sessions.beside(held):
+            beside = partial(self._sessions.beside, held)
+            return _answered(asked, _QueriedTransaction(tx, held.lock), call, beside)
 
     # snapshots
 
@@ -269,6 +275,16 @@ class _StoreFace:
 
     def changes_of(self, table: str, since: int, until: int) -> pa.RecordBatchReader:
         return self._served.db.changes(since, until, [table])[table]
+
+
+class _QueriedTransaction:
+    """A transaction whose statement runs beside its other calls."""
+
+    def __init__(self, tx: LocalTransaction, alone: AbstractContextManager[object]) -> None:
+        self._tx, self._alone = tx, alone
+
+    def sql_reader(self, statement: str, parameters: Any = None) -> pa.RecordBatchReader:
+        return self._tx.sql_reader(statement, parameters, alone=self._alone)
 
 
 def _id_of(face: Any, call: RpcCall) -> object:

@@ -12,6 +12,7 @@ import logging
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,15 +190,15 @@ class _RowStream:
         turn: Turn | None,
         error_of: Callable[[Exception], SiltstoneError],
     ) -> None:
-        alone = threading.Lock()
-        self._turn: Turn = turn or (lambda: alone)
+        self._alone = threading.Lock()
+        self._turn: Turn = turn or nullcontext
         self._batches, self._error_of, self._is_ended = batches, error_of, False
         self._sink = ByteSink()
         self._writer: Any = pa.ipc.new_stream(self._sink, batches.schema)
 
     def chunks(self) -> Iterator[bytes]:
         while True:
-            with self._turn():
+            with self._alone, self._turn():
                 try:
                     self._writer.write_batch(self._batches.read_next_batch())
                 except StopIteration:
@@ -221,6 +222,6 @@ class _RowStream:
         return self._sink.take()
 
     def close(self) -> None:
-        with self._turn():
+        with self._alone, self._turn():
             self._batches.close()
             del self._batches  # what makes them ends with the last that refers to them
