@@ -88,11 +88,11 @@ def test_a_transaction_and_its_tables_say_why_they_cannot(
     house: House, door: str, how: str
 ) -> None:
     with getattr(house, door).transaction() as tx:
-        tx["t"].upsert({"id": 9})
+        tx["t"].upsert({"id": 9}, "null")
         for handle in (tx, tx["t"]):
             with pytest.raises(st.RequestError, match=r"transaction.* process .*snapshot"):
                 AGAIN[how](handle)
-        tx["t"].upsert({"id": 10})  # it goes on
+        tx["t"].upsert({"id": 10}, "null")  # it goes on
     assert house.owner["t"].count() == 5
 
 
@@ -136,7 +136,7 @@ def test_a_snapshot_that_the_store_does_not_keep_says_so(tmp_path: Path) -> None
         with db.snapshot() as past:
             travelling = pickle.dumps(past)
         for step in range(3):
-            db["t"].upsert({"id": step})
+            db["t"].upsert({"id": step}, "null")
             db.checkpoint()
             db.merge()
             db.vacuum(dry_run=False, grace_s=0)
@@ -148,10 +148,10 @@ def test_only_durable_rows_travel(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False, sync_interval_ms=600_000) as db:
         db.create_table("t", data=ROWS, primary_key="id")
         with db.transaction(durability="async") as tx:
-            tx["t"].upsert({"id": 4})
+            tx["t"].upsert({"id": 4}, "null")
         assert pickle.loads(pickle.dumps(db["t"])).count() == 4
         with db.transaction(durability="async") as tx:
-            tx["t"].upsert({"id": 5})
+            tx["t"].upsert({"id": 5}, "null")
         with db.snapshot() as past, pickle.loads(pickle.dumps(past)) as again:
             assert again["t"].count() == 5
 

@@ -68,7 +68,7 @@ def test_every_way_of_writing_takes_a_frame(db: Store, rows: int) -> None:
         t.insert(frame)
     log.overwrite(frame)
     with db.transaction() as tx:
-        tx["t"].upsert(frame.with_columns(name=pl.lit("new")))
+        tx["t"].upsert(frame.with_columns(name=pl.lit("new")), "null")
         tx["log"].append(frame)
     assert t.count("name = 'new'") == rows
     assert log.count() == 2 * rows
@@ -93,7 +93,7 @@ def test_a_frame_that_does_not_fit_is_refused(db: Store) -> None:
         pl.DataFrame({"id": [None]}, schema={"id": pl.Int64}),
     ):
         with pytest.raises(st.SchemaMismatchError):
-            db["t"].upsert(frame)
+            db["t"].upsert(frame, "null")
     assert db["t"].count() == 0
 
 
@@ -101,7 +101,7 @@ def test_a_categorical_column_is_text(db: Store) -> None:
     frame = pl.DataFrame(
         {"id": [1, 2], "name": ["x", "x"]}, schema_overrides={"name": pl.Categorical}
     )
-    db["t"].upsert(frame)
+    db["t"].upsert(frame, "null")
     assert db["t"].to_polars(["name"])["name"].to_list() == ["x", "x"]
 
 
@@ -128,7 +128,7 @@ class Exported:
 def test_anything_with_an_arrow_stream_is_rows(db: Store) -> None:
     names = pa.chunked_array([["a"], [], ["b", "c"]], pa.string_view())
     chunks = pa.table({"id": [1, 2, 3], "name": names})
-    db["t"].upsert(Exported(chunks))
+    db["t"].upsert(Exported(chunks), "null")
     db["log"].append(Exported(chunks))
     assert db["t"].to_arrow(["name"])["name"].to_pylist() == ["a", "b", "c"]
     assert db["log"].count() == 3
