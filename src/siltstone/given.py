@@ -1,4 +1,4 @@
-"""Given: the types of what callers give: rows, keys, schemas. Type checkers and editors know them.
+"""Given: the types of what callers give: rows, keys, vectors, schemas. Type checkers know them.
 
 They are checked when a call is made, whatever a type checker said of it.
 """
@@ -6,7 +6,7 @@ They are checked when a call is made, whatever a type checker said of it.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -45,6 +45,12 @@ Key: TypeAlias = "KeyValue | tuple[KeyValue, ...] | Mapping[str, KeyValue]"
 
 Keys: TypeAlias = "Key | Iterable[Key] | ArrowStream | ArrowArray"
 """One key, an iterable of keys, a column of them, or Arrow data with the key columns."""
+
+Vector: TypeAlias = "Sequence[float] | np.ndarray | ArrowStream | ArrowArray"
+"""The numbers of one vector, or of several: of Python, NumPy, Arrow, pandas or Polars."""
+
+Query: TypeAlias = "str | Vector | Sequence[Vector]"
+"""Words to search for, a vector, or several vectors."""
 
 ColumnType: TypeAlias = "str | type | UnionType | pa.DataType"
 """A name ("int64", "varchar", "int64 not null"), a type of Python, or one of Arrow."""

@@ -71,7 +71,7 @@ def test_every_command_says_what_it_does() -> None:
         (["nonsense"], "there is no command 'nonsense'; `siltstone --help` lists the commands"),
         (["tag", "nope"], "there is no command 'nope'; `siltstone tag --help` lists the commands"),
         (["init", "--json"], "init takes no --json; `siltstone init --help` lists what it takes"),
-        (["backup", "b", "--seq", "1"], "backup takes no --seq; "),
+        (["backup", "b", "--seq", "1"], "backup takes no --seq (did you mean --csv?); "),
         (["tag", "ls", "--at", "x"], "tag ls takes no --at; `siltstone tag ls --help` "),
         (["scan", "t", "--limti", "1"], "scan takes no --limti (did you mean --limit?); "),
         (["--json", "tables"], "siltstone takes no --json before the command; "),

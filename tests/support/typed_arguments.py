@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, assert_type
 
 import duckdb
 import numpy as np
@@ -85,6 +85,12 @@ def results(db: st.Store, table: st.Table) -> list[object]:
     read = table.get(1)
     ran = db.run(lambda tx: tx["a"].get(1))
     past = db.snapshot()["a"].to_arrow()
+    table.search("river", vector=np.zeros(3), k=5)
+    table.search([[1.0, 2.0], [3.0, 4.0]])
+    table.search(pl.Series([1.0]))
+    table.search(7)  # pyright: ignore[reportArgumentType]
+    assert_type(found.to_polars(), pl.DataFrame)
+    assert_type(table.to_polars(), pl.DataFrame)
     ends = [table.scan(), table.search([1.0]), table.indexes(), table.dataset(), past]
     frames = [found.arrow(), found.df(), found.pl(), table.to_pandas(), table.to_polars()]
     return [read, ran, found.fetchall(), db.changes(), db.status(), db.log(), *ends, *frames]

@@ -14,10 +14,11 @@ from siltstone.api.declared import Declared
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
-from siltstone.given import Key, Keys
+from siltstone.given import Key, Keys, Query, Vector
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
+    import polars as pl
 
     from siltstone.query.search.search_result import SearchResult
 
@@ -93,7 +94,7 @@ class ScannedTable(Declared):
         columns: Columns = None,
         filter: Condition = None,  # noqa: A002
         limit: int | None = None,
-    ) -> Any:
+    ) -> pl.DataFrame:
         """Return the rows as a Polars data frame; see `scan`.
 
         Raises:
@@ -223,7 +224,7 @@ class ReadableTable(ScannedTable):
     @abstractmethod
     def search(
         self,
-        query: object = None,
+        query: Query | None = None,
         k: int = 10,
         *,
         column: str | None = None,
@@ -238,7 +239,7 @@ class ReadableTable(ScannedTable):
         distance_range: tuple[float | None, float | None] | None = None,
         nprobes: int | None = None,
         refine: int | None = None,
-        vector: object = None,
+        vector: Vector | None = None,
         vector_column: str | None = None,
         fusion: str | Mapping[str, float] | None = None,
         rerank: Callable[[pa.Table], object] | None = None,

@@ -29,6 +29,7 @@ from siltstone.api.tasks import batch_bytes_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.context_exits import close_on_exit
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
+from siltstone.given import Query, Vector
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.spark import schemas, stores, times
@@ -220,7 +221,7 @@ class SparkSnapshot:
     def search(
         self,
         table: str,
-        query: object = None,
+        query: Query | None = None,
         k: int = 10,
         *,
         column: str | None = None,
@@ -235,7 +236,7 @@ class SparkSnapshot:
         nprobes: int | None = None,
         refine: int | None = None,
         exact: bool = False,
-        vector: object = None,
+        vector: Vector | None = None,
         vector_column: str | None = None,
         fusion: str | Mapping[str, float] | None = None,
         rerank: Callable[[pa.Table], object] | None = None,

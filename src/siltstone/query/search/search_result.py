@@ -12,6 +12,7 @@ from siltstone.formats.unfit_types import refuse_decimal256
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
+    import polars as pl
 
 
 class SearchResult:
@@ -44,7 +45,7 @@ class SearchResult:
         extras.imported("pandas", "to_pandas()", "pandas", "pandas")
         return self._table.to_pandas()
 
-    def to_polars(self) -> Any:
+    def to_polars(self) -> pl.DataFrame:
         """Return the rows as a Polars data frame.
 
         Raises:

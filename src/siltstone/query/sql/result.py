@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from siltstone import extras, shown
 from siltstone.errors import RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+    from polars import DataFrame as PolarsFrame
 
 Row = tuple[Any, ...]
 
@@ -39,7 +43,7 @@ class Result:
         """Return the rows as a table of Arrow."""
         return self._table
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas data frame.
 
         Raises:
@@ -48,7 +52,7 @@ class Result:
         extras.imported("pandas", "to_pandas()", "pandas", "pandas")
         return self._table.to_pandas()
 
-    def to_polars(self) -> Any:
+    def to_polars(self) -> PolarsFrame:
         """Return the rows as a Polars data frame.
 
         Raises:
@@ -64,11 +68,11 @@ class Result:
         """Return what `to_arrow` does, under DuckDB's name."""
         return self._table
 
-    def df(self) -> Any:
+    def df(self) -> pd.DataFrame:
         """Return what `to_pandas` does, under DuckDB's name."""
         return self.to_pandas()
 
-    def pl(self) -> Any:
+    def pl(self) -> PolarsFrame:
         """Return what `to_polars` does, under DuckDB's name."""
         return self.to_polars()
 
