@@ -258,5 +258,5 @@ def test_a_blind_delete_behind_a_renamed_column_conflicts_with_nobody(
         db,
         [lambda: db["t"].rename_column(column, "other"), lambda: db["t"].delete(keys)],
     )
-    assert gone.rows == count
+    assert gone.rows == min(count, 2)
     assert db["t"].get(1) is None

@@ -9,6 +9,7 @@ import pytest
 
 import siltstone as st
 from siltstone.failpoints import Failpoint
+from siltstone.formats.manifest import Record
 from siltstone.maintenance.merge import merge, slices
 from siltstone.maintenance.merge.merge import Merged, Merger
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -116,11 +117,11 @@ class _Stop:
     def __getattr__(self, name: str) -> object:
         return getattr(self._manifests, name)
 
-    def lease_newest(self) -> object:
+    def lease_newest(self, known: Record | None = None) -> object:
         if not self._left:
             raise _StoppedError(Failpoint.MERGE_BEFORE_PLAN)
         self._left -= 1
-        return self._manifests.lease_newest()
+        return self._manifests.lease_newest(known)
 
 
 def test_a_commit_larger_than_a_slice_is_folded_whole(tmp_path: Path) -> None:

@@ -128,6 +128,6 @@ def test_a_value_that_the_column_cannot_hold_is_refused_and_nothing_written(
 ) -> None:
     rows = spark.sql(f"SELECT 9L AS id, {value} AS {name}")
     with pytest.raises(PySparkException, match=f"column '{name}'.*{why}"):
-        write(rows, path, "copy")
+        write(rows, path, "copy", "insert")
     with st.connect(path, background=False) as db:
         assert db["copy"].count() == 0
