@@ -17,7 +17,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from siltstone.errors import BusyError, ClosedError, RequestError, SiltstoneError
@@ -256,25 +256,22 @@ class Sessions:
                 held.used_us = self._now_us()
 
     @contextmanager
-    def resumed(self, held: Held) -> Generator[None]:
-        """Go on alone with what a call began with `held`: rows of it that are read keep it open."""
-        with held.lock:
-            try:
-                yield
-            finally:
-                held.used_us = self._now_us()
+    def resumed(self, held: Held, *, is_statement: bool = False) -> Generator[None]:
+        """Go on with what a call began with `held`, alone: rows of it that are read keep it open.
 
-    @contextmanager
-    def beside(self, held: Held) -> Generator[None]:
-        """Run a statement of `held` while other calls use it, or end it: that stops it."""
+        A statement runs while other calls use it, or end it: that stops it.
+        """
         with self._lock:
-            held.statements += 1
+            held.statements += is_statement
         try:
-            yield
+            with nullcontext() if is_statement else held.lock:
+                try:
+                    yield
+                finally:
+                    held.used_us = self._now_us()
         finally:
             with self._lock:
-                held.statements -= 1
-                held.used_us = self._now_us()
+                held.statements -= is_statement
 
     @contextmanager
     def ending(self, key: str, home: Session | None = None) -> Generator[Held]:

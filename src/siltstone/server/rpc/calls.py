@@ -214,8 +214,8 @@ class Calls:
             if not asked.is_statement:
                 return _answered(asked, tx, call, partial(self._sessions.resumed, held))
         # Other calls, and the end, would wait for a statement, in threads that all share.
-        with self._sessions.beside(held):
-            beside = partial(self._sessions.beside, held)
+        with self._sessions.resumed(held, is_statement=True):
+            beside = partial(self._sessions.resumed, held, is_statement=True)
             return _answered(asked, _QueriedTransaction(tx, held.lock), call, beside)
 
     # snapshots
