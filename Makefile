@@ -78,7 +78,7 @@ exits:  ## end 200 busy processes that never close their store, about ten minute
 power:  ## cut the power of real processes wherever it matters, for hours
 	@bin/uv run --locked --all-extras --all-groups python -m proof.power --images 2000 --report docs/power-loss.md
 
-races:  ## every pair of operations at every stage, every one killed at each failpoint, 7 minutes
+races:  ## every pair of operations at every stage, every one killed at each failpoint
 	@SILTSTONE_RACES=all bin/uv run --locked --all-extras pytest --quiet tests/races tests/isolation
 
 soak:  ## everything at once over one store, and kills at random, for 30 minutes

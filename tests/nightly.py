@@ -16,7 +16,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-IS_NIGHTLY = bool(os.environ.get("SILTSTONE_NIGHTLY"))
+_ALL = ("SILTSTONE_RACES", "SILTSTONE_CRASH")
+IS_NIGHTLY = bool(os.environ.get("SILTSTONE_NIGHTLY")) or "all" in map(os.environ.get, _ALL)
+"""Whether nothing is left: also where all races or crashes are wanted."""
 LIST = Path(__file__).with_name("nightly.txt")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,23 @@ def test_a_wrong_line_is_refused(
     nightly.LIST.write_text(f"# tests\n\n{line}\n")
     with pytest.raises(ValueError, match=r"is no test|invalid literal"):
         nightly.by_day()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_nightly"),
+    [
+        ({}, False),
+        ({"SILTSTONE_NIGHTLY": "1"}, True),
+        ({"SILTSTONE_RACES": "all"}, True),
+        ({"SILTSTONE_CRASH": "all"}, True),
+    ],
+)
+def test_who_wants_all_races_or_crashes_gets_what_is_left_to_the_night(
+    wanted: dict[str, str], is_nightly: bool
+) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SILTSTONE_")}
+    ask = "from tests.nightly import IS_NIGHTLY; print(IS_NIGHTLY)"
+    found = subprocess.run(
+        [sys.executable, "-c", ask], env=kept | wanted, cwd=ROOT, check=True, capture_output=True
+    )
+    assert found.stdout.decode().strip() == str(is_nightly)
