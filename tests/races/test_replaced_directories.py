@@ -201,22 +201,7 @@ def owned(how: str, root: Path, name: str) -> Iterator[st.Store | None]:
         yield db
 
 
-MARK_IS_WRITTEN = ("flush", "flush.before_plan", "overwritten")
-"""A known defect: a living owner, whose files an older copy overwrites in place, writes MARK in it
-before it finds that out. It acknowledges nothing there."""
-
-
-def marked() -> list[object]:
-    known = pytest.mark.xfail(strict=True, reason="the owner writes MARK in the older copy")
-    return [
-        pytest.param(*cell, marks=known)
-        if (cell[0], cell[1].label, cell[2]) == MARK_IS_WRITTEN
-        else cell
-        for cell in cells()
-    ]
-
-
-@pytest.mark.parametrize(("name", "point", "how"), marked())
+@pytest.mark.parametrize(("name", "point", "how"), cells())
 def test_who_is_held_while_the_directory_is_replaced_ends_by_name_and_harms_nothing(
     place: Place, tmp_path: Path, name: str, point: Point, how: str
 ) -> None:
