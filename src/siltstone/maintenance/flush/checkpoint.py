@@ -206,8 +206,10 @@ class Checkpointer:
         with self._turn(lambda: state().view.record.flushed_seq >= wanted) as has_turn:
             if not has_turn:
                 return state().view.record
-            self._require_in_place()
             cross(Failpoint.FLUSH_BEFORE_PLAN)
+            self._require_in_place()
+            # The log goes on in place, in MARK and a segment: files that an older copy may have.
+            self._manifests.look.require_ours(state().view.record)
             self._committer.seal()
             sealed = self._unpublished()
             is_refused = bool(self._waiting_for_lance())
