@@ -209,8 +209,9 @@ class LocalStore(Store):
         """
         self._core.writer()
         check_names(names)
+        catalog = self._state().view.catalog
         for name in names:
-            catalogs.find(self._state().view.catalog, name)
+            catalogs.find(catalog, name)
         return self._core.turns.take_all(names, wait_s, thread=thread)
 
     @property
