@@ -16,6 +16,12 @@ from siltstone.api.tables import TransactionTable
 
 CLASSES = (st.Store, st.Snapshot, st.Transaction, st.Table, st.SnapshotTable, TransactionTable)
 ALONE = (st.connect, st.restore, st.repair, st.backups)
+VALUES = tuple(
+    getattr(st, name)
+    for name in st.__all__
+    if isinstance(getattr(st, name), type) and not issubclass(getattr(st, name), Exception)
+)
+"""What calls return, and what else has a name of its own."""
 OPTIONS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
 
@@ -30,7 +36,7 @@ def calls_of(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def documented() -> dict[str, Any]:
-    found: dict[str, Any] = {each.__name__: each for each in (*CLASSES, *ALONE)}
+    found: dict[str, Any] = {each.__name__: each for each in (*CLASSES, *VALUES, *ALONE)}
     for kind in CLASSES:
         found |= calls_of(kind)
     return found

@@ -38,7 +38,12 @@ _LATE = {
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
-    """A checkpoint: the `number` of its record, and the seq up to which Lance has all commits."""
+    """A checkpoint: the `number` of its record, and the seq up to which Lance has all commits.
+
+    Examples:
+        >>> db.checkpoint().flushed_seq == db.seq
+        True
+    """
 
     number: int
     flushed_seq: int

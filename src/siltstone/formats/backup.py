@@ -31,6 +31,11 @@ class Backup(msgspec.Struct, frozen=True):
     that tags need. `log` holds the commits above the record. All files except the log lie below
     `files/` of the directory. `damaged` are files that were left out, by request: a store that is
     restored from it does not have them either.
+
+    Examples:
+        >>> done = db.backup("copy")
+        >>> [backup.seq for backup in st.backups("copy")] == [done.seq]
+        True
     """
 
     store_id: str

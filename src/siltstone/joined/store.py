@@ -46,7 +46,13 @@ _OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
 
 @remote(Face.STORE)
 class JoinedStore(Store):
-    """See the module. Any thread; a context manager."""
+    """A store that another process owns, with the faces of `Store`. Any thread; a context manager.
+
+    Examples:
+        >>> with st.connect(db.serve(port=0).url) as joined:
+        ...     joined["orders"].count()
+        2
+    """
 
     def __init__(
         self, root: Path | None, address: str | Target, *, answer_timeout_s: float | None = None

@@ -198,6 +198,11 @@ class Receipt(msgspec.Struct, frozen=True):
     """The result of a commit: its seq, the number of rows written, and its transaction id.
 
     `rows` of a delete by keys are those that lived, and None for more than 10,000 keys.
+
+    Examples:
+        >>> receipt = orders.delete([1, 99])
+        >>> receipt.rows, receipt.seq == db.seq
+        (1, True)
     """
 
     seq: int

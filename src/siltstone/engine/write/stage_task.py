@@ -62,6 +62,11 @@ class Staged:
 
     `inline`: its rows, as an Arrow IPC stream, if no file has them: the commit makes them durable.
     `named`: the columns that they name, where others are kept (None: no row, or all columns).
+
+    Examples:
+        >>> stage = db.stage("events")
+        >>> stage.run(events.head(1)).rows
+        1
     """
 
     job: str
@@ -77,12 +82,17 @@ class Staged:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StageTask:
-    """A bulk commit in the making (see the module); get it from `Store.stage`. Pickles.
+    """A bulk commit in the making; get it from `Store.stage`. Pickles.
 
     Pieces are staged on `pin`; `home` is the table's own folder.
     `above_us` is the gc horizon of the record on which it began, `began_us` is never before it.
     `secret` keys the codes of hashed keys that its tasks sort. `missing` is what becomes of the
     columns that rows of an upsert do not name; other ops have null there.
+
+    Examples:
+        >>> stage = db.stage("events")
+        >>> stage.run(events.head(2)).rows
+        2
     """
 
     root: str

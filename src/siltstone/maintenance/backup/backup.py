@@ -58,6 +58,10 @@ class BackedUp:
 
     `lost_tags` are tags whose seqs the store can no longer read, `damaged` the files that were left
     out.
+
+    Examples:
+        >>> db.backup("copy").seq == db.seq
+        True
     """
 
     path: str

@@ -56,7 +56,13 @@ _EPOCH_MAX = (1 << 32) - 1 - EPOCHS_SKIPPED  # of MARK
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A store that was restored from a backup; it lacks the files that are `damaged` there."""
+    """A store that was restored from a backup; it lacks the files that are `damaged` there.
+
+    Examples:
+        >>> done = db.backup("copy")
+        >>> st.restore("copy", "again").seq == done.seq
+        True
+    """
 
     path: str
     backup: str

@@ -89,7 +89,12 @@ THINNED = "an older record serves its seqs"
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """The deleted files of a vacuum, or of a preview, with sizes and reasons; and spared ones."""
+    """The deleted files of a vacuum, or of a preview, with sizes and reasons; and spared ones.
+
+    Examples:
+        >>> db.vacuum(dry_run=True).files
+        ()
+    """
 
     is_dry_run: bool
     floor: int

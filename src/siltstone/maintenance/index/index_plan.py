@@ -55,6 +55,10 @@ class IndexStatus:
     `_key` is the index of the key that an older siltstone built; the next optimize drops it.
     `encoding` is how the first segment of a vector index keeps vectors; None: it has none. `recall`
     is the share of the ten nearest rows that it found when half of base or more was built.
+
+    Examples:
+        >>> orders.create_index("amount").lagging_rows
+        0
     """
 
     name: str

@@ -55,7 +55,12 @@ _APPEND_ROWS = 131_072
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge: its seq, its tables (by name), the rows that it put into base."""
+    """The result of a merge: its seq, its tables (by name), the rows that it put into base.
+
+    Examples:
+        >>> db.checkpoint() and db.merge().rows
+        2
+    """
 
     seq: int
     tables: tuple[str, ...]
@@ -64,7 +69,12 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A typed result, not an error: the work is deferred, nothing is wrong; try again later."""
+    """A typed result, not an error: the work is deferred, nothing is wrong; try again later.
+
+    Examples:
+        >>> isinstance(db.merge(), st.Deferred)
+        False
+    """
 
     reason: str
     attempts: int

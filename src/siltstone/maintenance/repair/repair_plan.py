@@ -61,6 +61,10 @@ class Repaired:
     """The steps of a repair, and the damage that it cannot repair: restore it from a backup.
 
     `quarantine` is the folder with the moved files, "" for none.
+
+    Examples:
+        >>> db.repair().is_whole
+        True
     """
 
     is_dry_run: bool

@@ -81,7 +81,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The result of a verification; it is sound if there is no error."""
+    """The result of a verification; it is sound if there is no error.
+
+    Examples:
+        >>> db.verify().is_sound
+        True
+    """
 
     is_deep: bool
     records: int

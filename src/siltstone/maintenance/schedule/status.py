@@ -105,7 +105,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """See the module. Printable; `to_dict` gives plain values."""
+    """The state of a store. Printable; `to_dict` gives plain values.
+
+    Sequence numbers, sizes in bytes, numbers of rows, and what failed last.
+
+    Examples:
+        >>> db.status().to_dict()["visible_seq"] == db.seq
+        True
+    """
 
     path: str
     epoch: int

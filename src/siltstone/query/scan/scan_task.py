@@ -177,10 +177,16 @@ class PinnedRows:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ScanTask:
-    """Some rows of one table at one seq (see the module); plan them with `Snapshot.scan_tasks`.
+    """Some rows of one table at one seq; plan them with `Snapshot.scan_tasks`.
 
     `rows` is the maximum number of rows, exact without a filter. Together the tasks of a plan
     return every row once, in no order.
+
+    Examples:
+        >>> with db.snapshot() as past:
+        ...     tasks = past.scan_tasks("events")
+        >>> sum(batch.num_rows for task in tasks for batch in task.read())
+        3
     """
 
     root: str
