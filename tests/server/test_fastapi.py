@@ -44,7 +44,7 @@ def _app(db: st.Store, scope: Scope | None, *, loses: bool) -> FastAPI:
     return app
 
 
-def _status_of(app: FastAPI) -> int:
+async def _posted(app: FastAPI) -> int:
     """Post a request as a server does; return the status that the client is sent first."""
     sent: list[Any] = []
     scope = {"type": "http", "method": "POST", "path": "/orders", "query_string": b""}
@@ -60,8 +60,33 @@ def _status_of(app: FastAPI) -> int:
         sent.append(message)
 
     with contextlib.suppress(st.ConflictError):  # a server logs it, whatever it sent before
-        asyncio.run(asyncio.wait_for(app(scope, receive, send), 60))
+        await asyncio.wait_for(app(scope, receive, send), 60)
     return sent[0]["status"]
+
+
+def _status_of(app: FastAPI) -> int:
+    return asyncio.run(_posted(app))
+
+
+def test_two_hundred_requests_on_one_row_are_all_answered(db: st.Store) -> None:
+    """FastAPI runs 40 of them at a time, in threads."""
+    app = FastAPI()
+
+    def add_one(tx: st.Transaction) -> None:
+        row = tx["spent"].get(7)
+        assert row is not None
+        tx["spent"].update(7, n=row["n"] + 1)
+
+    @app.post("/orders")
+    def add() -> dict[str, bool]:
+        db.run(add_one)
+        return {"ok": True}
+
+    async def all_at_once() -> list[int]:
+        return await asyncio.gather(*(_posted(app) for _ in range(200)))
+
+    assert asyncio.run(all_at_once()) == [200] * 200
+    assert db["spent"].get(7) == {"customer": 7, "n": 200}
 
 
 @pytest.mark.parametrize("scope", [None, "request", "function"])
