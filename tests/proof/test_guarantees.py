@@ -22,15 +22,6 @@ def test_the_page_has_fourteen_guarantees_and_each_has_tests() -> None:
     assert all(SUITES.values())
 
 
-def test_each_guarantee_of_the_page_says_how_we_know() -> None:
-    text = PAGE.read_text()
-    sections = re.split(r"^## ", text, flags=re.MULTILINE)
-    promises = [section for section in sections if re.match(r"\d+\. ", section)]
-    assert [
-        promise.splitlines()[0] for promise in promises if "**How we know:**" not in promise
-    ] == []
-
-
 def test_the_table_of_the_page_is_what_python_m_proof_guarantees_writes() -> None:
     page = PAGE.read_text()
     assert page == written(page, SUITES)
