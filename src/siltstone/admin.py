@@ -1,6 +1,6 @@
 """Admin: maintenance, repair and backup of a store from any process, by its path alone.
 
-No process needs to own the store. An owner that is alive need not be told: it picks up what was
+No process needs to own the store. An owner that is alive needs no message: it picks up what was
 published when it refreshes its record. Over 400 lines: public calls with their contracts.
 """
 
@@ -106,7 +106,8 @@ def optimize_store(
         attempts: As for `merge_store`.
         publish_attempts: As for `merge_store`.
         workers: How many files are written at once here.
-        by_tiers: Leave a file alone that is large beside those behind it: for frequent optimizes.
+        by_tiers: Leave a file alone that is large compared with those behind it: for frequent
+        optimizes.
         wait_s: How long to wait for the owner to publish what was written of plain tables;
             after that the result is `Deferred`, and the owner publishes it later.
         execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
@@ -240,7 +241,7 @@ def create_index_in(
 ) -> None:
     """Have an index on a column of a keyed table, as `Table.create_index`, from any process.
 
-    Without an owner the store is owned for a moment: the log may name the table. Beside one, it is
+    Without an owner the store is owned for a moment: the log may name the table. Next to one, it is
     a table that the owner has flushed.
 
     Args:
@@ -292,7 +293,7 @@ def drop_index_in(
 
 @contextlib.contextmanager
 def _owned(path: str | os.PathLike[str], options: StoreOptions) -> Generator[Owner | None]:
-    """Own a store for a moment; None beside its owner."""
+    """Own a store for a moment; None: another process owns it."""
     root, found, env = _existing(path, options)
     try:
         parts = own_store(root, replace(found, background=False), env)
@@ -386,12 +387,12 @@ def vacuum_store(
     """Delete what nothing needs, from any process, with or without a live owner.
 
     Without an owner the store is owned for a moment: what a crash left in the log names files.
-    Beside one, tags that lapsed are left to it.
+    With an owner, tags that lapsed are left to it.
 
     Args:
         path: As for `connect`; the store exists.
         dry_run: Only say what would go, and why; no write call.
-        grace_s: A file that nobody published is left alone for so long.
+        grace_s: An unpublished file is left alone for so long.
         options: As for `connect`.
 
     Raises:
@@ -558,7 +559,7 @@ def restore(
     at: object = None,
     on_progress: Progress | None = None,
 ) -> Restored:
-    """Make a store of a backup: with the rows of its seq, and an id of its own.
+    """Make a store of a backup: with the rows of its seq, and its own id.
 
     Args:
         directory: One of backups (`db.backup`).

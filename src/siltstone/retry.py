@@ -1,7 +1,7 @@
 """Retry: work that is done again because another writer won; the one loop for it.
 
 The number of tries is bounded. Nothing waits between two, unless `on_loss` does: losers of a busy
-row take turns (`turns`). `engine.write.submission` has a loop of its own: it sends its write set
+row take turns (`turns`). `engine.write.submission` has its own loop: it sends its write set
 again, in part anew.
 """
 

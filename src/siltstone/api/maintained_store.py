@@ -49,7 +49,7 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
 
     @abstractmethod
     def checkpoint(self) -> results.Checkpointed:
-        """Flush all commits so far into Lance; blocks nobody.
+        """Flush all commits so far into Lance; blocks no reader or writer.
 
         Examples:
             >>> db.checkpoint().flushed_seq == db.seq

@@ -282,8 +282,8 @@ class ReadableTable(ScannedTable):
             nprobes: Of vectors: how many partitions of an index are looked into; None leaves it to
                 Lance.
             refine: Of vectors: measure so many times k rows that an index found; None: none.
-            vector: Beside words, the numbers of one vector: search for both. Alone it is `query`.
-            vector_column: Beside words, the column of vectors; `column` is that of the texts.
+            vector: With words, the numbers of one vector: search for both. Alone it is `query`.
+            vector_column: With words, the column of vectors; `column` is that of the texts.
             fusion: Of both: "rrf" (by ranks, 1 / (60 + rank); the default), or the weights of
                 scores from 0 to 1, {"words": 0.3, "vector": 0.7}.
             rerank: Of both: a function that gets the rows as an Arrow table, with the columns asked

@@ -1,4 +1,4 @@
-"""Store: the public door: transactions, tables, snapshots, change feeds and maintenance.
+"""Store: the public class: transactions, tables, snapshots, change feeds and maintenance.
 
 `connect` returns one, whichever process owns it:
 
@@ -169,7 +169,7 @@ class Store(MaintainedStore):
     def claimed(self, app: str) -> tuple[int, str]:
         """Return the last claim of a token app and its holder.
 
-        If nobody claimed it: the highest claim of the apps that were forgotten (else 0), and "".
+        If it has no claim: the highest claim of the apps that were forgotten (else 0), and "".
 
         Examples:
             >>> db.claim("nightly", "run 7"), db.claimed("nightly")
@@ -190,7 +190,7 @@ class Store(MaintainedStore):
 
     @abstractmethod
     def forget_token_app(self, app: str) -> results.Receipt:
-        """Forget a token app, its batches, claims and holders, in a commit of its own.
+        """Forget a token app, its batches, claims and holders, in its own commit.
 
         A store keeps 10,000 apps, and nothing but this call forgets one. Call it for a program that
         is over: the store does not know any more what the app applied, so *an old batch of the app
@@ -387,7 +387,7 @@ class Store(MaintainedStore):
             name: 1 to 128 characters; a tag of that name moves.
             seq: A sequence number that can be read.
             lasts: A duration ("7d"): the tag also keeps all changes since then, and the first
-                vacuum removes it once nobody has set it again for so long.
+                vacuum removes it if it is not set again for so long.
 
         Raises:
             SnapshotExpiredError, RequestError: The sequence number is not kept; no name or no

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Transaction(TableDefinitions[TransactionTable, None]):
     """One snapshot over all tables, private changes on top, and one commit for all of them.
 
-    A context manager: commits at the end of the block; an error rolls back. Nobody else sees
+    A context manager: commits at the end of the block; an error rolls back. No other reader sees
     anything before the commit. One thread at a time uses it.
 
     Examples:

@@ -49,10 +49,10 @@ def search(
     ] = None,
     near: Annotated[
         str | None,
-        typer.Option("--vector", help="Beside words: a vector, as JSON; both rankings become one."),
+        typer.Option("--vector", help="With words: a vector, as JSON; both rankings are combined."),
     ] = None,
     vector_column: Annotated[
-        str | None, typer.Option(help="Beside words: the column of vectors.")
+        str | None, typer.Option(help="With words: the column of vectors.")
     ] = None,
     fusion: Annotated[
         str | None,

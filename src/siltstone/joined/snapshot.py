@@ -33,7 +33,7 @@ class JoinedSnapshot(Snapshot):
         self._id: str = found["id"]
         self.seq: int = found["seq"]
         self._is_open = True
-        # The end of its connection ends the snapshot at the owner, also if nobody closes it.
+        # The end of its connection ends the snapshot at the owner, also if it is never closed.
         self._end = weakref.finalize(self, home.close)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Store: a store that this process opened: as its owner, or beside it to read.
+"""Store: a store that this process opened: as its owner, or as a reader.
 
 What a call does is in the rooms below; here it finds the parts that it needs. See `api.store` for
 arguments and errors.
@@ -384,7 +384,7 @@ class LocalStore(Store):
             if type(seq) is not int:
                 raise RequestError(f"a seq is an integer, not {seq!r}")
             if seq < 0:
-                raise SnapshotExpiredError(f"changes beside seq {seq}", kept, durable)
+                raise SnapshotExpiredError(f"changes next to seq {seq}", kept, durable)
         if until is not None and until > durable:
             raise SnapshotExpiredError(f"changes until seq {until}", kept, durable)
         if since > durable:
@@ -444,7 +444,7 @@ class LocalStore(Store):
             return self._parts.endpoint.address
 
     def share_locally(self) -> None:
-        """Let other processes join for as long as a handle is open: nobody asked to serve them."""
+        """Let other processes join for as long as a handle is open, without a call of `serve`."""
         is_served = self._opened.is_served
         self.serve_local()
         self._opened.is_served = is_served
@@ -477,7 +477,7 @@ class LocalStore(Store):
     def _made(self, call: str, *arguments: object, **options: object) -> Any:
         """Make a server of this store, with a handle that is not counted: it ends with the store.
 
-        A signal's handler may close the store meanwhile: then nobody else would end the server.
+        A signal's handler may close the store meanwhile: then nothing else would end the server.
         """
         server = server_of(call)
         self._core.check()

@@ -122,7 +122,7 @@ def _table_of(rows: Sequence[Mapping[str, object]]) -> pa.Table:
 def _column_of(name: str, values: Sequence[object]) -> pa.Array:
     """Return a column of the type that Arrow finds, if each value is the same in it.
 
-    Arrow takes the first value's type where others lose: a time of day beside a date, a zone.
+    Arrow takes the first value's type where others lose: a time of day after a date, a zone.
     """
     try:
         column = pa.array(cast("Any", values))

@@ -197,7 +197,7 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
 
 def _check_tag(entry: group.Tagged, catalog: Catalog) -> None:
     table = catalogs.table_of_tag(entry.name)
-    if table is not None:  # of a dropped one nobody could remove it
+    if table is not None:  # of a dropped one no call could remove it
         catalogs.living(catalog, table)
     if entry.seq is None and catalogs.tag_of(catalog, entry.name) is None:
         raise RequestError(f"there is no tag {entry.name!r}")

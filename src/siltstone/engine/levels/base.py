@@ -1,6 +1,6 @@
 """Base: the merged rows of one keyed table, one pinned version, and what finds rows in it by key.
 
-    key runs     sorted files beside the parts, written by maintenance: nothing is built to read
+    key runs     sorted files next to the parts, written by maintenance: nothing is built to read
     uncovered    parts that no run covers, of stores that an older siltstone wrote: an index in
                  memory, if it fits `index_bytes_max`; else a read by key is a scan with a filter
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`, each with its place
@@ -8,7 +8,7 @@
                  bound: a row then costs 3 us, taken from Lance 500
 
 After a fold the next base gets the resident rows and the cache of this one (`carry`). A cached row
-is good as long as its part is there and it is not hidden: nobody changes a row in its place.
+is good as long as its part is there and it is not hidden: no row is changed in its place.
 
 None of these changes a result: a pin is immutable, the rest are caches of it.
 
@@ -295,7 +295,7 @@ class Base:
             return
         if old._resident is not None:
             self._resident = self._load(old._resident.by_id)
-            # What does not fit beside the old rows may fit without them: then reads try again.
+            # What does not fit next to the old rows may fit without them: then reads try again.
             self._misses = 0 if self._resident is None else old._misses
         self._before, self._before_bytes = old._cache, old._cached_bytes
         kept = {*old.table.part_ids}.intersection(self.table.part_ids)

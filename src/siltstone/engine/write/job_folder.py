@@ -4,7 +4,7 @@
                           /ATTACHED    a transaction tried to name them: only vacuum may delete
                           /DISCARDED   they will be deleted, no transaction may name them
 
-A transaction and a discard rename the same file, so only one of them can win. Beside the mark lie
+A transaction and a discard rename the same file, so only one of them can win. Next to the mark lie
 keys that tasks have sorted, and, of rows that do not go to base, their dataset. A folder that is
 gone was discarded or vacuumed: no transaction names what was in it.
 """

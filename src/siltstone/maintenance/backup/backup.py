@@ -267,7 +267,7 @@ class Backuper:
 
         A store that was rolled back to a copy of its files goes on with the numbers of what it
         lost. The backups of that may be all that is left of it. Each owner publishes a record when
-        it begins, so a line has one of its own from its first commit on.
+        it begins, so a line has its own from its first commit on.
         """
         for record in (*source.islands, source.record):
             name = self._manifests.path(record.number).relative_to(self._root)

@@ -274,7 +274,7 @@ class Optimizer:
             try:
                 done, left = self._run(record, tasks, order, job)
             except GcHorizonError:
-                job.drop()  # its files are nobody's to use any more
+                job.drop()  # no job may use its files any more
                 raise
             if not left:
                 job.finish()  # else the record stays

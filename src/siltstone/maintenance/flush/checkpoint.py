@@ -141,7 +141,7 @@ class Checkpointer:
         `load_rows_min`: see `load_of`. `commit_parts_max`: see `commit_parts`.
 
         `require_in_place` raises UnavailableError where another store is in the place of ours: it
-        may have records of our epoch. `after` is told the record after each checkpoint and each
+        may have records of our epoch. `after` gets the record after each checkpoint and each
         look for news.
         """
         self._site = site
@@ -433,7 +433,7 @@ class Checkpointer:
         def change(record: Record) -> Record:
             if record.epoch != self._epoch:
                 raise FencedError(self._epoch, record.epoch)
-            # Nobody else flushes in this epoch: such a record is built on what we published.
+            # No other process flushes in this epoch: such a record is built on what we published.
             if sealed and record.flushed_seq >= sealed[-1].last_seq:
                 return record
             if _has_other_refusals(record, planned, flushed):

@@ -190,7 +190,7 @@ def _levels(
         if source.last_seq > storage.merged_seq
     )
     if storage.fallbacks or any(isinstance(source, HistoryRun) for source in moved):
-        # Attached rows: the record names their files, or nobody does once they are in history. And
+        # Attached rows: the record names their files, or nothing does once they are in history. And
         # rows that Lance refused are those of their files, also for whoever asks for history next.
         kept = _runs(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))

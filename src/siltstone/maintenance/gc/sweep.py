@@ -129,11 +129,11 @@ def published(inventories: Inventories, pins: Mapping[tuple[str, str], Pin]) -> 
 
 
 class StoppedError(Exception):
-    """A vacuum was told to stop between two steps; what it did is complete in itself."""
+    """A vacuum was stopped between two steps; what it did is complete in itself."""
 
 
 def go_on() -> None:
-    """Let a vacuum go on: a step of one that nobody stops."""
+    """Let a vacuum go on: a step of one that is never stopped."""
 
 
 class Sweep:

@@ -133,7 +133,7 @@ class HttpServer:
 
 
 class ServerThread(uvicorn.Server):
-    """uvicorn in a thread of its own, begun in time or given up, and stopped from any."""
+    """uvicorn in its own thread, begun in time or given up, and stopped from any."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 

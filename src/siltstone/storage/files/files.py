@@ -506,7 +506,7 @@ class RealFiles:
         return os.stat(name, dir_fd=at)
 
     def _mode_below(self, parent: Path) -> int:
-        """Return the mode of what is made in a directory: open to nobody else than that."""
+        """Return the mode of what is made in a directory: open to no more users than that."""
         return self._status(parent).st_mode & 0o777 | 0o700
 
 
