@@ -64,8 +64,8 @@ class JoinedSnapshot(Snapshot):
         root = Path(self._pool.hello["path"])
         if not self._pool.is_near(root):
             raise RequestError(
-                f"to be pickled the store's files must be on this machine, at {root}; it is reached"
-                f" by {self._pool.root}"
+                f"to be pickled the store's files must be on this machine, at {root}; this store is"
+                f" open through {self._pool.root}"
             )
         return root
 

@@ -92,8 +92,8 @@ class JoinedStore(Store):
         """
         if self._is_remote and not self.pool.is_near(self.path):
             raise RequestError(
-                f"{purpose} the store's files must be on this machine, at {self.path}; it is"
-                f" reached by {self.pool.root}"
+                f"{purpose} the store's files must be on this machine, at {self.path}; this"
+                f" store is open through {self.pool.root}"
             )
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:

@@ -77,7 +77,7 @@ class RowQuery:
         if words is not None:
             _refuse_of_vectors(asked, vector)
         if not vector and not (asked.lower_bound is None and asked.upper_bound is None):
-            raise invalid("lower_bound and upper_bound are of a distance: give a vector")
+            raise invalid("lower_bound and upper_bound limit distances to a vector: give one")
         limit = asked.k
         is_search = bool(vector) or words is not None
         if limit is None and is_search:

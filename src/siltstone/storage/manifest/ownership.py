@@ -135,9 +135,9 @@ class Ownership:
     def recovered(self) -> None:
         """Let others see that the log is recovered, until `release`: see `recovered_epoch`.
 
-        A process that looks, as each reader does, holds the lock for a moment. Without the lock,
-        also if such a process stands still with it, readers look for themselves how far the log is
-        durable, and no other process can vacuum next to this owner: call it again now and then.
+        Each reader holds the lock for a moment to try it. If one stops while it does, this owner
+        does not get the lock. Then readers check by themselves how far the log is durable, and no
+        other process can vacuum next to this owner. So call this again now and then.
         """
         if self._recovered is not None:
             return
