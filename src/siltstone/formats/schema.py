@@ -184,7 +184,7 @@ def _encode_extension(kind: Any) -> object:
 
 def _encode_inner(kind: pa.DataType) -> object:
     if is_extension(kind):
-        raise UnfitTypeError(kind, "an extension type is that of a whole column, not inside it")
+        raise UnfitTypeError(kind, "an extension type must be that of a whole column")
     return encode_type(kind)
 
 

@@ -176,7 +176,7 @@ class JoinedStore(Store):
         self, *, deep: bool = False, on_progress: results.Progress | None = None
     ) -> results.Verified:
         if on_progress is not None:
-            raise RequestError("progress is heard in the owner, or with read_only=True")
+            raise RequestError("on_progress needs the owner's process, or read_only=True")
         return ask(self, operation(Face.STORE, "verify"), deep=deep)
 
     def _storage(self) -> Storage:

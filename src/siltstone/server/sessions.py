@@ -188,7 +188,7 @@ class Sessions:
             if transaction_id is None and is_old:
                 self._renew(session)
             elif transaction_id is not None and (is_old or transaction_id != session.reserved):
-                raise ClosedError(f"transaction {transaction_id} is spent; nothing was changed")
+                raise ClosedError(f"the id {transaction_id} was used before; nothing was changed")
             running = session.reserved
             self._renew(session)
             self._running.add(running)

@@ -67,7 +67,7 @@ def demo(
         )
         return
     if scale is not None:
-        raise UsageError("--scale is of the demo on Spark: say --spark as well")
+        raise UsageError("--scale needs --spark: only the demo on Spark has it")
     from siltstone.cli.demo.run import run
 
     run(seconds=seconds, threads=threads, kills=kills, keep=keep, form=form_of(ndjson=ndjson))

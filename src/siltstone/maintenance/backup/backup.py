@@ -275,7 +275,7 @@ class Backuper:
             with suppress(FileNotFoundError, CorruptionError):  # damaged: it is copied again
                 if manifest.decode(self._files.read(path), str(path)) != record:
                     raise RequestError(
-                        f"{directory} has backups of another line of this store: its record"
+                        f"{directory} has backups of another history of this store: its record"
                         f" {record.number} is another one, as after the store was rolled back to a"
                         " copy; nothing was changed there: choose another directory"
                     )

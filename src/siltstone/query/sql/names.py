@@ -129,6 +129,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise RequestError(
-                f"DuckDB does not tell {other!r} from {name!r}; rename one, or use scan()"
+                f"DuckDB does not distinguish {other!r} and {name!r}; rename one, or use scan()"
             )
     return list(seen.values())

@@ -100,7 +100,7 @@ class HttpServer:
             try:
                 config.load()
             except (OSError, ValueError) as error:
-                raise UnavailableError(f"TLS cannot be had: {error}") from error
+                raise UnavailableError(f"cannot set up TLS: {error}") from error
             self.thread = ServerThread(config, listener, policy, self._handover, self._sweep)
             self.thread.start(address)
         except BaseException:  # interrupted, too
