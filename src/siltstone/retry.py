@@ -36,7 +36,7 @@ class Retry:
         Args:
             work: Begins anew each time, with a new snapshot.
             may_repeat: Asked after each try that lost: whether `work` can be done once more.
-            on_loss: Hears of each try that lost before the next one begins.
+            on_loss: Called with each try that lost, before the next one begins.
 
         Raises:
             RequestError: `attempts` is no integer from 1; nothing was tried.

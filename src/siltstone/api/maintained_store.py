@@ -40,7 +40,7 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
         """Return the newest commits, newest first, at most `limit`.
 
         Below the oldest sequence number that is kept, a table has the oldest name that is known;
-        a table of which nothing is known any more has a number ("#7").
+        a table whose names are all forgotten has a number ("#7").
 
         Examples:
             >>> [(entry.tables, entry.rows) for entry in db.log(1)]
@@ -64,7 +64,7 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
     ) -> results.Merged | results.Deferred:
-        """Merge what is flushed into the base of one table, or of all tables.
+        """Merge flushed rows into the base of one table, or of all tables.
 
         Args:
             table: Its name now. A table that was never flushed has nothing to merge.

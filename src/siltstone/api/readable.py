@@ -196,7 +196,7 @@ class ReadableTable(ScannedTable):
 
         Raises:
             RequestError: A plain table.
-            SchemaMismatchError: The key is of another type.
+            SchemaMismatchError: The key has another type.
             ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
 
         Examples:
@@ -214,7 +214,7 @@ class ReadableTable(ScannedTable):
 
         Raises:
             RequestError: A plain table.
-            SchemaMismatchError: A key is of another type.
+            SchemaMismatchError: A key has another type.
 
         Examples:
             >>> orders.get_many([2, 99, 1])["note"].to_pylist()
@@ -261,8 +261,8 @@ class ReadableTable(ScannedTable):
 
         Args:
             query: A text: words to search for. Or the numbers of one vector, or a list of up to
-                1,000 vectors: then each has its k rows, and `_query` (int32, from 0) says whose a
-                row is.
+                1,000 vectors: then each gets k rows, and `_query` (int32, from 0) is the position
+                of its vector.
             k: How many rows, 1 to 10,000; of many vectors at most 100,000 together.
             column: The column to search; it may be left out where only one holds vectors, or has an
                 index of texts.

@@ -157,7 +157,7 @@ class Transaction(TableDefinitions[TransactionTable, None]):
                 twice; an insert after another job of the table.
             SchemaMismatchError: A column was renamed or dropped since the rows were staged; or the
                 job adds columns, and others came since.
-            TableExistsError: The job creates a table whose name another has by now.
+            TableExistsError: The job creates a table whose name is taken by now.
 
         Examples:
             >>> stage = db.stage("events")

@@ -46,7 +46,7 @@ FAIR_SHARE = 0.5
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], object]
-"""Hears the next step, how many are done, and of how many."""
+"""Called with the next step, the number of steps done, and of all."""
 
 
 class Ending:
@@ -56,7 +56,7 @@ class Ending:
         upkeep: None: with one if the owner has a background.
         seconds: The time for all stores together; None: `close_upkeep_s` of each, together with
             what the stores before it took.
-        on_progress: Hears of each step.
+        on_progress: Called with each step.
     """
 
     def __init__(
