@@ -198,7 +198,7 @@ class TableTurns:
             return self._holds(get_ident())
 
     def is_held(self, table: str) -> bool:
-        """Return whether somebody has the turn of a table."""
+        """Return whether a try has the turn of a table."""
         with self._locked():
             self._advance(table)
             return table in self._lines

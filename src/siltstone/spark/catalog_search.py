@@ -61,7 +61,7 @@ class Frames:
         `about`: the digest of its columns, and its name.
         """
         digest, _, frame = about.partition(" ")
-        if not digest:  # whether somebody answers
+        if not digest:  # whether a driver answers
             return "{}"
         try:
             options = self._options_of(spark, digest, frame, until)

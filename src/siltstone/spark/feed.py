@@ -293,7 +293,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         begin, until = Offset.parse(start), Offset.parse(end)
         if until.seq > self._db.durable_seq:
             # A reader knows by a mark how far the log is durable. After a power loss the mark may
-            # be older than what Spark has logged of it; whoever owns the store finds the rest.
+            # be older than what Spark has logged of it; the owner of the store finds the rest.
             stores.owner(self._options.uri, force=self._options.force).close()
         is_first = begin.is_new  # of a first batch again, `start` is a newer one than it had
         if is_first and not until.begins:

@@ -42,7 +42,7 @@ ANSWERS = Answers(
         SEQ_QUESTION: Desk(_FRAMES.seq_of),
     }
 )
-# Set where somebody else has started Spark already: spark-submit, a notebook, Spark Connect.
+# Set where another program has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _CHOSEN_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 

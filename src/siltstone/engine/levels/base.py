@@ -140,7 +140,7 @@ class Base:
             return cached[1]
         found = self._found_before(key) or self._find(key)
         if not self.table_schema.rows.is_packable:
-            return found[1]  # a nested value may be changed by whoever gets it
+            return found[1]  # a nested value may be changed by its caller
         self._remember(key, found)
         return found[1]
 

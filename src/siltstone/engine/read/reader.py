@@ -348,7 +348,7 @@ class Readers:
     ) -> Source:
         """Return rows that Lance refused.
 
-        If they cannot be read, whoever reads the table hears it, and no other one. Then they are
+        If they cannot be read, readers of the table get the error, and no others. Then they are
         read again for the next view, and once: when it is made under a lock, the failure is there.
         """
         failed = self._unread.get(rows.pin.path)

@@ -31,7 +31,7 @@ class DefiningTransaction(EngineTransaction):
         lengths, take_back = [*map(len, lists)], self.rows.saved()
         try:
             yield
-        except BaseException:  # a Ctrl-C, too: whoever catches it may go on and commit
+        except BaseException:  # a Ctrl-C, too: the caller may catch it, go on and commit
             if self.is_open:
                 self.catalog = catalog
                 self._found.clear()

@@ -49,7 +49,7 @@ class JobFolder:
             except FileNotFoundError:
                 if not self.files.exists(self.path / _ATTACHED):  # else another one was first
                     raise
-        self.files.sync_dir(self.path)  # whoever marked it may have died before that, or failed
+        self.files.sync_dir(self.path)  # the process that marked it may have died before that
 
     def discard(self) -> bool:
         """Mark that no transaction may name the files; False if one has tried, or they are gone."""

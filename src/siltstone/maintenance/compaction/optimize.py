@@ -287,7 +287,8 @@ class Optimizer:
 
         The longer it waits, the more of it is touched by others and in vain. When some was, no
         more tasks are begun: they are planned anew, and smaller. Nor is one begun that was touched.
-        While somebody merges the same tables it waits to the end: a merge loses to it once at most.
+        While a process merges the same tables it waits to the end: a merge loses to it once at
+        most.
         What ran together is published together: it has waited for the last of it anyway.
         """
         done, pending, left = NOTHING, list[Finished](), list[Finished]()

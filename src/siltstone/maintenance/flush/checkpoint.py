@@ -168,7 +168,7 @@ class Checkpointer:
         The lock is not fair: a thread that takes it again at once may keep the others from it.
 
         Raises:
-            ClosedError: The store ended while somebody else held it.
+            ClosedError: The store ended while another thread held it.
         """
         has_turn = False
         try:

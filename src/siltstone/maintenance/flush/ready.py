@@ -58,7 +58,7 @@ def made_ready(state: State, ahead: View, readers: Readers) -> Ready:
             _load_runs(old, found.flushed)
             if old.kept.nbytes:
                 _look(state, ahead, number, readers)
-        except SiltstoneError as error:  # whoever reads the table will say so
+        except SiltstoneError as error:  # readers of the table will get it
             _log.warning("%s is not ready to be read: %s", found.storage.folder, error)
             continue
         levels[number] = found

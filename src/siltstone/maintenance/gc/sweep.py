@@ -234,7 +234,7 @@ class Sweep:
         try:
             return self._files.mtime(self._root / path)
         except FileNotFoundError:
-            return math.inf  # somebody else has deleted it
+            return math.inf  # another process has deleted it
 
     def delete(
         self,

@@ -66,7 +66,7 @@ class HttpServer:
         Args:
             executor: Runs what may wait; it is shut down with the server.
             sessions: Of the connections; these and `others` are swept and closed.
-            reservations: Where the ids that connections hold are spent when somebody asks for one.
+            reservations: Where the ids that connections hold are spent when a client asks for one.
             at_end: Called when the server is closed, perhaps more than once.
 
         Raises:

@@ -295,8 +295,8 @@ def make_directories(files: Files, path: Path) -> None:
         level = level.parent
     if not files.is_dir(level):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(level))
-    # The lowest level that is there: whoever made it may have died before its sync. Those above
-    # were synced before it was made. A parent that we may not read was not made by us.
+    # The lowest level that is there: the process that made it may have died before its sync. Those
+    # above were synced before it was made. A parent that we may not read was not made by us.
     with contextlib.suppress(PermissionError):
         files.sync_dir(level.parent)
     for level in reversed(missing):

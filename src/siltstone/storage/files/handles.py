@@ -26,7 +26,7 @@ Identity = tuple[int, int]
 
 
 class Handle(int):
-    """A descriptor of a directory, open for as long as somebody has it."""
+    """A descriptor of a directory, open for as long as it is used."""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self)

@@ -309,7 +309,7 @@ class ManifestStore:
         """Unlink a record that was made in a directory that was replaced meanwhile, if we may."""
         lock = self._lock(record.number, shared=False)
         if lock is None:
-            return  # it is gone, or somebody leased it
+            return  # it is gone, or leased
         try:
             following = self._files.exists(self.path(record.number + 1))
             if not following and self._is_ours(record):
@@ -507,7 +507,7 @@ def initialise(
             )
             files.create_if_absent(store.path(1), manifest.encode(first))
         newest = store.newest()
-        store.sync()  # whoever made the record may have died before its sync
+        store.sync()  # the process that made the record may have died before its sync
     except NotADirectoryError as error:
         raise RequestError(f"{root} lies below a file; a store is a directory") from error
     except OSError as error:

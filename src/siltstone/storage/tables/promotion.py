@@ -100,7 +100,7 @@ def hint(files: Files, folder: Path, newest: int) -> None:
 def _give(
     files: Files, folder: Path, private: Path, public: Path, before_aside: Callable[[], None]
 ) -> None:
-    """Link a manifest to its public name, whoever has that name now.
+    """Link a manifest to its public name, even if another file has that name.
 
     Raises:
         FileExistsError: Others took it again and again.
@@ -337,7 +337,7 @@ def _identified(files: Files, directory: Path) -> dict[str, tuple[int, int]]:
     """Return the files in the directory of a transaction, with their identities.
 
     Listed again if one is gone: a vacuum renames a manifest before it deletes it (`withdraw`), and
-    whoever saw neither name would take the public one for a stranger's.
+    a process that saw neither name would take the public one for an external version.
     """
     found: dict[str, tuple[int, int]] = {}
     for _ in range(_LISTINGS_MAX):
