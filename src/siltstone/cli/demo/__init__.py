@@ -23,11 +23,11 @@ Scale = Annotated[
     typer.Option(
         min=0.001,
         max=10.0,
-        help="With --spark: the scale factor, 0.1 unless said.",
+        help="With --spark: the scale factor, by default 0.1.",
         show_default=False,
     ),
 ]
-Seconds = Annotated[float, typer.Option(min=1.0, help="How long all goes on at once.")]
+Seconds = Annotated[float, typer.Option(min=1.0, help="How long the workload runs.")]
 Threads = Annotated[int, typer.Option(min=1, max=64, help="Threads that write.")]
 Kills = Annotated[
     int,
