@@ -518,7 +518,7 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
             holder: A name of the claimant (the id of a run). While the holder has the app, it gets
                 the same claim again.
             at: The number for a new claim of this holder. Of several holders the one with the
-                highest number has the app in the end, in whatever order they come.
+                highest number keeps the app, in any order of their claims.
 
         Raises:
             FencedError: The holder had claimed the app, and another holder claimed it later. With
