@@ -96,8 +96,8 @@ _TRANSACTIONS = (
     " end it"
 )
 REFUSED = {
-    "register_table": "a table lies in the store's directory, and tables from elsewhere cannot be"
-    " registered: create a table, and write the rows into it",
+    "register_table": "a table lies in the store's directory, and none of elsewhere is registered:"
+    " create a table, and write the rows into it",
     "update_table_schema_metadata": _METADATA,
     "update_field_metadata": _METADATA,
     "alter_table_backfill_columns": _VIEWS,

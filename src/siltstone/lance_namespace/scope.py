@@ -1,7 +1,7 @@
 """Scope: where the operations of the Lance catalog go, as the catalog sees it.
 
 `store_scopes` has those of a store in this process: its newest seq, a transaction, a snapshot. A
-server has another one, which goes where the headers of a request say.
+server has one of its own, which goes where the headers of a request say.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def committed(
     unknown: Found,
     on_loss: Callable[[Exception], object] = lambda _: None,
 ) -> tuple[Found, Receipt]:
-    """Run a statement in its own transaction and commit it; again after a conflict.
+    """Run a statement in a transaction of its own and commit it; again after a conflict.
 
     The deadline of the thread ends before the commit: from there on it is not given up. `on_loss`
     hears of each conflict before the next try.

@@ -73,7 +73,7 @@ class ShownTables:
 
 
 class LiveScope:
-    """Each request sees the newest seq, and each change is its own commit. Any thread.
+    """Each request sees the newest seq, and each change is a commit of its own. Any thread.
 
     Changes are those of `commits`, the same store under another number, if it is given.
     """

@@ -82,7 +82,7 @@ class Core:
     ones are gaps. `latency` has the commits of all handles: the committer adds them.
     `require_format` returns when a durable record has a format (`formats.features`): an older
     siltstone then refuses the store, before the log has a frame that it cannot read.
-    Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless a process has a
+    Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
     `hold` on it.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is

@@ -1,7 +1,7 @@
 """Load keys: what finds the rows of an attached load by key, its key runs.
 
     load         a dataset of rows with one seq; each key once; none of its rows is hidden
-    run          sorted codes next to its files, on disk (`storage.tables.key_runs`)
+    run          sorted codes beside its files, on disk (`storage.tables.key_runs`)
     in memory    a cache of pages, shared with the bases; nothing for each row
 
 The runs are written when the load is attached, and go when it goes. A load without them (a delete,

@@ -141,7 +141,7 @@ class Checkpointer:
         `load_rows_min`: see `load_of`. `commit_parts_max`: see `commit_parts`.
 
         `require_in_place` raises UnavailableError where another store is in the place of ours: it
-        may have records of our epoch. `after` gets the record after each checkpoint and each
+        may have records of our epoch. `after` is told the record after each checkpoint and each
         look for news.
         """
         self._site = site

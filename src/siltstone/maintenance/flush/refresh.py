@@ -110,7 +110,7 @@ def carry_images(state: State, readers: Readers) -> None:
             reader = readers.open(view, table, state.visible)
             if isinstance(reader, KeyedReader):
                 image_scan.carry_images(reader, levels.images)
-        except SiltstoneError as error:  # readers of the table will get it
+        except SiltstoneError as error:  # whoever reads the table will say so
             _log.warning("no image of %s is carried on: %s", levels.storage.folder, error)
             levels.images.drop()
 

@@ -96,5 +96,5 @@ class LanceScope:
     def write(
         self, work: Callable[[LocalTransaction], Found], unknown: Found
     ) -> tuple[Found, int | None]:
-        """Run a statement: in the transaction that the headers name, or as its own commit."""
+        """Run a statement: in the transaction that the headers name, or as a commit of its own."""
         return self._scope.write(self._call, work, unknown)
