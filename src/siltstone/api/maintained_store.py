@@ -1,4 +1,4 @@
-"""Maintained store: what keeps a store small, sound and copied, and what shows its state.
+"""Maintained store: maintenance, verification and backups of a store, and its state.
 
 The first half of `Store`, with its bounds and errors; the classes of `local` and `joined` say how
 it works. Maintenance that needs no open store is in `siltstone.admin`.
