@@ -4,7 +4,7 @@
 # open a store, with them 1.4. The demo starts a few, and compiling all that is installed takes longer.
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export PYTHONDONTWRITEBYTECODE =
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export UV_COMPILE_BYTECODE = 1
-.PHONY: help demo demo-spark quick quick-types quick-tests test nightly check format lock bench defects exhaustion exits power races soak
+.PHONY: help demo demo-spark quick quick-types quick-tests test nightly check format lock bench defects exhaustion exits power races soak hooks
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -44,6 +44,9 @@ test:  ## all tests but those of tests/nightly.txt, in a few processes (four at 
 
 nightly:  ## all tests, and five times as many crashes of each scenario
 	@SILTSTONE_NIGHTLY=1 $(MAKE) --no-print-directory test
+
+hooks:  ## let git check the messages of your commits (bin/hooks)
+	@git config core.hooksPath bin/hooks
 
 check:  ## what CI runs
 	@.ci/run

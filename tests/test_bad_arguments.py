@@ -72,7 +72,7 @@ def test_over_http_and_in_a_joined_process_too(tmp_path: Path) -> None:
                 with pytest.raises(st.RequestError, match="dry_run must be True or False"):
                     call()
             assert before <= _files(tmp_path)
-            with pytest.raises(st.RequestError, match="a seq is an integer"):
+            with pytest.raises(st.RequestError, match="a seq must be an integer"):
                 remote.changes(cast("Any", None))
             with pytest.raises(st.RequestError, match="tables must be a list of names"):
                 remote.changes(0, tables=cast("Any", 5))
@@ -119,7 +119,7 @@ def test_a_wrong_argument_is_told_in_a_sentence_of_ours(store: st.Store) -> None
     people: Any = store["people"]
     anything = cast("Any", store)
     calls: list[tuple[Callable[[], object], str]] = [
-        (lambda: anything.changes(None), "a seq is an integer, not None"),
+        (lambda: anything.changes(None), "a seq must be an integer; got None"),
         (lambda: anything.changes(0, tables=5), "tables must be a list of names; got 5"),
         (lambda: anything.run(None), "run\\(\\) calls a function"),
         *(
@@ -131,7 +131,7 @@ def test_a_wrong_argument_is_told_in_a_sentence_of_ours(store: st.Store) -> None
         (lambda: anything.import_external(["people"]), "a table name must be a string"),
         (lambda: anything.import_external([]), "a table name must be a string"),
         (lambda: anything[None], "there is no table None: a table name must be a string"),
-        (lambda: store.tag(HALF), "a tag is a string"),
+        (lambda: store.tag(HALF), "a tag must be a string"),
         (lambda: store.claim(HALF), "an app must be a string"),
         (lambda: store.claim("a", holder=HALF), "a holder must be a string"),
         (lambda: store.transaction(token=(HALF, 1)), "an app must be a string"),

@@ -408,7 +408,7 @@ def test_a_seq_is_an_integer(store: st.Store, seq: int) -> None:
         lambda: store.changes(since=seq),
         lambda: store.changes(until=seq),
     ):
-        with refused(store, match="a seq is an integer"):
+        with refused(store, match="a seq must be an integer"):
             use()
 
 

@@ -139,6 +139,30 @@ def test_every_module_that_the_architecture_names_exists() -> None:
     assert [name for name in names if name not in have] == []
 
 
+def test_where_to_look_names_modules_functions_and_methods_that_exist() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    told = re.findall(r"`([^`]+)`", text.split("## ")[1])
+    root = ROOT / "src" / "siltstone"
+    modules = [path.relative_to(root) for path in root.rglob("*.py")]
+    folders = [path for path in told if path.endswith("/")]
+    assert [name for name in folders if not (root / name).is_dir()] == []
+    lost = [path for path in told if path.endswith(".py") and not is_in(path, modules)]
+    assert lost == []
+    sources = "\n".join((root / path).read_text() for path in modules)
+    names = [name for name in told if not name.endswith((".py", "/"))]
+    calls = [name.rpartition(".")[2] for name in names]
+    classes = [name.partition(".")[0] for name in names if "." in name]
+    assert {"_refuse_lost", "append", "_scan_base", "_census"} <= {*calls}
+    assert [n for n in calls if not re.search(rf"\b(def|class) {n}\b|\.{n}\(", sources)] == []
+    assert [n for n in classes if not re.search(rf"^class {n}\b", sources, re.MULTILINE)] == []
+
+
+def is_in(path: str, modules: list[Path]) -> bool:
+    """Say whether there is a module whose path ends so."""
+    parts = Path(path).parts
+    return any(module.parts[-len(parts) :] == parts for module in modules)
+
+
 def operating() -> str:
     return (ROOT / "docs" / "operating.md").read_text()
 
@@ -151,7 +175,7 @@ def first_cells(text: str) -> Iterator[str]:
 
 
 def test_every_number_of_the_status_is_explained() -> None:
-    told = {cell.strip("`") for cell in first_cells(operating())}
+    told = {name for cell in first_cells(operating()) for name in re.findall(r"`(\w+)`", cell)}
     names = {
         field.name
         for kind in (Status, TableStatus, IndexStatus, JobStatus, Memory, Backpressure)

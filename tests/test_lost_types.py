@@ -213,7 +213,7 @@ MIXED: dict[str, list[object]] = {
 def test_times_with_and_without_a_zone_have_no_one_type_at_any_depth(
     db: st.Store, where: str
 ) -> None:
-    with pytest.raises(st.SchemaMismatchError, match="'v' have no one type; give a schema"):
+    with pytest.raises(st.SchemaMismatchError, match="'v' have no common type; give a schema"):
         db.create_table("t", data=[{"v": value} for value in MIXED[where]])
     assert db.tables() == []
 

@@ -1,4 +1,4 @@
-"""`python -m siltstone`: the command line, and what an owner starts beside itself."""
+"""`python -m siltstone`: the command line, and the processes that an owner starts."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """Admin: maintenance, repair and backup of a store from any process, by its path alone.
 
-No process needs to own the store. An owner that is alive need not be told: it picks up what was
+No process needs to own the store. An owner that is alive needs no message: it picks up what was
 published when it refreshes its record. Over 400 lines: public calls with their contracts.
 """
 
@@ -61,9 +61,9 @@ def merge_store(
 
     Args:
         path: As for `connect`; the store exists.
-        table: One table, by the name that it has now, as the record and the log say; what only the
-            log knows of it stays there. By default all, at one seq.
-        attempts: How often it is planned at most, when others touch what it reads.
+        table: One table, by its current name, even if only the log has that name yet; rows that
+            only the log has stay there. By default all tables, at one seq.
+        attempts: How often to plan at most, if other processes change what it reads.
         publish_attempts: How many records each of them may try; past both it is `Deferred`.
         execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
             the same order; by default one writer here does it all.
@@ -106,12 +106,13 @@ def optimize_store(
         attempts: As for `merge_store`.
         publish_attempts: As for `merge_store`.
         workers: How many files are written at once here.
-        by_tiers: Leave a file alone that is large beside those behind it: for frequent optimizes.
+        by_tiers: Leave a file alone that is large compared with those behind it: for frequent
+        optimizes.
         wait_s: How long to wait for the owner to publish what was written of plain tables;
             after that the result is `Deferred`, and the owner publishes it later.
         execute: Runs the `CompactTask`s, wherever, and gives their results in the same order.
         build: Runs the `IndexTask`s of indexes that lack rows, likewise.
-        on_progress: Hears how many tasks are done, and of how many.
+        on_progress: Called with the number of tasks done, and of all.
         options: As for `connect`.
 
     Raises:
@@ -170,7 +171,7 @@ def maintain_store(
 
     Args:
         path: As for `connect`; the store exists.
-        on_progress: Hears the next step, how many are done, and of how many.
+        on_progress: Called with the next step, the number of steps done, and of all.
         options: As for `connect`.
 
     Raises:
@@ -240,7 +241,7 @@ def create_index_in(
 ) -> None:
     """Have an index on a column of a keyed table, as `Table.create_index`, from any process.
 
-    Without an owner the store is owned for a moment: the log may name the table. Beside one, it is
+    Without an owner the store is owned for a moment: the log may name the table. Next to one, it is
     a table that the owner has flushed.
 
     Args:
@@ -292,7 +293,7 @@ def drop_index_in(
 
 @contextlib.contextmanager
 def _owned(path: str | os.PathLike[str], options: StoreOptions) -> Generator[Owner | None]:
-    """Own a store for a moment; None beside its owner."""
+    """Own a store for a moment; None: another process owns it."""
     root, found, env = _existing(path, options)
     try:
         parts = own_store(root, replace(found, background=False), env)
@@ -369,7 +370,7 @@ def _follower(storage: Storage) -> Follower:
 
 
 def _own_and_take(path: str | os.PathLike[str], options: StoreOptions) -> bool:
-    """Own the store for a moment, and take over what optimizers left; False: it has an owner."""
+    """Own the store for a moment, and publish what optimizers left; False: it has an owner."""
     with _owned(path, options) as owner:
         if owner is not None:
             owner.optimizer.take_finished()
@@ -383,15 +384,15 @@ def vacuum_store(
     grace_s: float = GRACE_S,
     **options: Unpack[StoreOptions],
 ) -> Vacuumed:
-    """Delete what nothing needs, from any process, with or without a live owner.
+    """Delete unneeded files, from any process, with or without a live owner.
 
     Without an owner the store is owned for a moment: what a crash left in the log names files.
-    Beside one, tags that lapsed are left to it.
+    With an owner, tags that lapsed are left to it.
 
     Args:
         path: As for `connect`; the store exists.
         dry_run: Only say what would go, and why; no write call.
-        grace_s: A file that nobody published is left alone for so long.
+        grace_s: An unpublished file is left alone for so long.
         options: As for `connect`.
 
     Raises:
@@ -440,12 +441,12 @@ def verify_store(
     on_progress: Progress | None = None,
     **options: Unpack[StoreOptions],
 ) -> Verified:
-    """Read what a store is made of and name what is damaged, also one that does not open any more.
+    """Read the files of a store and name damaged ones, also of a store that does not open.
 
     Args:
         path: As for `connect`; the store exists.
-        deep: Every byte and every row, not only what names them.
-        on_progress: Hears what is read next, how many files are done, and of how many.
+        deep: Read every byte and every row, too.
+        on_progress: Called with what is read next, the number of files done, and of all files.
         options: As for `connect`.
 
     Raises:
@@ -462,12 +463,12 @@ def repair(
     on_progress: Progress | None = None,
     **options: Unpack[StoreOptions],
 ) -> Repaired:
-    """Correct what can be proven, move aside what is damaged, name the rest; see docs/repair.md.
+    """Repair what intact files prove, move damaged files aside, name the rest; see docs/repair.md.
 
     Args:
         path: As for `connect`; the store exists. It may be one that does not open any more.
         dry_run: Change nothing, only say what would be done.
-        deep: Look for damage by every byte and every row, not only by what names them.
+        deep: Look for damage in every byte and every row, too.
         on_progress: As for `verify_store`.
         options: As for `connect`.
 
@@ -532,7 +533,7 @@ def backup_store(
         incremental: Files of older backups in the directory serve this one, too.
         link: Make hard links, not copies: no space, and no protection of the bytes.
         skip_damaged: Leave damaged files of tables out; the result, and the backup, name them.
-        on_progress: Hears the next file, the bytes that are done, and the bytes of all.
+        on_progress: Called with the next file, the bytes done, and the bytes of all.
         options: As for `connect`.
 
     Raises:
@@ -558,13 +559,13 @@ def restore(
     at: object = None,
     on_progress: Progress | None = None,
 ) -> Restored:
-    """Make a store of a backup: with the rows of its seq, and an id of its own.
+    """Make a store of a backup: with the rows of its seq, and its own id.
 
     Args:
         directory: One of backups (`db.backup`).
         target: Absent or empty, or what an interrupted restore of the same backup left.
         seq: That of the backup; by default the highest.
-        at: A moment with its zone: the last backup whose commits are not after it.
+        at: A time with a zone: the newest backup at or before it.
         on_progress: As for `backup_store`.
 
     Raises:

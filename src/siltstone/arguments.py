@@ -1,7 +1,7 @@
 """Arguments: what a caller gave, checked before anything is done with it.
 
-Python takes None for false and 1.5 for a count where nobody looks, and then a preview deletes, or
-an error speaks of the inside.
+Python takes None for false and 1.5 for a count where it is not checked, and then a preview deletes,
+or an error speaks of the inside.
 """
 
 from __future__ import annotations

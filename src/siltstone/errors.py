@@ -266,7 +266,7 @@ class FencedError(SiltstoneError):
 
     def __init__(self, ours: int | str, theirs: int | str, *, app: str | None = None) -> None:
         self.ours, self.theirs, self.app = ours, theirs, app
-        ended = f"{theirs} claimed it" if theirs else "nobody claimed it, or it was forgotten"
+        ended = f"{theirs} claimed it" if theirs else "no process claimed it, or it was forgotten"
         super().__init__(
             f"our epoch {ours} ended: epoch {theirs} owns the store; reopen it"
             if app is None
@@ -287,7 +287,7 @@ class OwnedError(SiltstoneError):
         differing: Mapping[str, tuple[object, object]] | None = None,
         cannot_serve: str | None = None,
     ) -> None:
-        """`cannot_serve`: why nobody can join that process, if it tried to serve."""
+        """`cannot_serve`: why no process can join that one, if it tried to serve."""
         self.path, self.pid, self.host, self.endpoint = Path(path), pid, host, endpoint
         self.cannot_serve = cannot_serve
         self.differing = dict(differing or {})

@@ -208,7 +208,7 @@ def _obey(point: Point) -> None:
     if order.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif order.action == "raise":
-        raise FailpointError(point, "told to fail")
+        raise FailpointError(point, "set to fail")
     elif order.action == "pause":
         _pause(point)
 

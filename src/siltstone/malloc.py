@@ -22,7 +22,7 @@ _BOUNDS = (
 
 
 def is_known() -> bool:
-    """Return whether the C library of this process is one that can be told."""
+    """Return whether the C library of this process is one that takes settings."""
     return _library() is not None
 
 

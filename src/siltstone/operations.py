@@ -4,7 +4,7 @@
     joined client   joined/remote.py makes a method of each row, which asks for it and decodes
     REST            server/rest/routes.py: the same columns, and a path, a request and a response
 
-A new method is written in three places: where it works, in the protocol of its face, and here.
+A new method is written in three places: where it works, in its public class, and here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Effect(Enum):
 
     READ is answered only with what is durable, may be sent again when its answer is lost, and is
     given up at the server's deadline. WORK may be sent again, and is never given up. ONCE may not
-    be sent again. WRITE is a commit of its own (in a transaction: a part of it), under an id that
+    be sent again. WRITE is its own commit (in a transaction: a part of it), under an id that
     the client knew before: its answer that is lost leaves it in doubt.
     """
 
@@ -151,7 +151,7 @@ OPERATIONS = (
 
 
 def of_face(face: Face) -> dict[str, Operation]:
-    """Return the operations of a face, or of any of several, by name."""
+    """Return the operations of one `Face`, or of any of several, by name."""
     return {row.name: row for row in OPERATIONS if face & row.faces}
 
 
@@ -159,10 +159,10 @@ _BY_FACE = {face: of_face(face) for face in Face}
 
 
 def operation(face: Face, name: str) -> Operation:
-    """Return one operation of one face.
+    """Return one operation of one `Face`.
 
     Raises:
-        RequestError: The face has none of that name.
+        RequestError: There is none of that name.
     """
     found = _BY_FACE[face].get(name)
     if found is None:

@@ -1,7 +1,7 @@
 """Retry: work that is done again because another writer won; the one loop for it.
 
 The number of tries is bounded. Nothing waits between two, unless `on_loss` does: losers of a busy
-row take turns (`turns`). `engine.write.submission` has a loop of its own: it sends its write set
+row take turns (`turns`). `engine.write.submission` has its own loop: it sends its write set
 again, in part anew.
 """
 
@@ -36,7 +36,7 @@ class Retry:
         Args:
             work: Begins anew each time, with a new snapshot.
             may_repeat: Asked after each try that lost: whether `work` can be done once more.
-            on_loss: Hears of each try that lost before the next one begins.
+            on_loss: Called with each try that lost, before the next one begins.
 
         Raises:
             RequestError: `attempts` is no integer from 1; nothing was tried.

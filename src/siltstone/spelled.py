@@ -1,4 +1,4 @@
-"""Spelled: values for which JSON has no form of its own, as the texts that stand for them.
+"""Spelled: values for which JSON has no form, as the texts that stand for them.
 
     binary, also of a fixed size    base64
     date, time, timestamp           ISO 8601

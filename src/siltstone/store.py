@@ -70,7 +70,7 @@ def connect(
             `sql_threads_max` (of one SQL statement).
 
     Raises:
-        OwnedError: Another process owns it (pid, host, and `cannot_serve`: why nobody can join
+        OwnedError: Another process owns it (pid, host, and `cannot_serve`: why no process can join
             it), or this process has it open with other options (`differing`).
         BusyError: With `join`: its owner neither served nor ended within `join_timeout_s`.
         RequestError, UnavailableError: Not a store, not a directory, not writable; a bad option.
@@ -102,7 +102,7 @@ def connect(
 def own_or_join(path: str | os.PathLike[str], **options: Unpack[ConnectOptions]) -> Store:
     """Return a handle as `connect(path, join=True)` does, for one commit.
 
-    It serves others while it owns the store. Nobody asked for that, so it does not warn if it
+    It serves others while it owns the store. That was not asked for, so it does not warn if it
     cannot.
 
     Raises:
@@ -113,7 +113,7 @@ def own_or_join(path: str | os.PathLike[str], **options: Unpack[ConnectOptions])
 
 
 def _remote(url: str, options: dict[str, object], *, read_only: bool) -> Store:
-    """Work through the server at `url`; a `JoinedStore`, which has the same faces."""
+    """Work through the server at `url`; a `JoinedStore`, which has the same methods."""
     from siltstone.joined.store import JoinedStore  # noqa: PLC0415
     from siltstone.joined.targets import server_at  # noqa: PLC0415 - an owner needs none of it
 

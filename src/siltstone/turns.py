@@ -4,7 +4,7 @@
                 └──1 s, or the line is full──▶ OVER: who asked goes on without it
 
 A turn is advice. Conflicts alone decide which commit wins, and no commit asks for a turn. So every
-wait ends, and a try whose turn did not come begins without it. Each table has a line of its own;
+wait ends, and a try whose turn did not come begins without it. Each table has its own line;
 the first place is the holder's. A thread that holds a turn never waits for another one, so no two
 threads wait for each other. A holder that lost `LOSSES_MAX` times in its turn lost to first tries:
 its table is *closed* until the turn is over, and first tries that name the table wait, too.
@@ -198,7 +198,7 @@ class TableTurns:
             return self._holds(get_ident())
 
     def is_held(self, table: str) -> bool:
-        """Return whether somebody has the turn of a table."""
+        """Return whether a try has the turn of a table."""
         with self._locked():
             self._advance(table)
             return table in self._lines

@@ -55,7 +55,7 @@ def test_the_demo_ends_with_no_violated_check(
     for kind in ("this process", "another process"):
         assert facts[f"checks: {kind}, now"] > 0
         assert facts[f"checks: {kind}, past"] > 0
-    assert {line["part"] for line in lines} > {"Busiest routes", "The past beside the present"}
+    assert {line["part"] for line in lines} > {"Busiest routes", "The past and the present"}
     assert main(["tables", "--db", str(kept)]) == 0
     assert main(["demo", "--keep", str(kept)]) == 2
 

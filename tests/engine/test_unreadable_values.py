@@ -92,7 +92,7 @@ def test_a_table_of_rows_takes_no_type_in_which_a_value_is_another(
     tmp_path: Path, values: list[Any]
 ) -> None:
     with st.connect(tmp_path / "s") as db:
-        with pytest.raises(st.SchemaMismatchError, match="'v' have no one type; give a schema"):
+        with pytest.raises(st.SchemaMismatchError, match="'v' have no common type; give a schema"):
             db.create_table("t", data=[{"v": value} for value in values])
         assert db.tables() == []
         db.create_table("t", data=[{"v": 1}, {"v": 2.5}, {"v": None}, {"v": np.float32(0.5)}])

@@ -466,7 +466,7 @@ def test_a_store_that_was_rolled_back_to_a_copy_spoils_no_backup_of_what_it_lost
                 seq = db.backup(target).seq
                 before = paths(target)
             else:
-                with pytest.raises(RequestError, match="another line of this store"):
+                with pytest.raises(RequestError, match="another history of this store"):
                     db.backup(target, incremental=True)
                 assert paths(target) == before
                 assert db.backup(tmp_path / "b2").seq == db.seq

@@ -145,7 +145,7 @@ def test_own_writes_older_seqs_and_joined_processes_are_searched_too(db: st.Stor
 
 
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
-    ([0, 0], {"vector": [0, 0]}, "the first argument is a text"),
+    ([0, 0], {"vector": [0, 0]}, "give a text as the first argument"),
     ("river", {"vector": [0, 0, 0]}, "vectors of 2 numbers"),
     ("river", {"vector": [[0, 0], [1, 1]]}, "takes one vector"),
     ("", {"vector": [0, 0]}, "needs a text"),
@@ -167,10 +167,10 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("river", {"vector": [0, 0], "rerank": lambda t: ["1"] * len(t)}, "must return numbers"),
     ("river", {"vector": [0, 0], "rerank": lambda t: np.ones(len(t)) * 1j}, "must return numbers"),
     ("river", {"vector": [0, 0], "fusion": np.ones(2)}, "fusion must be one of"),
-    ("river", {"fusion": "rrf"}, "fusion is of a search for a vector; this one is for words"),
-    ([0, 0], {"fusion": "rrf"}, "fusion is of a search for words and a vector"),
-    ([0, 0], {"rerank": len}, "rerank is of a search for words and a vector"),
-    ("river", {"vector_column": "v"}, "vector_column is of a search for a vector"),
+    ("river", {"fusion": "rrf"}, "fusion needs a search for a vector; this one is for words"),
+    ([0, 0], {"fusion": "rrf"}, "fusion needs a search for words and a vector"),
+    ([0, 0], {"rerank": len}, "rerank needs a search for words and a vector"),
+    ("river", {"vector_column": "v"}, "vector_column needs a search for a vector"),
 ]
 
 

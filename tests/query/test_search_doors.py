@@ -121,7 +121,7 @@ def test_words_and_a_vector_are_one_ranking_at_every_door_that_takes_both(
     beside = {**asked.query, "vector": asked.vector}
     answer = either.rest.post("/v1/table/docs/query", beside)
     assert answer.code == (406, 0)
-    assert "full_text_query beside a vector is not offered" in answer.json["error"]
+    assert "full_text_query with a vector is not offered" in answer.json["error"]
 
 
 @pytest.mark.parametrize(("asked", "said", "by_lancedb"), WRONG, ids=str)

@@ -104,7 +104,7 @@ def test_a_name_may_hold_a_quote():
 
 
 def test_names_that_differ_only_by_case_are_refused(tables):
-    with pytest.raises(RequestError, match="does not tell 't' from 'T'"):
+    with pytest.raises(RequestError, match="does not distinguish 't' and 'T'"):
         sql.run('SELECT * FROM t JOIN "T" USING (id)', tables, ["t", "T"])
 
 

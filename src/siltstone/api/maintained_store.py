@@ -1,4 +1,4 @@
-"""Maintained store: what keeps a store small, sound and copied, and what shows its state.
+"""Maintained store: maintenance, verification and backups of a store, and its state.
 
 The first half of `Store`, with its bounds and errors; the classes of `local` and `joined` say how
 it works. Maintenance that needs no open store is in `siltstone.admin`.
@@ -40,7 +40,7 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
         """Return the newest commits, newest first, at most `limit`.
 
         Below the oldest sequence number that is kept, a table has the oldest name that is known;
-        a table of which nothing is known any more has a number ("#7").
+        a table whose names are all forgotten has a number ("#7").
 
         Examples:
             >>> [(entry.tables, entry.rows) for entry in db.log(1)]
@@ -49,7 +49,7 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
 
     @abstractmethod
     def checkpoint(self) -> results.Checkpointed:
-        """Flush all commits so far into Lance; blocks nobody.
+        """Flush all commits so far into Lance; blocks no reader or writer.
 
         Examples:
             >>> db.checkpoint().flushed_seq == db.seq
@@ -64,7 +64,7 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
         attempts: int = ATTEMPTS,
         publish_attempts: int = ATTEMPTS_MAX,
     ) -> results.Merged | results.Deferred:
-        """Merge what is flushed into the base of one table, or of all tables.
+        """Merge flushed rows into the base of one table, or of all tables.
 
         Args:
             table: Its name now. A table that was never flushed has nothing to merge.

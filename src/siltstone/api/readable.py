@@ -196,7 +196,7 @@ class ReadableTable(ScannedTable):
 
         Raises:
             RequestError: A plain table.
-            SchemaMismatchError: The key is of another type.
+            SchemaMismatchError: The key has another type.
             ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
 
         Examples:
@@ -214,7 +214,7 @@ class ReadableTable(ScannedTable):
 
         Raises:
             RequestError: A plain table.
-            SchemaMismatchError: A key is of another type.
+            SchemaMismatchError: A key has another type.
 
         Examples:
             >>> orders.get_many([2, 99, 1])["note"].to_pylist()
@@ -261,8 +261,8 @@ class ReadableTable(ScannedTable):
 
         Args:
             query: A text: words to search for. Or the numbers of one vector, or a list of up to
-                1,000 vectors: then each has its k rows, and `_query` (int32, from 0) says whose a
-                row is.
+                1,000 vectors: then each gets k rows, and `_query` (int32, from 0) is the position
+                of its vector.
             k: How many rows, 1 to 10,000; of many vectors at most 100,000 together.
             column: The column to search; it may be left out where only one holds vectors, or has an
                 index of texts.
@@ -282,8 +282,8 @@ class ReadableTable(ScannedTable):
             nprobes: Of vectors: how many partitions of an index are looked into; None leaves it to
                 Lance.
             refine: Of vectors: measure so many times k rows that an index found; None: none.
-            vector: Beside words, the numbers of one vector: search for both. Alone it is `query`.
-            vector_column: Beside words, the column of vectors; `column` is that of the texts.
+            vector: With words, the numbers of one vector: search for both. Alone it is `query`.
+            vector_column: With words, the column of vectors; `column` is that of the texts.
             fusion: Of both: "rrf" (by ranks, 1 / (60 + rank); the default), or the weights of
                 scores from 0 to 1, {"words": 0.3, "vector": 0.7}.
             rerank: Of both: a function that gets the rows as an Arrow table, with the columns asked

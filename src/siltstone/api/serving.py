@@ -1,4 +1,4 @@
-"""Serving: what answers others for an open store, and how it attaches itself to the stores.
+"""Serving: the servers of an open store, and how they are registered with it.
 
     siltstone/__init__ ──attach──▶ how to load a server          nothing is imported yet
     Store.serve, Store.serve_local ──server_of──▶ its class      imported now, and made

@@ -1,4 +1,4 @@
-"""Store: the public door: transactions, tables, snapshots, change feeds and maintenance.
+"""Store: the public class: transactions, tables, snapshots, change feeds and maintenance.
 
 `connect` returns one, whichever process owns it:
 
@@ -76,8 +76,8 @@ class Store(MaintainedStore):
 
         With a token the commit is applied once, however often the transaction is run. If it was
         applied before (`Transaction.is_applied`), the same statements succeed again without effect:
-        a table that was created is created anew, empty, for this transaction alone, and tables
-        that are dropped, renamed or altered already stay as they are. The commit returns the old
+        a created table is empty in this transaction alone, and tables that were dropped, renamed
+        or altered before stay as they are. The commit returns the old
         receipt. Reads see the store as it is now, and rows must fit its tables.
 
         Args:
@@ -169,7 +169,7 @@ class Store(MaintainedStore):
     def claimed(self, app: str) -> tuple[int, str]:
         """Return the last claim of a token app and its holder.
 
-        If nobody claimed it: the highest claim of the apps that were forgotten (else 0), and "".
+        If it has no claim: the highest claim of the apps that were forgotten (else 0), and "".
 
         Examples:
             >>> db.claim("nightly", "run 7"), db.claimed("nightly")
@@ -190,12 +190,12 @@ class Store(MaintainedStore):
 
     @abstractmethod
     def forget_token_app(self, app: str) -> results.Receipt:
-        """Forget a token app, its batches, claims and holders, in a commit of its own.
+        """Forget a token app, its batches, claims and holders, in its own commit.
 
-        A store keeps 10,000 apps, and nothing but this call forgets one. Call it for a program that
-        is over: the store does not know any more what the app applied, so *an old batch of the app
-        would be a new one*, and be applied again; and a holder that lost the app may claim it as a
-        new one. The claims that it had stay fenced: later claims have higher numbers.
+        A store keeps 10,000 apps, and only this call forgets one. Call it for a program that will
+        not run again: the store forgets which batches the app applied, so *an old batch is applied
+        again*; and a holder that lost the app may claim it as a new one. Its earlier claims stay
+        fenced: later claims have higher numbers.
 
         Raises:
             RequestError: There is no such app.
@@ -274,8 +274,9 @@ class Store(MaintainedStore):
     ) -> pa.RecordBatchReader:
         """Run a query as `sql` does; return its rows as they are read, so that any number fit.
 
-        A sum of whole numbers has the type decimal128(38, 0): only all of its rows would tell
-        whether it fits into int64, as `sql` says. While rows are read, the same errors are raised.
+        A sum of whole numbers has the type decimal128(38, 0): whether it fits into int64, which
+        `sql` uses if it does, is known only after the last row. While rows are read, the same
+        errors are raised.
 
         Examples:
             >>> [batch.num_rows for batch in db.sql_reader("from orders")]
@@ -387,7 +388,7 @@ class Store(MaintainedStore):
             name: 1 to 128 characters; a tag of that name moves.
             seq: A sequence number that can be read.
             lasts: A duration ("7d"): the tag also keeps all changes since then, and the first
-                vacuum removes it once nobody has set it again for so long.
+                vacuum removes it if it is not set again for so long.
 
         Raises:
             SnapshotExpiredError, RequestError: The sequence number is not kept; no name or no
@@ -539,13 +540,13 @@ class Store(MaintainedStore):
 
         An owner that closes its store does first what is due for it: a merge, an optimize, a
         vacuum, for `close_upkeep_s` at most. Ctrl-C, or a process that waits to own the store, ends
-        that; what did not fit is in `status().owed`. Nothing goes on after the call.
+        that; what did not fit is in `status().owed`. Nothing runs after the call.
 
         Args:
-            upkeep: True: also without a background, and also what did not fit before; False:
-                nothing of it. By default it is done if the owner has a background, but not when a
-                block ends by an exception, nor when the handler of a signal calls.
-            on_progress: Hears the next step of it, how many are done, and of how many.
+            upkeep: True: do it even without a background, and also what did not fit before;
+                False: do none. By default an owner with a background does it, except when a block
+                ends by an exception, or in the handler of a signal.
+            on_progress: Called with the next step, the number of steps done, and of all.
 
         Examples:
             >>> db.close()

@@ -256,7 +256,7 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
             filter: As for `delete_where`; "true" matches every row.
             values: Values by column, the same in each row.
             sql: SQL expressions by column, over the row as it was before: {"n": "n + 1"}. They may
-                have what filters may have.
+                use what filters may use.
 
         Raises:
             RequestError: A filter or an expression does not parse, nothing is set, or a column
@@ -518,12 +518,12 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
             holder: A name of the claimant (the id of a run). While the holder has the app, it gets
                 the same claim again.
             at: The number for a new claim of this holder. Of several holders the one with the
-                highest number has the app in the end, in whatever order they come.
+                highest number keeps the app, in any order of their claims.
 
         Raises:
             FencedError: The holder had claimed the app, and another holder claimed it later. With
                 `at`: another holder has the app at that number or a higher one. In a transaction
-                whose token was applied before: the claim is not `holder`'s any more, or had none.
+                whose token was applied before: `holder` no longer has the claim.
 
         Examples:
             >>> first, later = db.claim("nightly", "run 1"), db.claim("nightly", "run 2")

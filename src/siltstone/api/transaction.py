@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Transaction(TableDefinitions[TransactionTable, None]):
     """One snapshot over all tables, private changes on top, and one commit for all of them.
 
-    A context manager: commits at the end of the block; an error rolls back. Nobody else sees
+    A context manager: commits at the end of the block; an error rolls back. No other reader sees
     anything before the commit. One thread at a time uses it.
 
     Examples:
@@ -157,7 +157,7 @@ class Transaction(TableDefinitions[TransactionTable, None]):
                 twice; an insert after another job of the table.
             SchemaMismatchError: A column was renamed or dropped since the rows were staged; or the
                 job adds columns, and others came since.
-            TableExistsError: The job creates a table whose name another has by now.
+            TableExistsError: The job creates a table whose name is taken by now.
 
         Examples:
             >>> stage = db.stage("events")

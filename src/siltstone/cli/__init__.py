@@ -1,4 +1,4 @@
-"""The command line: sees the public door alone, and imports Lance and Arrow only when they work."""
+"""The command line: uses the public API alone, and imports Lance and Arrow only when they work."""
 
 import gc
 import os

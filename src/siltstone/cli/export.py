@@ -1,6 +1,6 @@
 """Export: the rows of a table as a file, whole or not at all.
 
-The rows are those of one snapshot. They go to a temporary file beside the target, which is synced
+The rows are those of one snapshot. They go to a temporary file next to the target, which is synced
 and then takes its name: a run that fails or is killed leaves the target as it was. A run that fails
 removes its temporary file; one that is killed leaves it. CSV spells binary as base64, and lists and
 structs as JSON; `create --from` and `upsert` read such values from the other formats alone.
@@ -163,7 +163,7 @@ def _csv(sink: IO[bytes], schema: pa.Schema, batches: _Counted, delimiter: str) 
 
 
 def _cell_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type as which values go into CSV: a text, for what CSV has no form of its own."""
+    """Return the type as which values go into CSV: a text, where CSV has no form for them."""
     import pyarrow as pa
 
     types = pa.types

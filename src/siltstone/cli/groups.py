@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 from siltstone.cli.usage import told
 
 _MARGINS = 6
-"""Columns of a line beside the name of a command and what it does, as typer lays them out."""
+"""Columns of a line for all but the name of a command and what it does, as typer lays them out."""
 
 
 class GroupedCommands(TyperGroup):

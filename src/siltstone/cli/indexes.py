@@ -24,7 +24,7 @@ def create(
     table: Table,
     column: Annotated[str, typer.Argument(metavar="COLUMN", show_default=False)],
     db: Db,
-    kind: Annotated[IndexKind, typer.Option(help="What it finds.")] = "btree",
+    kind: Annotated[IndexKind, typer.Option(help="The kind of the index.")] = "btree",
     name: Annotated[
         str | None, typer.Option(help="The name of the index. Default: the name of the column.")
     ] = None,

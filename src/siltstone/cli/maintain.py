@@ -92,7 +92,7 @@ def optimize(
     if is_remote(db):
         if by_tiers or histories:
             which = "--by-tiers" if by_tiers else "--histories"
-            raise UsageError(f"{which} is of a store's directory: a server does it by itself")
+            raise UsageError(f"{which} needs a store's directory: a server does it by itself")
         with writing(db) as store:
             done = store.optimize(table, **bounds)
     elif histories:

@@ -1,6 +1,6 @@
 r"""Output: rows on stdout as a table for people, or as TSV, CSV, JSON or NDJSON for programs.
 
-A table that is wider than the terminal is shown sideways: each value on a line of its own. No value
+A table that is wider than the terminal is shown sideways: each value on its own line. No value
 is ever cut. In TSV a null is an empty cell; tab, newline, return and backslash are written
 \t \n \r \\. In CSV a null is an empty cell and an empty text "". In JSON a decimal is a string,
 binary base64, a duration ISO 8601 and what is no number "NaN", "Infinity" or "-Infinity", as in the
@@ -209,7 +209,7 @@ def _table(columns: Sequence[str], rows: Iterable[Row], title: str) -> None:
 
 
 def _sideways(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print each value whole, on a line of its own."""
+    """Print each value whole, on its own line."""
     names = [_shown(name) for name in columns]
     width = max(map(len, names))
     for number, row in enumerate(rows, 1):

@@ -81,7 +81,7 @@ def changes(
 
 
 def _emit_all(readers: dict[str, pa.RecordBatchReader], form: Form) -> None:
-    """Print the changes of several tables; their columns differ, so a row is a value of its own."""
+    """Print the changes of several tables; their columns differ, so a row is its own value."""
     streams = [_named(name, reader) for name, reader in readers.items()]
     rows: Iterable[Row] = heapq.merge(*streams, key=itemgetter(1))
     emit(["_table", "_seq", "_op", "row"], rows, form)

@@ -39,9 +39,7 @@ Columns = Annotated[str | None, typer.Option(help="The columns, separated by com
 Filter = Annotated[
     str | None, typer.Option("--filter", "-f", help="A SQL boolean expression that rows match.")
 ]
-Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", min=0, help="The highest number of rows.")
-]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many rows.")]
 
 
 def upsert(

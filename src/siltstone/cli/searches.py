@@ -32,10 +32,10 @@ def search(
     db: Db,
     k: Annotated[int, typer.Option("--k", "-k", help="How many rows, for each vector.")] = 10,
     column: Annotated[
-        str | None, typer.Option(help="The column to search; needed if several could be.")
+        str | None, typer.Option(help="The column to search; needed if there are several.")
     ] = None,
     operator: Annotated[
-        str | None, typer.Option(help="Of words: or (one of them; the default), and (all).")
+        str | None, typer.Option(help="For words: or (any of them; the default), and (all).")
     ] = None,
     phrase: Annotated[bool, typer.Option("--phrase", help="The words follow each other.")] = False,
     fuzzy: Annotated[
@@ -49,18 +49,18 @@ def search(
     ] = None,
     near: Annotated[
         str | None,
-        typer.Option("--vector", help="Beside words: a vector, as JSON; both rankings become one."),
+        typer.Option("--vector", help="With words: a vector, as JSON; both rankings are combined."),
     ] = None,
     vector_column: Annotated[
-        str | None, typer.Option(help="Beside words: the column of vectors.")
+        str | None, typer.Option(help="With words: the column of vectors.")
     ] = None,
     fusion: Annotated[
         str | None,
-        typer.Option(help="Of both: rrf (the default), or JSON: the weights of words and vector."),
+        typer.Option(help="For both: rrf (the default), or JSON: the weights of words and vector."),
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="l2 (the default), cosine or dot; of uint8 vectors: hamming."),
+        typer.Option(help="l2 (the default), cosine or dot; for uint8 vectors: hamming."),
     ] = None,
     where: Filter = None,
     columns: Columns = None,
@@ -69,14 +69,14 @@ def search(
     ] = None,
     upper_bound: Annotated[float | None, typer.Option(help="Only rows nearer than this.")] = None,
     nprobes: Annotated[
-        int | None, typer.Option(help="How many partitions of an index are looked into.")
+        int | None, typer.Option(help="How many partitions of an index to search.")
     ] = None,
     refine: Annotated[
-        int | None, typer.Option(help="Measure so many times k rows that an index found.")
+        int | None, typer.Option(help="Exact distances for this many times k rows of the index.")
     ] = None,
     exact: Annotated[
         bool,
-        typer.Option("--exact", help="Ask no index; of words: score by the rows that are read."),
+        typer.Option("--exact", help="Use no index; for words: score by the rows that are read."),
     ] = False,
     *,
     as_of: AsOf,

@@ -1,4 +1,4 @@
-"""Usage: a wrong command line, told in one sentence with the next step."""
+"""Usage: a wrong command line, reported in one sentence with the next step."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     in Lance         files of storage format 2.0 or 2.1, which hold the bytes of their rows
 
 From storage format 2.2 on Lance writes another kind, the extension `lance.blob.v2`, with files of
-their own beside the data files, or anywhere else. The store keeps no such files.
+their own next to the data files, or anywhere else. The store keeps no such files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STORAGE_FORMAT = "2.1"
 _STORAGE_FORMATS = ("2.0", STORAGE_FORMAT)
 _EXTENSION, _SECOND_KIND = b"ARROW:extension:name", b"lance.blob.v2"
 _OTHER_KIND = (
-    "its bytes may lie in files beside the data files, which the store does not keep; write"
+    "its bytes may lie in files next to the data files, which the store does not keep; write"
     " large_binary with the field metadata lance-encoding:blob = true, and from other Lance clients"
     f" data_storage_version = {STORAGE_FORMAT!r}"
 )

@@ -1,4 +1,4 @@
-r"""Checked JSON: a value in a file of its own that says its format and guards its bytes.
+r"""Checked JSON: a value in its own file that says its format and guards its bytes.
 
     line 1   "<magic> <format> <check>\n"
     body     JSON, UTF-8: the fields of the value

@@ -76,7 +76,7 @@ def plain_column(column: Any) -> Any:
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch in the types of `schema`, the `plain_schema` of its own.
+    """Return a batch in the types of `schema`, which is the `plain_schema` of its schema.
 
     Raises:
         pa.ArrowException: Arrow cannot lay it out so.

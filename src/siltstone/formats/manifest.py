@@ -186,7 +186,7 @@ class TokenApp(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether it has applied a batch, or somebody claimed it."""
+        """Whether it has applied a batch, or was claimed."""
         return self.batch >= 0 or self.claim > 0
 
 

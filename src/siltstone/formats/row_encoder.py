@@ -1,6 +1,6 @@
 """Row encoder: a function that is made for one schema, from a user's dict to a storage row.
 
-The general way asks each column by a function of its own: most of a small row's time. The function
+The general way asks each column by its own function: most of a small row's time. The function
 made here has the tests of all columns in one body. It decides nothing by itself: what it does not
 take as it is, a row without some column or a value of another type, goes the general way, which
 says what is wrong. No name and no value of a user is in the source: names are constants that it is

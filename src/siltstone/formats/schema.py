@@ -184,7 +184,7 @@ def _encode_extension(kind: Any) -> object:
 
 def _encode_inner(kind: pa.DataType) -> object:
     if is_extension(kind):
-        raise UnfitTypeError(kind, "an extension type is that of a whole column, not inside it")
+        raise UnfitTypeError(kind, "an extension type must be that of a whole column")
     return encode_type(kind)
 
 
@@ -220,7 +220,7 @@ def _encode_simple(kind: Any) -> str:
 
 
 def _check_zone(kind: pa.TimestampType) -> None:
-    """Refuse a zone that nobody knows: rows could be written, and never be shown."""
+    """Refuse an unknown zone: rows could be written, and never be shown."""
     try:
         pa.scalar(0, pa.timestamp("s", tz=kind.tz)).as_py()
     except Exception:  # noqa: BLE001 - what is raised depends on the zone database

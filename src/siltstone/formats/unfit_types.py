@@ -45,7 +45,7 @@ def _is_fixed_binary(kind: Any) -> bool:
 
 
 _DICTIONARY = (
-    "each file of Lance has a dictionary of its own, and values come back in many; use the type of"
+    "each file of Lance has its own dictionary, and values come back in many; use the type of"
     " its values, which takes dictionaries as input"
 )
 _VECTOR = (

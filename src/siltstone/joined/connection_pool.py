@@ -64,7 +64,7 @@ class ConnectionPool:
         `answer_timeout_s` is taken for gone: for clients that have another way to go.
 
         Raises:
-            UnavailableError: Nobody answers at `address`, or the owner of another store.
+            UnavailableError: No owner answers at `address`, or that of another store.
             AccessError: The server wants another access token.
         """
         self.target = SocketTarget(address) if isinstance(address, str) else address
@@ -127,7 +127,7 @@ class ConnectionPool:
         """Return a new connection.
 
         Raises:
-            UnavailableError: Nobody answers.
+            UnavailableError: No owner answers.
             RequestError: The owner speaks another version, or does not serve this user.
         """
         self.check()
@@ -309,7 +309,7 @@ class ConnectionPool:
             reason = f"the owner's answer was lost ({in_words(error)})"
             raise InDoubtError(transaction_id, reason) from error
         except BusyError:
-            connection.close()  # refused at the door, its transaction would stay open there
+            connection.close()  # if it went back to the pool, its transaction would stay open
             raise
         except SiltstoneError:
             self.give(connection)

@@ -1,7 +1,7 @@
 """Owner turns: the turns of the owner's tables, as the runs of a process that joined take them.
 
     take      the turn of this process first: one of its threads at a time asks the owner
-              ─▶ the owner's, which lives with a connection of its own, for what is left of 1 s
+              ─▶ the owner's, which lives with its own connection, for what is left of 1 s
     give up   the owner's, by a request on that connection; if that fails, by ending it
 
 A first try hears which tables are closed when it begins (`ConnectionPool.closed`). Turns are

@@ -1,10 +1,11 @@
-"""Remote: the methods of a joined face, made of the table of operations.
+"""Remote: the methods of a joined class, made of the table of operations.
 
     @remote(Face.TABLE)
     class JoinedTable(Table): ...      upsert, scan, count ... as `Table` declares them
 
-A made method takes the arguments that its face declares, sends those that were given, and decodes
-the answer by the operation's codec. A method that does more than ask is written in the class.
+A made method takes the arguments that its base class declares, sends those that were given, and
+decodes the answer by the operation's codec. A method that does more than ask is written in the
+class.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _UNDERSTOOD_HERE: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 def ask(face: Any, operation: Operation, /, *arguments: object, **named: object) -> Any:
-    """Ask for an operation of a face, and decode the answer."""
+    """Ask for an operation, and decode the answer."""
     sent = [sendable(each) for each in arguments]
     sent_named = {name: sendable(each) for name, each in named.items()}
     found = face._ask(operation, sent, sent_named)  # noqa: SLF001 - see `remote`

@@ -33,7 +33,7 @@ class JoinedSnapshot(Snapshot):
         self._id: str = found["id"]
         self.seq: int = found["seq"]
         self._is_open = True
-        # The end of its connection ends the snapshot at the owner, also if nobody closes it.
+        # The end of its connection ends the snapshot at the owner, also if it is never closed.
         self._end = weakref.finalize(self, home.close)
 
     def __repr__(self) -> str:
@@ -64,8 +64,8 @@ class JoinedSnapshot(Snapshot):
         root = Path(self._pool.hello["path"])
         if not self._pool.is_near(root):
             raise RequestError(
-                f"to be pickled the store's files must be on this machine, at {root}; it is reached"
-                f" by {self._pool.root}"
+                f"to be pickled the store's files must be on this machine, at {root}; this store is"
+                f" open through {self._pool.root}"
             )
         return root
 

@@ -92,8 +92,8 @@ class JoinedStore(Store):
         """
         if self._is_remote and not self.pool.is_near(self.path):
             raise RequestError(
-                f"{purpose} the store's files must be on this machine, at {self.path}; it is"
-                f" reached by {self.pool.root}"
+                f"{purpose} the store's files must be on this machine, at {self.path}; this"
+                f" store is open through {self.pool.root}"
             )
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
@@ -176,7 +176,7 @@ class JoinedStore(Store):
         self, *, deep: bool = False, on_progress: results.Progress | None = None
     ) -> results.Verified:
         if on_progress is not None:
-            raise RequestError("progress is heard in the owner, or with read_only=True")
+            raise RequestError("on_progress needs the owner's process, or read_only=True")
         return ask(self, operation(Face.STORE, "verify"), deep=deep)
 
     def _storage(self) -> Storage:

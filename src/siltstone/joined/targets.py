@@ -42,7 +42,7 @@ class SocketTarget:
         return {}
 
     def dial(self, timeout_s: float) -> socket.socket:
-        """Connect to the socket; OSError if nobody answers."""
+        """Connect to the socket; OSError if no server answers."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         made.settimeout(timeout_s)
         try:
@@ -78,7 +78,7 @@ class ServerTarget:
         return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
 
     def dial(self, timeout_s: float) -> socket.socket:
-        """Connect, and shake hands if the URL is https; OSError if nobody answers."""
+        """Connect, and shake hands if the URL is https; OSError if no server answers."""
         made = socket.create_connection((self.name, self.port), timeout_s)
         try:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

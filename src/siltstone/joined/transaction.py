@@ -70,7 +70,7 @@ class JoinedTransaction(Transaction):
     def ask_table(
         self, operation: Operation, path: str, arguments: list[object], named: dict[str, object]
     ) -> Any:
-        """Ask for something of one table; the answer to a read has a connection of its own."""
+        """Ask for something of one table; the answer to a read has its own connection."""
         if operation.effect is not Effect.READ:
             return self._within(f"{path}/{operation.name}", arguments, named)
         self._require_open()

@@ -1,7 +1,7 @@
 """Values: Python values, Arrow data and errors as they travel between a store and who joined it.
 
     body    msgpack; what msgpack has no word for is an extension: code, then its msgpack payload
-    rows    an Arrow IPC stream, as a body of its own or inside of one (code 10)
+    rows    an Arrow IPC stream, as its own body or inside of one (code 10)
     error   [class name, message, attributes]
 
 What arrives has the type that was sent: a tuple stays one, an int of any size stays whole,

@@ -36,7 +36,7 @@ class Code(IntEnum):
 
 
 class Refused(errors.SiltstoneError):
-    """A request that is refused under a code of its own; nothing was changed."""
+    """A request that is refused under its own code; nothing was changed."""
 
     def __init__(self, code: Code, error: str) -> None:
         self.code = code

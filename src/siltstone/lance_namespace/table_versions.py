@@ -27,7 +27,7 @@ ROW_OPERATIONS = (
     *("insert_into_table", "merge_insert_into_table"),
     *("update_table", "delete_from_table"),
 )
-# What a commit may be that was rebased over a version whose change nobody can look up any more: it
+# What a commit may be that was rebased over a version whose change is no longer known: it
 # adds rows, replaces all, or says nothing about rows that were there.
 _BLIND_OPERATIONS = frozenset(("Append", "Overwrite", "ReserveFragments"))
 

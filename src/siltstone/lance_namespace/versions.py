@@ -44,7 +44,7 @@ def describe_table_version(scope: Scope, request: Request) -> Answer:
 def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:
     """Return whether a client asks for a version that was just refused to it.
 
-    Lance asks who has the number, whatever error it got. If nobody has it, Lance reports that
+    Lance asks who has the number, whatever error it got. If no version has it, Lance reports that
     the outcome is unknown; if another version has it, that the commit failed by a conflict.
     """
     is_above = seen.newest is not None and number > seen.newest.pin.version
@@ -99,7 +99,7 @@ def _create(scope: Scope, name: str, request: Request) -> Answer:
 def _refuse_unknown(scope: Scope, name: str, number: int, error: ConflictError) -> None:
     """Turn a conflict over a number that no version has into an error that says so.
 
-    Told that a version exists, Lance looks for it. If it finds none it reports that the
+    If the answer is that a version exists, Lance looks for it. If it finds none it reports that the
     outcome is unknown, but nothing was committed.
     """
     if known(scope, name).after(number) is None:

@@ -1,4 +1,4 @@
-"""Group upserts: rows of several callers, each a commit of its own, made by one thread at once.
+"""Group upserts: rows of several callers, each its own commit, made by one thread at once.
 
 A thread for each of them would have to be woken for its commit, and again for its answer. Each is
 admitted, refused or in doubt by itself, as if it had a thread.

@@ -1,4 +1,4 @@
-"""Store: a store that this process opened: as its owner, or beside it to read.
+"""Store: a store that this process opened: as its owner, or as a reader.
 
 What a call does is in the rooms below; here it finds the parts that it needs. See `api.store` for
 arguments and errors.
@@ -267,7 +267,7 @@ class LocalStore(Store):
     ) -> LocalSnapshot:
         state = self._state()
         if sum(x is not None for x in (seq, at, tag)) > 1:
-            raise RequestError("a snapshot is at a seq, at a moment or at a tag: give one")
+            raise RequestError("a snapshot takes only one of seq, at and tag")
         wanted = state.visible if seq is None else seq
         if at is not None:
             wanted = self._seq_at(state, at)
@@ -382,15 +382,15 @@ class LocalStore(Store):
         given = (seq for seq in (until, columns_at) if seq is not None)
         for seq in (since, *given):
             if type(seq) is not int:
-                raise RequestError(f"a seq is an integer, not {seq!r}")
+                raise RequestError(f"a seq must be an integer; got {seq!r}")
             if seq < 0:
-                raise SnapshotExpiredError(f"changes beside seq {seq}", kept, durable)
+                raise SnapshotExpiredError(f"changes next to seq {seq}", kept, durable)
         if until is not None and until > durable:
             raise SnapshotExpiredError(f"changes until seq {until}", kept, durable)
         if since > durable:
             raise SnapshotExpiredError(f"changes since seq {since}", kept, durable)
         if type(rows_max) is not int or rows_max < 1:
-            raise RequestError(f"rows_max is an integer from 1, not {rows_max!r}")
+            raise RequestError(f"rows_max must be an integer from 1; got {rows_max!r}")
         upto = durable if until is None else until
         if columns_at is not None:
             _refuse_columns_at(columns_at, upto, kept, durable)
@@ -399,13 +399,13 @@ class LocalStore(Store):
     def log(self, limit: int = 20) -> Listing[results.LogEntry]:
         state = self._state()
         if type(limit) is not int or limit < 0:
-            raise RequestError(f"limit is an integer from 0, not {limit!r}")
+            raise RequestError(f"limit must be an integer from 0; got {limit!r}")
         return Listing(log_entry(state, each) for each in self._parts.commits.newest(state, limit))
 
     def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
         lasts_s = 0 if lasts is None else math.ceil(seconds_of(lasts))
         if lasts is not None and not lasts_s:
-            raise RequestError(f"a tag lasts for some seconds, not for {lasts!r}")
+            raise RequestError(f"lasts must be a number of seconds above 0; got {lasts!r}")
         wanted = self.durable_seq if seq is None else seq
 
         return self._tag(name, wanted, lasts_s)
@@ -444,7 +444,7 @@ class LocalStore(Store):
             return self._parts.endpoint.address
 
     def share_locally(self) -> None:
-        """Let other processes join for as long as a handle is open: nobody asked to serve them."""
+        """Let other processes join for as long as a handle is open, without a call of `serve`."""
         is_served = self._opened.is_served
         self.serve_local()
         self._opened.is_served = is_served
@@ -477,7 +477,7 @@ class LocalStore(Store):
     def _made(self, call: str, *arguments: object, **options: object) -> Any:
         """Make a server of this store, with a handle that is not counted: it ends with the store.
 
-        A signal's handler may close the store meanwhile: then nobody else would end the server.
+        A signal's handler may close the store meanwhile: then nothing else would end the server.
         """
         server = server_of(call)
         self._core.check()

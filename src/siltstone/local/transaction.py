@@ -63,7 +63,7 @@ class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable
 class _ReadWholeTable(LocalTransactionTable):
     """A table of one SQL statement, which reads the whole of it, whatever DuckDB asks for.
 
-    It is read as it was when it was found: DuckDB reads it in threads of its own, which must touch
+    It is read as it was when it was found: DuckDB reads it in its own threads, which must touch
     nothing that the transaction goes on with.
     """
 

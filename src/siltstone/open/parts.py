@@ -136,7 +136,7 @@ class Parts:
         return self.storage.site
 
     def counts(self) -> Counts:
-        """Return what `status` needs beside the state."""
+        """Return what `status` needs besides the state."""
         from siltstone.maintenance.schedule.status import Counts  # noqa: PLC0415 - few ask for it
 
         if self.owner is None:
@@ -199,7 +199,7 @@ class Parts:
             )
 
     def end_servers(self) -> None:
-        """Stop the servers; the store stays open, and LOCK says that nobody can join any more."""
+        """Stop the servers; the store stays open, and LOCK says that none can join any more."""
         owner = self.owner
         is_served = self.endpoint is not None or self.service is not None
         if owner is not None and owner.ownership.is_held and is_served:
@@ -230,7 +230,7 @@ class Parts:
                     server.close()
         finally:
             try:
-                with self.core.doubts:  # released last: until then nobody else owns the store
+                with self.core.doubts:  # released last: until then no other process owns the store
                     self.owner.close(ending or Ending(upkeep=False))
             finally:
                 if not self.owner.ownership.is_held:

@@ -4,9 +4,9 @@
                            ▲  │
                            └──┘ connect with equal options: one handle more
 
-Each handle has a core of its own, a copy that refuses calls by itself: `close` ends one handle and
+Each handle has its own core, a copy that refuses calls by itself: `close` ends one handle and
 what came from it. Tables, snapshots and transactions refer to the core, so the core is collected
-when nobody can use the handle any more, nor anything that came from it; only then is the handle
+when no code can use the handle any more, nor anything that came from it; only then is the handle
 lost. What the store itself refers to (its servers, its fresh versions) has the store's own core.
 
 A finalizer can run anywhere, so it only notes the lost handle and wakes the closer. The closer, or
@@ -275,7 +275,7 @@ _registry = _Registry()
 
 def _lose(opened: Opened, number: int, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
     """Note a lost handle: a finalizer, which takes no lock and calls nothing that does."""
-    if is_ending():  # modules may be gone, and nobody closes any more
+    if is_ending():  # modules may be gone, and no thread closes any more
         return
     _registry.lost.append((opened, number))
     closer.ask(_registry.close_idle)

@@ -27,7 +27,7 @@ A holder needs a thread, too, to commit and to give its turn up.
 
 
 class Number:
-    """The number that one commit will have; told before it is asked for."""
+    """The number that one commit will have; known before it is asked for."""
 
     def __init__(self, transaction_id: str = "") -> None:
         self._number = 0
@@ -64,7 +64,7 @@ class Served:
         self.parts.core.writer().sync()
 
     def outcome(self, transaction_id: str, *, spends: bool) -> Outcome:
-        """Return what became of a commit, told only once it is durable.
+        """Return what became of a commit, once it is durable.
 
         Args:
             transaction_id: As an answer, or an error, gave it.

@@ -57,7 +57,7 @@ class Session:
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """An open transaction or snapshot of one connection; `statements` run beside other calls."""
+    """An open transaction or snapshot of one connection; `statements` run while other calls do."""
 
     thing: LocalTransaction | LocalSnapshot
     home: Session
@@ -98,7 +98,7 @@ class Held:
 
 
 def monotonic_us() -> int:
-    """Return microseconds of a clock that nobody sets."""
+    """Return microseconds of a clock that is never set."""
     return time.monotonic_ns() // 1000
 
 
@@ -115,7 +115,7 @@ class Sessions:
         connections_max: int = CONNECTIONS_MAX,
         secret: Callable[[], str] = lambda: "",
     ) -> None:
-        """Keep what is open; `secret` is the part of a key that nobody can guess, if it needs one.
+        """Keep what is open; `secret` is the part of a key that cannot be guessed, if it needs one.
 
         The socket of one user needs none; where several clients share a server, the key of a
         transaction is what gives access to it.
@@ -182,13 +182,13 @@ class Sessions:
             ClosedError: The id that the client names is not this connection's any more.
         """
         with self._lock:
-            if session not in self._sessions:  # its outcome may have been told
+            if session not in self._sessions:  # its outcome may have been answered
                 raise ClosedError("the connection ended; nothing was changed")
             is_old = self._now_us() - session.reserved_us > RESERVED_S_MAX * 1e6
             if transaction_id is None and is_old:
                 self._renew(session)
             elif transaction_id is not None and (is_old or transaction_id != session.reserved):
-                raise ClosedError(f"transaction {transaction_id} is spent; nothing was changed")
+                raise ClosedError(f"the id {transaction_id} was used before; nothing was changed")
             running = session.reserved
             self._renew(session)
             self._running.add(running)
@@ -303,7 +303,7 @@ class Sessions:
         )
 
     def sweep(self) -> None:
-        """Roll back the transactions that nobody used for `idle_s`; one in use is not idle."""
+        """Roll back the transactions that were not used for `idle_s`; one in use is not idle."""
         self._end_all(self._is_idle)
 
     def _end_all(self, is_over: Callable[[Held], bool]) -> None:

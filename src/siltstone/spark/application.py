@@ -37,7 +37,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from siltstone.errors import BusyError, UnavailableError
 
-# Where the blocks of this Spark application lie: a folder of a fresh name for each, told to all
+# Where the blocks of this Spark application lie: a folder of a fresh name for each, known to all
 # Python processes that its driver starts.
 APPLICATION = "SPARK_LOCAL_DIRS"
 _BLOCKS = "blockmgr-"  # how Spark names the folder; somebody's own setting is shared by many
@@ -262,7 +262,7 @@ def _of(store: _Store, table: int, name: str) -> list[_Table]:
 
 
 def _since(table: _Table, *, ever: bool) -> int | None:
-    """Return since when nobody else may have written to a table."""
+    """Return since when no other application may have written to a table."""
     if ever and table.ever is not None:
         return table.ever
     return table.written if table.read is None else table.read

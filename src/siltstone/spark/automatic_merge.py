@@ -1,4 +1,4 @@
-"""Upkeep: the merge after a large write on Spark, and what a commit says is due.
+"""Automatic merge: the merge after a large write on Spark, and what a commit says is due.
 
 commit ─▶ large, and above base? ─▶ checkpoint ─▶ worth a merge? ─▶ merge
           else an owner's maintenance decides       by the owner's rules

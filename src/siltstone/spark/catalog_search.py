@@ -61,7 +61,7 @@ class Frames:
         `about`: the digest of its columns, and its name.
         """
         digest, _, frame = about.partition(" ")
-        if not digest:  # whether somebody answers
+        if not digest:  # whether a driver answers
             return "{}"
         try:
             options = self._options_of(spark, digest, frame, until)
@@ -81,7 +81,7 @@ class Frames:
         frame, _, newest = about.partition(" ")
         with self._lock:
             known = self._known.get(frame)
-            if known is None:  # forgotten since its options were told, a moment ago
+            if known is None:  # forgotten since its options were read, a moment ago
                 return f"{REFUSAL}{_too_old()}"
             seq = int(newest) if known.seq is None else known.seq
             self._known[frame] = replace(known, seq=seq)
@@ -165,7 +165,7 @@ def _matching(look: _Look, digest: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _place_of(table: Any, name: str) -> dict[str, str]:
-    """Return the option of a table that has a location of its own.
+    """Return the option of a table that has its own location.
 
     Raises:
         RequestError: It is no directory, or one that Spark would delete with the table.

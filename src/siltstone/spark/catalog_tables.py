@@ -133,7 +133,7 @@ def require_driver(address: Address | None) -> None:
     """Check that the driver will be asked when a new table is read.
 
     Raises:
-        UnavailableError: Nobody answers for this session.
+        UnavailableError: No driver answers for this session.
     """
     _answer(address, TABLE_QUESTION, " ")
 
@@ -146,7 +146,7 @@ def options_at(
     The table is the one with exactly these columns.
 
     Raises:
-        UnavailableError: Nobody answers for this session.
+        UnavailableError: No driver answers for this session.
         RequestError: There is no such table, or several with different options; it was another one
             when the frame was first queried; or the query gives an option that the table has.
     """
@@ -166,7 +166,7 @@ def seq_at(address: Address | None, frame: str, seq: int) -> int:
     """Return the seq of a frame: `seq`, if it has none yet.
 
     Raises:
-        UnavailableError: Nobody answers for this session.
+        UnavailableError: No driver answers for this session.
     """
     return int(_answer(address, SEQ_QUESTION, f"{frame} {seq}"))
 

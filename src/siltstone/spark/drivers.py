@@ -49,7 +49,7 @@ def driver_of(environment: Mapping[str, str], checkpoint: str) -> str:
     if not application:
         raise UnavailableError(
             f"this Spark does not tell its processes their application ({APPLICATION}), so an older"
-            " driver could not be told from a newer one"
+            " driver could not be distinguished from a newer one"
         )
     return _short(f"{application}\n{checkpoint}")
 

@@ -8,7 +8,7 @@
 Spark logs the end of a batch, but not the start of the first one. So the end of the first batch
 holds all facts about it: after a kill the batch is the same again.
 
-The planner runs in a Python process of its own next to the driver, as long as the query runs. It
+The planner runs in its own Python process next to the driver, as long as the query runs. It
 reads with or without an owner. For each query it keeps the tag `spark-<reader>` at an offset that
 Spark has committed: the store keeps all changes from there on, even over a kill, because the
 reader's name is in Spark's log of offsets. The tag lasts as long as the store's retention (an hour
@@ -293,7 +293,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         begin, until = Offset.parse(start), Offset.parse(end)
         if until.seq > self._db.durable_seq:
             # A reader knows by a mark how far the log is durable. After a power loss the mark may
-            # be older than what Spark has logged of it; whoever owns the store finds the rest.
+            # be older than what Spark has logged of it; the owner of the store finds the rest.
             stores.owner(self._options.uri, force=self._options.force).close()
         is_first = begin.is_new  # of a first batch again, `start` is a newer one than it had
         if is_first and not until.begins:

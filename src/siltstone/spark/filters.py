@@ -75,7 +75,7 @@ def _sql(filter: spark.Filter, schema: pa.Schema) -> str:  # noqa: A002
 
 
 class _Column:
-    """A top-level column beside the constants of a filter."""
+    """A top-level column and the constants of a filter."""
 
     def __init__(self, field: pa.Field) -> None:
         self.name = '"' + field.name.replace('"', '""') + '"'

@@ -143,7 +143,7 @@ def _make(home: Path, runtime: Path, text: str) -> None:
     launcher.chmod(0o755)
     draft.chmod(0o755)
     try:
-        draft.rename(home)  # in one step: whoever else makes it finds all of it or nothing
+        draft.rename(home)  # in one step: another process finds all of it or nothing
     except OSError:
         shutil.rmtree(draft)
         if not (home / "bin" / "java").exists():

@@ -6,7 +6,7 @@
 A store that stays open follows the log, so a plan after a commit reads what is new in it, and finds
 what is new in the overlay. Opened again, it would read all of the log and find all of the overlay.
 While it is open, the store's newest record that it has seen is leased, and vacuum keeps its files:
-so it is closed when nobody used it for `IDLE_S`, or if `STORES_MAX` others are idle.
+so it is closed when it was not used for `IDLE_S`, or if `STORES_MAX` others are idle.
 
 Lock: one, for the list of stores; none is opened or closed while it is held.
 """
@@ -63,7 +63,7 @@ def kept(path: str) -> Generator[LocalStore]:
 
 
 def close_idle(idle_s: float = IDLE_S) -> None:
-    """Close the stores that nobody has used for `idle_s`, and the oldest ones above the bound."""
+    """Close the stores that were not used for `idle_s`, and the oldest ones above the bound."""
     global _timer  # noqa: PLW0603 - there is one, as there is one list
     now = time.monotonic()
     with _lock:

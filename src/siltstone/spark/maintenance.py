@@ -141,7 +141,7 @@ def _named(path: str, table: str | None) -> str:
 def _spread(
     spark: SparkSession, path: str, name: str, tasks: Sequence[_Task[R_co]]
 ) -> Iterable[R_co]:
-    """Run each task in a Spark task of its own; return the results in the order of the tasks."""
+    """Run each task in its own Spark task; return the results in the order of the tasks."""
     if not tasks:
         return []
     packed = [pickle.dumps(task) for task in tasks]

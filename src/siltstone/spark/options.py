@@ -30,7 +30,7 @@ AUTO: MergeWhen = "auto"
 OFF: MergeWhen = "off"
 ALWAYS: MergeWhen = "always"
 MERGES: tuple[MergeWhen, ...] = get_args(MergeWhen)
-# A view hands its options to whoever reads it and to whoever inserts into it.
+# A view hands its options to its readers and to those who insert into it.
 _OF_ROWS = ("op", "order_by", "missing", "expectSeq")
 _OF_WRITES = (*_OF_ROWS, "primaryKey", "mergeSchema", "replaceWhere", "force")
 

@@ -100,7 +100,7 @@ def parallelism_of(spark: SparkSession) -> int:
 
 
 def _counted_of(spark: SparkSession) -> int:
-    """Count the partitions of a frame, once for a session: a client is not told otherwise."""
+    """Count the partitions of a frame, once for a session: a client does not learn it otherwise."""
     key = cast("Any", spark).session_id
     if key not in _counted:
         numbers = spark.range(_COUNTED_MAX).selectExpr("spark_partition_id() n")

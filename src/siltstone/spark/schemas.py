@@ -226,7 +226,7 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
     """Return the columns that a table gets for those of a frame; all of them may be null.
 
     Raises:
-        SchemaMismatchError: A column has no type of its own, one that no column of a table has, or
+        SchemaMismatchError: A column has no type, one that no column of a table has, or
             a name that differs from another only in upper and lower case.
     """
     seen: dict[str, str] = {}

@@ -52,7 +52,7 @@ class Desk:
 
 
 def asked(address: Address, question: str, about: str = "") -> str | None:
-    """Return the answer of a session; None: nobody answers, or it cannot.
+    """Return the answer of a session; None: no driver answers, or it cannot.
 
     Raises:
         TimeoutError: It takes too long.

@@ -1,11 +1,11 @@
 """Session zone: the time zone of a session, which its planners ask for.
 
 A zone that was noted at `register()` would be wrong after `SET TIME ZONE`, so the driver answers
-with that of the moment. Where nobody answers, a time without an offset is refused.
+with that of the moment. Where no driver answers, a time without an offset is refused.
 
 A stream has a copy of its session, with the registered class and the settings of its start. A read
-in its batches cannot be told from one in the session, so the driver answers only if both have one
-zone.
+in its batches cannot be distinguished from one in the session, so the driver answers only if both
+have one zone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ZONE_QUESTION = "zone"
 
 
 def zone_at(address: Address) -> str | None:
-    """Return the zone of a session now; None: nobody answers, or its streams have another."""
+    """Return the zone of a session now; None: no driver answers, or its streams have another."""
     try:
         return asked(address, ZONE_QUESTION)
     except TimeoutError:

@@ -42,7 +42,7 @@ ANSWERS = Answers(
         SEQ_QUESTION: Desk(_FRAMES.seq_of),
     }
 )
-# Set where somebody else has started Spark already: spark-submit, a notebook, Spark Connect.
+# Set where another program has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _CHOSEN_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
@@ -79,7 +79,7 @@ def register(spark: SparkSession) -> SparkSession:
     Connect. A session of `newSession()` is another one.
 
     Spark starts Python processes by the name `python3`, unless PYSPARK_PYTHON says another one. On
-    a local master a session that nobody chose a Python for starts this one from now on, also for
+    a local master a session without a chosen Python starts this one from now on, also for
     functions of users.
     """
     _choose_python(spark)
@@ -97,7 +97,7 @@ def register(spark: SparkSession) -> SparkSession:
 
 
 def _choose_python(spark: SparkSession) -> None:
-    """Let Spark start this Python if nobody chose one: the "python3" of the PATH may be another.
+    """Let Spark start this Python if none was chosen: the "python3" of the PATH may be another.
 
     Other machines than this one may not have it. What Spark finds by name it looks for with the
     Python of its JVM's environment, which nothing changes any more.

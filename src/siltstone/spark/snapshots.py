@@ -191,7 +191,7 @@ class SparkSnapshot:
         return shared
 
     def _told(self, table: str, *, is_counted: bool = False) -> Told:
-        """Return the record of a read, for tasks; told now where tasks may be unable to.
+        """Return the record of a read, for tasks; made now where tasks may be unable to.
 
         `is_counted`: Spark may count the rows without a task of ours.
         """
@@ -262,8 +262,8 @@ class SparkSnapshot:
             nprobes: How many partitions of an index are looked into.
             refine: Measure so many times k rows that an index found.
             exact: Ask no index of vectors; score words by the rows of this seq.
-            vector: Beside words: a vector; both rankings become one.
-            vector_column: Beside words: the column of vectors.
+            vector: With words: a vector; both rankings are combined.
+            vector_column: With words: the column of vectors.
             fusion: Of both: "rrf" (the default), or {"words": weight, "vector": weight}.
             rerank: Of both: a function of an Arrow table that returns a score for each row.
 
@@ -316,7 +316,7 @@ class SparkSnapshot:
         refine: int | None = None,
         exact: bool = False,
     ) -> DataFrame:
-        """Return each row of a frame beside the k rows of a table nearest to its vector.
+        """Return each row of a frame with the k rows of a table nearest to its vector.
 
         Executors search, for as many vectors as the frame has. They open the store at this seq, so
         its retention must keep that while they work; the snapshot may be closed. A row without a

@@ -1,6 +1,6 @@
 """Source: the format "siltstone" of Spark's Python Data Source API; it dispatches to the modules.
 
-Spark creates it in a Python process of its own, requests the schema, and keeps it pickled together
+Spark creates it in its own Python process, requests the schema, and keeps it pickled together
 with the seq, so that a frame has one seq from `load()` on, however often and wherever it is used.
 Another process plans each query from that pickle.
 """
@@ -149,7 +149,7 @@ class SiltstoneSource(DataSource):
 
     @one_sentence()
     def __getstate__(self) -> dict[str, object]:
-        """Pickle with a seq and a zone: where the caller gave a schema, nobody asked for one."""
+        """Pickle with a seq and a zone: where the caller gave a schema, Spark asked for none."""
         is_new = catalog_tables.options_of_new(self.options) is not None
         is_frame = (
             not {ASK, LIVE} & self.options.keys() and not is_feed(self.options) and not is_new

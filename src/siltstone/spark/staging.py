@@ -285,7 +285,7 @@ def commit(
 
 
 def tidy(jobs: Iterable[StageJob], outcome: str) -> None:
-    """Delete what jobs need no more. Without that their outcome stands, so a failure is told."""
+    """Delete what jobs need no more. Their outcome stands without it; a failure is reported."""
     for job in jobs:
         try:
             job.discard()
@@ -305,7 +305,7 @@ _RETRY = Retry(COMMIT_ATTEMPTS, (_LostRace,))
 
 
 def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | None) -> Transaction:
-    # Rows that come into a replaced range after the snapshot would be left beside the new ones.
+    # Rows that come into a replaced range after the snapshot would be left next to the new ones.
     replaces = any(job.piece.replaced is not None for job in jobs)
     isolation = "serializable" if replaces else "snapshot"
     tx = db.transaction(isolation=isolation, token=token, claim=claim)

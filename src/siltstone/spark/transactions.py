@@ -212,7 +212,7 @@ class SparkTransaction:
             automatic_merge.report(db, ())
 
 
-# Spark finds wrong changes while it sorts them, so this takes no job of its own.
+# Spark finds wrong changes while it sorts them, so this takes no separate job.
 
 
 def _checked_op(table: str) -> Column:

@@ -1,6 +1,6 @@
 """Bench: the limits of this machine and disk, next to the rates of a store on it.
 
-It uses a store of its own, in a new directory that it removes at the end; it opens no other store.
+It uses its own store, in a new directory that it removes at the end; it opens no other store.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def _writer(table: Table, rows: int, seed: int) -> Callable[[], object]:
 
 
 def _together(works: list[Callable[[], object]], seconds: float) -> list[float]:
-    """Do each work over and over, in a thread of its own; return what each time took."""
+    """Do each work over and over, in its own thread; return what each time took."""
     start = threading.Barrier(len(works))
 
     def go_on(work: Callable[[], object]) -> list[float]:

@@ -23,11 +23,11 @@ Scale = Annotated[
     typer.Option(
         min=0.001,
         max=10.0,
-        help="With --spark: the scale factor, 0.1 unless said.",
+        help="With --spark: the scale factor, by default 0.1.",
         show_default=False,
     ),
 ]
-Seconds = Annotated[float, typer.Option(min=1.0, help="How long all goes on at once.")]
+Seconds = Annotated[float, typer.Option(min=1.0, help="How long the workload runs.")]
 Threads = Annotated[int, typer.Option(min=1, max=64, help="Threads that write.")]
 Kills = Annotated[
     int,
@@ -67,7 +67,7 @@ def demo(
         )
         return
     if scale is not None:
-        raise UsageError("--scale is of the demo on Spark: say --spark as well")
+        raise UsageError("--scale needs --spark: only the demo on Spark has it")
     from siltstone.cli.demo.run import run
 
     run(seconds=seconds, threads=threads, kills=kills, keep=keep, form=form_of(ndjson=ndjson))

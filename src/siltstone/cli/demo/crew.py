@@ -1,4 +1,4 @@
-"""Crew: the threads of a demo, and the merges beside them, all until they are told to stop."""
+"""Crew: the threads of a demo, and its merges, all until they are stopped."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Crew:
     def merge(self, store: Store, pause_s: float = 0.0) -> None:
         """Merge in one child process after the other, as the owner's own scheduler does.
 
-        One that is told to stop is killed: what it has not published is inert.
+        One that is stopped is killed: what it has not published is inert.
         """
         command = ["nice", "-n", "19", sys.executable, "-m", "siltstone", "merge", "--quiet"]
         while not self.stop.is_set():

@@ -1,4 +1,4 @@
-"""Replay: the year's landings from several threads, beside readers, checkpoints and merges."""
+"""Replay: the year's landings from several threads, with readers, checkpoints and merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report: what the demo prints: a few answers, the past beside the present, and the summary."""
+"""Report: what the demo prints: a few answers, the past and the present, and the summary."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def print_answers(store: Store, past: Sequence[int], form: Form) -> None:
             answer = then.sql(_PAST)
             columns = answer.columns
             lines += [(seq, *row) for row in answer.fetchall()]
-    print_titled("The past beside the present", ["seq", *columns], lines, form)
+    print_titled("The past and the present", ["seq", *columns], lines, form)
 
 
 def print_summary(facts: Mapping[str, object], findings: Findings, form: Form) -> None:
@@ -76,7 +76,7 @@ def flight_facts(
 
 
 def crew_facts(done: Done, kind: str = "") -> dict[str, object]:
-    """Return rates, latencies and maintenance beside the transactions of a kind."""
+    """Return rates and latencies of a kind of transactions, and the maintenance meanwhile."""
     return {
         f"{kind}transactions per second": rate(len(done.latencies_s), done.seconds),
         **latency_facts(kind, done.latencies_s),

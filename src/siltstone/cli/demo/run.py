@@ -1,6 +1,6 @@
 """Run: the demo from the first row to the summary.
 
-load ─▶ replay beside readers, checkpoints, merges ─▶ kill, reopen, check ─▶ ask ─▶ summary
+load ─▶ replay with readers, checkpoints, merges ─▶ kill, reopen, check ─▶ ask ─▶ summary
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ END_TIMEOUT_S = 120
 
 @contextmanager
 def watched(path: Path, first_seq: int, findings: Findings) -> Generator[None]:
-    """Let a watcher run beside the block; collect its findings at the end."""
+    """Let a watcher run during the block; collect its findings at the end."""
     command = [sys.executable, "-m", "siltstone.cli.demo.watcher", str(path), str(first_seq)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:

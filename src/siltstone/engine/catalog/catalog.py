@@ -329,7 +329,7 @@ def _create(catalog: Catalog, entry: group.Create, seq: int, _time: int) -> Cata
 
 
 def _drop(catalog: Catalog, entry: group.Drop, seq: int, _time: int) -> Catalog:
-    above = table_tag(entry.table, "")  # its own tags go with it: nobody could remove them later
+    above = table_tag(entry.table, "")  # its own tags go with it: later no call could remove them
     tags = tuple(tag for tag in catalog.tags if not tag.name.startswith(above))
     catalog = msgspec.structs.replace(catalog, tags=tags)
     return _changed(catalog, _table(catalog, entry.table), dropped=seq)

@@ -304,27 +304,27 @@ def check_tag(name: object, lasts_s: object) -> None:
     """Check the name of a tag of the store, and for how many seconds it lasts (0: for ever)."""
     if not is_text(name) or not 0 < len(name) <= TAG_CHARACTERS_MAX:
         raise RequestError(
-            f"a tag is a string of 1 to {TAG_CHARACTERS_MAX} characters, not {name!r}"
+            f"a tag must be a string of 1 to {TAG_CHARACTERS_MAX} characters; got {name!r}"
         )
     if catalogs.table_of_tag(name) is not None:
-        raise RequestError(f"a tag named #<number>/... is of one table; choose another: {name!r}")
+        raise RequestError(f"names like #3/... are of tags of one table; choose another: {name!r}")
     if type(lasts_s) is not int or not 0 <= lasts_s < 1 << 40:
-        raise RequestError(f"a tag lasts for some seconds, not for {lasts_s!r}")
+        raise RequestError(f"lasts must be a number of seconds above 0; got {lasts_s!r}")
 
 
 def check_table_id(table_id: object) -> None:
     """Check that it can be the id of a table; whether there is one is found out later."""
     if type(table_id) is not int:
-        raise RequestError(f"the id of a table is an integer, not {table_id!r:.80}")
+        raise RequestError(f"the id of a table must be an integer; got {table_id!r:.80}")
 
 
 def check_own(since: object, own: object) -> None:
     """Check from which seq changes of a table are looked for, and the spans that do not count."""
     if type(since) is not int or since < 0:
-        raise RequestError(f"a seq is an integer from 0, not {since!r:.80}")
+        raise RequestError(f"a seq must be an integer from 0; got {since!r:.80}")
     for span in cast("Any", own) if isinstance(own, list | tuple) else [own]:
         if not _is_span(span):
-            raise RequestError(f"own commits are pairs of a first and a last seq, not {span!r:.80}")
+            raise RequestError(f"own commits must be pairs of first and last seq; got {span!r:.80}")
 
 
 def _is_span(span: Any) -> bool:

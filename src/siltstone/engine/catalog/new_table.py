@@ -25,7 +25,7 @@ def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
     if columns is not None:
         return columns, data
     if data is None:
-        raise RequestError("a table needs a schema, or data to take the schema of")
+        raise RequestError("a table needs a schema or data; give one of them")
     stream = stream_of(data)
     if stream is None:
         table = _table_of(dicts_of(data))
@@ -122,21 +122,21 @@ def _table_of(rows: Sequence[Mapping[str, object]]) -> pa.Table:
 def _column_of(name: str, values: Sequence[object]) -> pa.Array:
     """Return a column of the type that Arrow finds, if each value is the same in it.
 
-    Arrow takes the first value's type where others lose: a time of day beside a date, a zone.
+    Arrow takes the first value's type where others lose: a time of day after a date, a zone.
     """
     try:
         column = pa.array(cast("Any", values))
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise SchemaMismatchError(
-            f"the values of {name!r} have no one type; give a schema: {error}"
+            f"the values of {name!r} have no common type; give a schema: {error}"
         ) from error
     kind = column.type
     if _is_null_inside(kind):
         return column  # refused with the schema, or no value is there that could change
     if _has_mixed_zones(values, kind):
         raise SchemaMismatchError(
-            f"the values of {name!r} have no one type; give a schema: some times have a zone, and"
-            " others have none"
+            f"the values of {name!r} have no common type; give a schema: some times have a zone,"
+            " and others have none"
         )
     convert = converter(kind)
     for value in values:
@@ -145,8 +145,8 @@ def _column_of(name: str, values: Sequence[object]) -> pa.Array:
                 convert(value)
         except UnfitError:
             raise SchemaMismatchError(
-                f"the values of {name!r} have no one type; give a schema: {short(value)} does not"
-                f" fit {kind}"
+                f"the values of {name!r} have no common type; give a schema: {short(value)} does"
+                f" not fit {kind}"
             ) from None
     return column
 

@@ -71,7 +71,7 @@ def arrow_of(given: object) -> pa.RecordBatchReader | pa.ChunkedArray | None:
         if hasattr(given, "__arrow_c_array__"):
             return _of_array(pa.array(cast("Any", given)))
     except pa.ArrowException as error:
-        raise RequestError(f"{type(given).__name__} is no rows of Arrow: {error}") from error
+        raise RequestError(f"{type(given).__name__} cannot be read as rows: {error}") from error
     return None
 
 

@@ -1,4 +1,4 @@
-"""Shape: one schema of one table with all values derived from it, created once and shared.
+"""Table schema: one schema of one table with all values derived from it, created once and shared.
 
 Rows and batches with one schema are read with another one by column id: a column that the older
 schema lacks is null, a column that the newer one lacks is not shown, a renamed column is the same.

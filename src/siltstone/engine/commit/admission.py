@@ -197,7 +197,7 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
 
 def _check_tag(entry: group.Tagged, catalog: Catalog) -> None:
     table = catalogs.table_of_tag(entry.name)
-    if table is not None:  # of a dropped one nobody could remove it
+    if table is not None:  # of a dropped one no call could remove it
         catalogs.living(catalog, table)
     if entry.seq is None and catalogs.tag_of(catalog, entry.name) is None:
         raise RequestError(f"there is no tag {entry.name!r}")
@@ -223,7 +223,7 @@ def _check_app(entry: group.Claim | group.Hold | group.ForgetApp, catalog: Catal
 def _check_room(app: TokenApp, catalog: Catalog) -> None:
     """Every record has all apps: a name per batch would make each publish slower."""
     if len(catalog.apps) >= APPS_MAX and not app.is_known:
-        oldest = catalog.apps[0]  # whoever applies a batch or claims goes behind the others
+        oldest = catalog.apps[0]  # an app that applies a batch or claims goes to the end
         raise RequestError(
             f"{app.name!r} would be token app {len(catalog.apps) + 1}; a store keeps {APPS_MAX}"
             " until they are forgotten on request. Use one app with rising batches, or forget one"

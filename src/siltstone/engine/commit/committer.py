@@ -116,7 +116,7 @@ class Committer:
         self.on_growth: Callable[[int], int] = lambda _: _NEVER
         """Called with the bytes of the active memtables, from those on that it returned last."""
         self.free: tuple[Sequence[object], int] = (), 0
-        """Nobody asks for room while these generations are sealed, and fewer bytes active."""
+        """No commit asks for room while these generations are sealed, and fewer bytes active."""
         self._told_bytes = 0
         self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
         self._queue: list[Waiter] = []
@@ -181,7 +181,7 @@ class Committer:
         return waiter.result  # type: ignore[return-value]
 
     def commit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException] | None:
-        """Commit write sets of rows alone as if each had a thread of its own.
+        """Commit write sets of rows alone as if each had its own thread.
 
         They are neighbours in the queue, so mostly one group, and one sync: threads that brought
         them would have to be woken. Each is small (`commit` has the bound and the errors).
@@ -201,7 +201,7 @@ class Committer:
             require(not each.changes and each.staged_us is None, "a group has rows alone")
         if armed:
             cross(Failpoint.COMMIT_BEFORE_FRAME)
-        require(len(write_sets), "a group has members")  # nobody would lead an empty one
+        require(len(write_sets), "a group has members")  # an empty one would have no leader
         waiters = [Waiter(write_set, wake=taken_lock()) for write_set in write_sets]
         self._enter_all(waiters)
         if armed:

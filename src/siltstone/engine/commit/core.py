@@ -139,7 +139,7 @@ class Core:
         return self.committer
 
     def give_way(self) -> None:
-        """Count a read of one row beside a commit; each 64th gives up the interpreter's lock once.
+        """Count a read of one row during a commit; each 64th gives up the interpreter's lock once.
 
         A thread that only reads keeps the lock for 5 ms, and a thread that commits needs it again
         after its sync: eight such threads left two writers one commit in forty (`bench.starving`).
@@ -185,7 +185,7 @@ class Core:
             gc_horizon_us = self.gc_horizon_us()
             if gc_horizon_us > staged_us:
                 raise BusyError(
-                    f"rows were staged at {staged_us}, and a vacuum took what nobody had published"
+                    f"rows were staged at {staged_us}, and a vacuum took what was not published"
                     f" by {gc_horizon_us} for garbage; run the transaction again"
                 )
             yield

@@ -79,9 +79,9 @@ class Coded:
 
 
 class LostError(Exception):
-    """A commit wrote a key after another's read seq: which of its tables, the key, and that seq.
+    """A later commit wrote a key of ours: `place` is our table, `found` the key and its seq.
 
-    No table: it read below the floor, and what it would have to be checked against is forgotten.
+    `place` is None if our read seq is below the floor: the writes since then are forgotten.
     """
 
     def __init__(self, place: int | None, found: tuple[Key | Coded, int]) -> None:

@@ -113,7 +113,7 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
 def _placed(
     sign: Operator, value: Value, literal: Literal
 ) -> tuple[Operator, pa.Scalar[Any], str | None] | bool:
-    """Return an equal comparison with a constant of the type beside it, and its pushed text.
+    """Return an equal comparison with a constant of the other type, and its pushed text.
 
     A bool if the result is the same for all values of the type.
     """
@@ -131,7 +131,7 @@ def _placed(
 
 
 def _exact_scalar(value: Value, literal: Literal) -> tuple[pa.Scalar[Any], str | None]:
-    """Return a literal beside a type that is no grid, and its pushed text if there is one."""
+    """Return a literal in a type that is no grid, and its pushed text if there is one."""
     type_, held = value.type, literal.value
     if isinstance(held, Decimal) and pa.types.is_floating(type_):
         return _float_scalar(held, type_), None

@@ -4,7 +4,7 @@ Lance prefilters with a *superset*: each row that the whole filter keeps, the pu
 node here is a piece of the filter on which Arrow and DataFusion answer alike (true, false and
 null), or None where no such piece is known:
 
-    Atom      a column beside constants; exact. With `values`, it says that the column has one of
+    Atom      a column and constants; exact. With `values`, it says that the column has one of
               these (storage values); without `rest` that is all that it says, and not to Lance
     All       AND. A part that is missing widens the answer, so it is dropped
     AnyOf     OR. A missing part could narrow the answer: all or nothing

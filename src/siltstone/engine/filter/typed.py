@@ -69,7 +69,7 @@ def constant_where_valid(value: Value, answer: bool) -> pc.Expression:
 
 
 def of_uuid(term: Value | Literal, other: Value | Literal) -> Value | Literal:
-    """Return a uuid as its 16 bytes, for Arrow compares no uuid; a text beside one likewise."""
+    """Return a uuid as its 16 bytes, for Arrow compares no uuid; so too a text that is compared."""
     if isinstance(term, Value):
         if not is_uuid(term.type):
             return term

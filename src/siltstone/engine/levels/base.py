@@ -8,7 +8,7 @@
                  bound: a row then costs 3 us, taken from Lance 500
 
 After a fold the next base gets the resident rows and the cache of this one (`carry`). A cached row
-is good as long as its part is there and it is not hidden: nobody changes a row in its place.
+is good as long as its part is there and it is not hidden: no row is changed in its place.
 
 None of these changes a result: a pin is immutable, the rest are caches of it.
 
@@ -140,7 +140,7 @@ class Base:
             return cached[1]
         found = self._found_before(key) or self._find(key)
         if not self.table_schema.rows.is_packable:
-            return found[1]  # a nested value may be changed by whoever gets it
+            return found[1]  # a nested value may be changed by its caller
         self._remember(key, found)
         return found[1]
 
@@ -295,7 +295,7 @@ class Base:
             return
         if old._resident is not None:
             self._resident = self._load(old._resident.by_id)
-            # What does not fit beside the old rows may fit without them: then reads try again.
+            # What does not fit next to the old rows may fit without them: then reads try again.
             self._misses = 0 if self._resident is None else old._misses
         self._before, self._before_bytes = old._cache, old._cached_bytes
         kept = {*old.table.part_ids}.intersection(self.table.part_ids)

@@ -1,4 +1,4 @@
-"""Liveness: the visible row versions above base at a seq, and the visible rows of base.
+"""Visibility: the visible row versions above base at a seq, and the visible rows of base.
 
     places   the row versions of all levels, numbered from the oldest on (`Part` after `Part`)
     live     bits by place: the newest version of its key, and no delete

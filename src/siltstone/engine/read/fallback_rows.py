@@ -1,6 +1,6 @@
 """Fallback rows: flushed rows that Lance refused, as a sealed memtable again.
 
-They are read from their file when somebody first needs them, and shared from then on, for as long
+They are read from their file when a reader first needs them, and shared from then on, for as long
 as a view or a reader has them. So all that reads levels reads them, too.
 
 Lock: one, held while a file is read, so that it is in memory once.

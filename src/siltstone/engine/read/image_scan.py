@@ -1,7 +1,7 @@
 """Image scan: scans while writers continue, out of an image (see `engine.levels.image`).
 
 A scan may be answered by an image if its columns are narrow and in base, it reads no writes of its
-own, and nobody counts on the order of its rows. Any other one reads the levels.
+own, and no caller relies on the order of its rows. Any other one reads the levels.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _kinds(reader: KeyedReader, names: Sequence[str]) -> dict[int, pa.DataType] 
     """Return the types of some columns by their ids; None if an image cannot have them.
 
     The columns of base were committed. Others may be of the one transaction that asks, and another
-    one may give their ids to columns of its own.
+    one may give their ids to its own columns.
     """
     table_schema, base = reader.table_schema, reader.base
     if base is None or not base.rows or not table_schema.codec.exact:

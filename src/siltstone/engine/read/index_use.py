@@ -47,7 +47,7 @@ def _chosen(table: PinnedTable, wanted: Filter, stored: Mapping[str, str]) -> Se
     found = [
         part.prefilter(stored)
         for part in wanted.parts()
-        if len(part.columns) == 1  # of an expression with two nobody can tell which one finds few
+        if len(part.columns) == 1  # of two it is not known which one finds few
         and all(stored.get(name) in indexed for name in part.columns)
         and _finds_few(table, part, stored)
     ]

@@ -32,7 +32,7 @@ def readable(state: State, seq: object) -> int:
         SnapshotExpiredError: It is not kept and has no tag, or it is in the future.
     """
     if not isinstance(seq, int) or isinstance(seq, bool):
-        raise RequestError(f"a seq is an integer, not {seq!r}")
+        raise RequestError(f"a seq must be an integer; got {seq!r}")
     oldest = state.view.record.oldest_seq
     is_kept = seq >= oldest or any(tag.seq == seq for tag in state.view.catalog.tags)
     if not 0 <= seq <= state.visible or not is_kept:

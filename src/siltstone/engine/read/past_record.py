@@ -6,7 +6,7 @@
     after the record, up to the seq
 
 Readers choose by it among the records that stand, retention chooses by it which records stand, and
-verify asks what readers would. Each table of a seq may be served by a record of its own: when one
+verify asks what readers would. Each table of a seq may be served by its own record: when one
 checkpoint has the first loads of two tables, no record has the first load alone.
 """
 

@@ -28,7 +28,7 @@ class Readable:
 
     __slots__ = ()
     _in_any_order = False
-    """Whether each scan may have an order of its own: true where each reads another seq."""
+    """Whether each scan may have its own order: true where each reads another seq."""
 
     def _reader(self) -> Reader:
         """Return what answers one call: asked once in it, so that it sees one seq."""

@@ -174,7 +174,7 @@ class Readers:
             return self.plain(table_schema, None if version is None else version.pin, view.lease)
         key = (incarnation.id, table_schema.id)
         memo = view.memo.get(key)
-        # Open transactions share a view, and each may have a schema of its own under the same id.
+        # Open transactions share a view, and each may have its own schema under the same id.
         if not isinstance(memo, KeyedReader) or memo.table_schema is not table_schema:
             memo = None
         elif memo.seq == seq:
@@ -319,7 +319,7 @@ class Readers:
     ) -> tuple[Source, ...]:
         """Return the part (low, high] of the history in `storage`, oldest first.
 
-        Each load is a run of its own. Rows that Lance refused are memtables, which may have rows
+        Each load is its own run. Rows that Lance refused are memtables, which may have rows
         above `high`. `known` are levels of the same rows, perhaps with an index in memory.
         """
         schema, found, at = whole_table_schema(table).schema, list[Source](), low
@@ -348,7 +348,7 @@ class Readers:
     ) -> Source:
         """Return rows that Lance refused.
 
-        If they cannot be read, whoever reads the table hears it, and no other one. Then they are
+        If they cannot be read, readers of the table get the error, and no others. Then they are
         read again for the next view, and once: when it is made under a lock, the failure is there.
         """
         failed = self._unread.get(rows.pin.path)

@@ -118,7 +118,7 @@ class Follower:
         return self._state
 
     def _has_moved_on(self, state: State) -> bool:
-        """Say whether there is a newer record, or somebody replaced the file of the leased one."""
+        """Say whether there is a newer record, or the file of the leased one was replaced."""
         record, lease = state.view.record, self._lease
         if self._manifests.newer_record(record) is not None:
             return True

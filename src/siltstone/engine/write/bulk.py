@@ -71,7 +71,7 @@ class BulkRows:
         return codec if self.names == codec.names else self.table_schema.history_codec
 
     def covered(self, tables: Tables) -> BulkRows:
-        """Return the rows with key runs, which are written beside them."""
+        """Return the rows with key runs, which are written next to them."""
         pin = tables.keys.cover(self.pin, self.codec, self.staged)
         return replace(self, pin=pin, staged=())
 
@@ -276,7 +276,7 @@ class BulkWrites:
             refuse_living(core.tables.reader, rows, living)
         if named is not None and living is not None:
             rows = _laid_over(core, stage, rows, living, named)
-        # A first base is alone: merges take what is above its seq, and a run beside it is not. So
+        # A first base is alone: merges take what is above its seq, and a run of history is not. So
         # is a batch: in one commit no run is above it, or below.
         self._jobs = [(job, self._run_of(table, job, part)) for job, part in self._jobs]
         part = self._part(table, stage, rows, is_alone=living is not None)

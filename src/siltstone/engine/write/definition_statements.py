@@ -31,7 +31,7 @@ class DefiningTransaction(EngineTransaction):
         lengths, take_back = [*map(len, lists)], self.rows.saved()
         try:
             yield
-        except BaseException:  # a Ctrl-C, too: whoever catches it may go on and commit
+        except BaseException:  # a Ctrl-C, too: the caller may catch it, go on and commit
             if self.is_open:
                 self.catalog = catalog
                 self._found.clear()
@@ -139,7 +139,7 @@ class DefiningTransaction(EngineTransaction):
         if entry is not None and self.is_applied:
             # A number that is not committed may become that of the next claim by another holder.
             found = catalogs.app_of(self.catalog, app)
-            raise FencedError(holder or "of nobody", found.holder or found.claim, app=app)
+            raise FencedError(holder or "(unnamed)", found.holder or found.claim, app=app)
         if entry is not None:
             self.change(entry)
         return catalogs.app_of(self.catalog, app).claim

@@ -4,7 +4,7 @@
                           /ATTACHED    a transaction tried to name them: only vacuum may delete
                           /DISCARDED   they will be deleted, no transaction may name them
 
-A transaction and a discard rename the same file, so only one of them can win. Beside the mark lie
+A transaction and a discard rename the same file, so only one of them can win. Next to the mark lie
 keys that tasks have sorted, and, of rows that do not go to base, their dataset. A folder that is
 gone was discarded or vacuumed: no transaction names what was in it.
 """
@@ -49,7 +49,7 @@ class JobFolder:
             except FileNotFoundError:
                 if not self.files.exists(self.path / _ATTACHED):  # else another one was first
                     raise
-        self.files.sync_dir(self.path)  # whoever marked it may have died before that, or failed
+        self.files.sync_dir(self.path)  # the process that marked it may have died before that
 
     def discard(self) -> bool:
         """Mark that no transaction may name the files; False if one has tried, or they are gone."""

@@ -147,7 +147,7 @@ class PlainWrites:
             return self._put(self.versions.pin or pin, staged)
         if self.versions.pin is not None or not is_new:
             raise RequestError("the table was truncated since the rows were staged; stage again")
-        # Begun by this transaction: the staged rows alone, where they are. Nobody else can
+        # Begun by this transaction: the staged rows alone, where they are. No other transaction can
         # have moved its new incarnation.
         self.versions.folder = pin.folder
         if not pin.rows and pin.version == 1:
@@ -255,7 +255,7 @@ class PlainWrites:
         """Change the columns to those of `table_schema`."""
         self.table_schema = table_schema
         pin = self.versions.pin
-        if pin is None:  # a version of its own: who appends meanwhile finds the table moved
+        if pin is None:  # its own version: who appends meanwhile finds the table moved
             self.begin()
         else:
             alter, pin = self._tables.writer.alter, self._with_stored(pin, change.drop)

@@ -17,6 +17,6 @@ def ascending(values: pa.Array) -> np.ndarray:
     places = pc.array_sort_indices(values, null_placement="at_start").to_numpy()  # stable
     if not pa.types.is_floating(values.type):
         return places
-    first = values.null_count  # Arrow has NaN beside the nulls
+    first = values.null_count  # Arrow has NaN next to the nulls
     end = first + int(np.isnan(values.drop_null().to_numpy()).sum())
     return np.concatenate((places[:first], places[end:], places[first:end]))

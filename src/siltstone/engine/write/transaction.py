@@ -129,7 +129,7 @@ class EngineTransaction:
     __exit__ = commit_on_exit
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Release a transaction that nobody ended: it would keep the recent writes for ever."""
+        """Release a transaction that was not ended: it would keep the recent writes for ever."""
         if is_ending():  # modules may be gone, and there is nothing left to keep
             return
         number = getattr(self, "_number", None)  # __init__ may have refused before

@@ -190,7 +190,7 @@ class TransactionRows:
             return
         step = catalogs.incarnation_of(table)
         if step.seq > self._read_seq:
-            return  # made by this transaction: nobody else can have written to it
+            return  # made by this transaction: no other one can have written to it
         incarnation = step.id
         if isinstance(reader, PlainReader):
             version = catalogs.version_of(step, self._read_seq)  # not the staged one of own writes

@@ -226,7 +226,7 @@ class EngineTransactionTable(TransactionTableColumns):
         return self._lay_over(partial_rows(rows, writes.table_schema), creates=False)
 
     def delete(self, keys: object) -> int | None:
-        """Delete rows by key, one or a list; return how many lived, None if nobody looked.
+        """Delete rows by key, one or a list; return how many lived, None if they were not counted.
 
         Raises:
             RequestError: It is a text that reads as a filter, and no row has it as its key.

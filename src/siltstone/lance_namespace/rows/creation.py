@@ -58,7 +58,7 @@ def place_of(scope: Scope, tx: DefiningTransaction, name: str) -> str:
 
 
 def root_of(scope: Scope) -> str:
-    """Return the folder of the store: what an applied token did before, it does not say."""
+    """Return the folder of the store, for a token that was applied before: the table is unknown."""
     return str(scope.root)
 
 

@@ -140,7 +140,7 @@ def _shown(index: IndexStatus) -> bodies.IndexAnswer:
     kind = _NAMES.get(index.kind) or f"IVF_{encoding}".upper()
     return bodies.IndexAnswer(
         index_name=index.name,
-        index_uuid=index.name,  # it has several segments, each with an id of its own
+        index_uuid=index.name,  # it has several segments, each with its own id
         columns=[index.column],
         status="pending" if index.lagging_rows else "done",
         index_type=cast("Any", kind),

@@ -77,7 +77,7 @@ class RowQuery:
         if words is not None:
             _refuse_of_vectors(asked, vector)
         if not vector and not (asked.lower_bound is None and asked.upper_bound is None):
-            raise invalid("lower_bound and upper_bound are of a distance: give a vector")
+            raise invalid("lower_bound and upper_bound limit distances to a vector: give one")
         limit = asked.k
         is_search = bool(vector) or words is not None
         if limit is None and is_search:
@@ -314,7 +314,7 @@ def _vectors_of(asked: bodies.QueryRequest) -> list[list[float]]:
     """Return the vectors of a request.
 
     Raises:
-        Refused: They are numbers beside vectors, or too many.
+        Refused: They are numbers among vectors, or too many.
     """
     given = asked.vector
     if isinstance(given, bodies.QueryVector):
@@ -331,10 +331,10 @@ def _vectors_of(asked: bodies.QueryRequest) -> list[list[float]]:
 
 
 def _refuse_of_vectors(asked: bodies.QueryRequest, vector: list[float] | None) -> None:
-    """Refuse a vector beside words, and what is of a vector alone."""
+    """Refuse a vector together with words, and what is of a vector alone."""
     if vector:
         raise unsupported(
-            "full_text_query beside a vector is not offered here: the specification does not say"
+            "full_text_query with a vector is not offered here: the specification does not say"
             " how two rankings become one"
         )
     for name in _OF_VECTORS:

@@ -1,6 +1,6 @@
 """Statements: what the operations on rows do with a transaction: insert, assign, restore.
 
-Each works on a transaction, so that it is a commit of its own or a part of an open transaction,
+Each works on a transaction, so that it is its own commit or a part of an open transaction,
 without knowing which.
 """
 

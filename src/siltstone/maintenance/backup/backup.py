@@ -267,7 +267,7 @@ class Backuper:
 
         A store that was rolled back to a copy of its files goes on with the numbers of what it
         lost. The backups of that may be all that is left of it. Each owner publishes a record when
-        it begins, so a line has one of its own from its first commit on.
+        it begins, so a line has its own from its first commit on.
         """
         for record in (*source.islands, source.record):
             name = self._manifests.path(record.number).relative_to(self._root)
@@ -275,7 +275,7 @@ class Backuper:
             with suppress(FileNotFoundError, CorruptionError):  # damaged: it is copied again
                 if manifest.decode(self._files.read(path), str(path)) != record:
                     raise RequestError(
-                        f"{directory} has backups of another line of this store: its record"
+                        f"{directory} has backups of another history of this store: its record"
                         f" {record.number} is another one, as after the store was rolled back to a"
                         " copy; nothing was changed there: choose another directory"
                     )

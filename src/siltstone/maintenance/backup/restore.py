@@ -204,7 +204,7 @@ class Restorer:
         )
 
     def _is_made(self, target: Path, record: Record) -> bool:
-        """Say whether an earlier try got as far as a store: somebody may have used it since."""
+        """Say whether an earlier try got as far as a store: it may have been used since."""
         manifests = ManifestStore(self._files, target)
         if not self._files.is_dir(manifests.folder):
             return False

@@ -274,7 +274,7 @@ class Optimizer:
             try:
                 done, left = self._run(record, tasks, order, job)
             except GcHorizonError:
-                job.drop()  # its files are nobody's to use any more
+                job.drop()  # no job may use its files any more
                 raise
             if not left:
                 job.finish()  # else the record stays
@@ -287,7 +287,8 @@ class Optimizer:
 
         The longer it waits, the more of it is touched by others and in vain. When some was, no
         more tasks are begun: they are planned anew, and smaller. Nor is one begun that was touched.
-        While somebody merges the same tables it waits to the end: a merge loses to it once at most.
+        While a process merges the same tables it waits to the end: a merge loses to it once at
+        most.
         What ran together is published together: it has waited for the last of it anyway.
         """
         done, pending, left = NOTHING, list[Finished](), list[Finished]()

@@ -106,7 +106,7 @@ class _Bulk:
         part = load_part(core, self.table, self.storage.incarnation, rows)
         try:
             return self._submit(next(core.numbers), None, part)
-        except ConflictError:  # somebody wrote a row meanwhile: ours become a run on top of it
+        except ConflictError:  # a row was written meanwhile: ours become a run on top
             return self.attach(rows.opened(core.tables.reader).scan(fields.names))
 
     def attach(self, batches: Iterator[pa.RecordBatch]) -> Receipt:

@@ -168,7 +168,7 @@ class Checkpointer:
         The lock is not fair: a thread that takes it again at once may keep the others from it.
 
         Raises:
-            ClosedError: The store ended while somebody else held it.
+            ClosedError: The store ended while another thread held it.
         """
         has_turn = False
         try:
@@ -433,7 +433,7 @@ class Checkpointer:
         def change(record: Record) -> Record:
             if record.epoch != self._epoch:
                 raise FencedError(self._epoch, record.epoch)
-            # Nobody else flushes in this epoch: such a record is built on what we published.
+            # No other process flushes in this epoch: such a record is built on what we published.
             if sealed and record.flushed_seq >= sealed[-1].last_seq:
                 return record
             if _has_other_refusals(record, planned, flushed):

@@ -5,13 +5,13 @@ whole retention: with a checkpoint a minute 10,080 of a week. So a checkpoint th
 `COMMIT_PARTS_MAX` joins small ones, by tiers, before it adds its own:
 
     parts of a 1/32 or more of all rows     are not touched: there are at most 32
-    smaller ones beside each other          are joined by tiers, up to a sixteenth of all rows
+    adjacent smaller ones                   are joined by tiers, up to a sixteenth of all rows
 
-A joined part has the seqs of its inputs and no others, and those beside each other become one: the
+A joined part has the seqs of its inputs and no others, and adjacent ones become one: the
 parts still follow each other by seq, and vacuum drops whole ones. What it cannot drop yet for the
 sake of a part that reaches beyond the retention is a tenth of the log, about.
 
-It needs no protocol of its own. The files are as old as those that the checkpoint flushes, its
+It needs no protocol. The files are as old as those that the checkpoint flushes, its
 record names both, and where a vacuum dropped an input meanwhile, that group stays as it was. A
 record, a lease or a follower that names the older pin has the older files, until vacuum finds that
 nothing names them.
@@ -42,7 +42,7 @@ def groups_of(spans: Sequence[Span], parts_max: int) -> list[Sequence[Span]]:
     """Return the runs of adjacent parts to join; none below `parts_max` parts.
 
     If tiers would leave two thirds of that, since large and small ones took turns, all small parts
-    are joined that are beside each other: at most 65 are left, 32 of them large.
+    are joined that are adjacent: at most 65 are left, 32 of them large.
     """
     if len(spans) < parts_max:
         return []

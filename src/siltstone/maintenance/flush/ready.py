@@ -7,7 +7,7 @@ The next view is made once to see what it will have, and once more under the com
 commits change it meanwhile; that one gets what was built for the same files. Resident rows,
 caches of rows and images are carried from base to base (`Base.carry`, `refresh`).
 
-All of it is a cache. What nobody had asked for in the view before is not built: it would take
+All of it is a cache. What no reader used in the view before is not built: it would take
 memory for nothing. What does not fit, or cannot be read, is left to readers, who name the damage.
 """
 
@@ -58,7 +58,7 @@ def made_ready(state: State, ahead: View, readers: Readers) -> Ready:
             _load_runs(old, found.flushed)
             if old.kept.nbytes:
                 _look(state, ahead, number, readers)
-        except SiltstoneError as error:  # whoever reads the table will say so
+        except SiltstoneError as error:  # readers of the table will get it
             _log.warning("%s is not ready to be read: %s", found.storage.folder, error)
             continue
         levels[number] = found

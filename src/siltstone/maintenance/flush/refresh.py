@@ -85,7 +85,7 @@ def folded_bases(view: View, record: Record, readers: Readers) -> dict[str, Base
         if base is not None:
             try:
                 base.carry(old.base)
-            except SiltstoneError as error:  # whoever reads it will say so
+            except SiltstoneError as error:  # its readers will get it
                 _log.warning("%s is not ready to find rows: %s", storage.base.path, error)
                 continue
             found[storage.base.path] = base
@@ -190,8 +190,8 @@ def _levels(
         if source.last_seq > storage.merged_seq
     )
     if storage.fallbacks or any(isinstance(source, HistoryRun) for source in moved):
-        # Attached rows: the record names their files, or nobody does once they are in history. And
-        # rows that Lance refused are those of their files, also for whoever asks for history next.
+        # Attached rows: the record names their files, or nothing does once they are in history. And
+        # rows that Lance refused are those of their files, also for the next reader of history.
         kept = _runs(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
     found = old.kept if base is old.base else VisibilityCache()

@@ -1,7 +1,7 @@
 """Side by side: the same work for many tables, two at a time.
 
-Lance writes without the interpreter's lock, and each table waits for syncs of its own. Lock: none;
-the items lie in a queue, and each thread fills places of its own.
+Lance writes without the interpreter's lock, and each table waits for its own syncs. Lock: none;
+the items lie in a queue, and each thread fills its own places.
 """
 
 from __future__ import annotations

@@ -129,11 +129,11 @@ def published(inventories: Inventories, pins: Mapping[tuple[str, str], Pin]) -> 
 
 
 class StoppedError(Exception):
-    """A vacuum was told to stop between two steps; what it did is complete in itself."""
+    """A vacuum was stopped between two steps; what it did is complete in itself."""
 
 
 def go_on() -> None:
-    """Let a vacuum go on: a step of one that nobody stops."""
+    """Let a vacuum go on: a step of one that is never stopped."""
 
 
 class Sweep:
@@ -234,7 +234,7 @@ class Sweep:
         try:
             return self._files.mtime(self._root / path)
         except FileNotFoundError:
-            return math.inf  # somebody else has deleted it
+            return math.inf  # another process has deleted it
 
     def delete(
         self,

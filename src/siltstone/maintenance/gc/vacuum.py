@@ -25,7 +25,7 @@ reads the log after that. So it sees the hold, or the frame, or the commit is re
 Another store may be put at the path meanwhile. So each batch of deletes begins with a look that the
 store is still that of a record which this vacuum published (`ManifestStore.require_ours`).
 
-Lock: none of its own; two vacuums exclude each other by FLOOR.lock and each record's flock.
+Lock: none; two vacuums exclude each other by FLOOR.lock and each record's flock.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class Vacuum:
     # the past
 
     def _trim(self, census: _Census, newest: Record, oldest_seq: int) -> tuple[Record, int | None]:
-        """Publish the newest record without the past that nobody needs."""
+        """Publish the newest record without the unneeded past."""
         bound = min(oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
 
         def change(record: Record) -> Record:
@@ -413,7 +413,7 @@ class Vacuum:
     def _condemned(
         self, sweep: Sweep, dead: Sequence[Record], grace_s: float
     ) -> tuple[list[Removed], int]:
-        """Return what may go, and until when what nobody published is condemned, in a record."""
+        """Return what may go, and up to which time unpublished files may go."""
         gc_horizon_us = self._gc_horizon_us(grace_s)
         limit_s = self._limit_s(gc_horizon_us, grace_s)
         garbage = self._garbage(sweep, self._records(), dead, limit_s, grace_s)
@@ -430,7 +430,7 @@ class Vacuum:
     def _gc_horizon_us(self, grace_s: float) -> int:
         """Return before when work must have been begun to be dead: no running job's is.
 
-        0 if all that may be condemned beside running work is: one word more would condemn it, too.
+        0 if all that may go next to running work is said: a higher horizon would take that, too.
         """
         limit_us = self._now_us() - int(grace_s * 1e6)
         held_us = self._held(limit_us)
@@ -486,9 +486,9 @@ class Vacuum:
         """Return before when an unpublished file must have been written to go.
 
         Looked at before what is needed is gathered: who ends after this may have published what
-        nobody gathers, and who begins after it has no file on the list.
+        is not gathered, and who begins after it has no file on the list.
         """
-        # Without a grace nobody else is at work; nor is work of use that the horizon condemns.
+        # Without a grace no other process is at work; nor is work of use that the horizon condemns.
         is_exact = not grace_s and not any(
             seen.is_running or _begun_us(seen) >= gc_horizon_us for seen in self._jobs.list()
         )

@@ -113,7 +113,7 @@ def _check_vector(options: Mapping[str, object], size: int) -> None:
 
 def _check_sub_vectors(encoding: object, parts: int | None, size: int) -> None:
     if parts is not None and encoding != "pq":
-        raise RequestError(f"sub_vectors are of encoding='pq'; the encoding is {encoding!r}")
+        raise RequestError(f"sub_vectors needs encoding='pq'; the encoding is {encoding!r}")
     if encoding == "pq" and parts is None and sub_vectors_of(size) is None:
         raise RequestError(
             f"encoding='pq' needs sub_vectors, a divisor of {size}: no number from 4 to 16 is one"

@@ -36,7 +36,7 @@ SEGMENTS_MAX = 8
 SEGMENT_RATIO = 2
 """Where there are too many segments, one goes if it has at most so many times the rows below it.
 
-So large segments are left alone until those beside them have half of their rows.
+So large segments are left alone until their neighbours have half of their rows.
 """
 LAG_SHARE, SEARCHED_LAG_SHARE = 0.2, 0.01
 """A merge builds what an index lacks from such shares of base on. A search looks at each row that

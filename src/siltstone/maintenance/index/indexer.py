@@ -307,7 +307,7 @@ class Indexer:
         return (task.run_on(self._tables.indexer) for task in tasks)
 
     def _recall(self, task: IndexTask, segments: Sequence[BuiltSegment]) -> float | None:
-        """Return the recall of a base with segments; that version is then nobody's."""
+        """Return the recall of a base with segments; no record names that version."""
         if not task.is_measured or not segments:
             return None
         pin = self._tables.indexer.put(task.pin, segments, task.gone)
@@ -353,7 +353,7 @@ class Indexer:
     def _changed(
         self, now: Record, place: _Place, built: Sequence[_Built], fitting: list[_Built]
     ) -> Pin | None:
-        """Return the base of `now` with what fits it, and without what nobody wants there."""
+        """Return the base of `now` with what fits it, and without segments that are not wanted."""
         storage = next((s for s in now.keyed if s.incarnation == place.incarnation), None)
         if storage is None or storage.base is None:
             return None  # dropped or truncated meanwhile: nothing is left to do

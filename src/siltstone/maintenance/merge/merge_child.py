@@ -121,7 +121,7 @@ class MergeChild:
         return False
 
     def _start(self, command: Sequence[str], slot: Slot) -> None:
-        # A file, not a pipe: nobody reads while the child runs, and a full pipe would stop it.
+        # A file, not a pipe: no process reads while the child runs, and a full pipe would stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
         self._started_at = time.monotonic()
         self._deadline = self._started_at + self._timeout_s

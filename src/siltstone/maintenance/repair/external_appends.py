@@ -174,7 +174,7 @@ class Adopter:
             raise _MovedError(external.path)
 
     def _added(self, folder: str, external: ExternalVersion) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a version; its data files stay, whoever moves its manifest."""
+        """Yield the rows of a version; its data files stay, also if its manifest is moved."""
         try:
             rows = self._tables.external.added(folder, external)
             first = next(rows, None)

@@ -4,7 +4,7 @@
                              /<n>-<name>       the files
 
 To undo it, move each file back to its old path. After a crash, files in the note may still be at
-their old path: the next repair moves them with a note of its own.
+their old path: the next repair moves them with its own note.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Quarantine:
     def _both(self, item: Item) -> Iterator[Item]:
         """Yield a file, and the one at its second name if that is another: a copied store has two.
 
-        Nothing is deleted here, and nobody knows which one is wanted back.
+        Nothing is deleted here, and it is not known which one is wanted back.
         """
         kept = None if item.instead is not None else kept_of(item.path)
         if kept is not None and not self._is_one(item.path, kept):

@@ -1,4 +1,4 @@
-"""Repair plan: what a repair is to do, step by step, and what is told of it.
+"""Repair plan: what a repair is to do, step by step, and what it reports.
 
 `Planner` makes one. It only reads; `maintenance.repair.repair` names the proofs that it asks for.
 Over 400 lines: the proof of one part decides the steps for another.
@@ -38,7 +38,7 @@ from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
 
 _FOLDED = "the next merge folds it again from its history, which is intact"
-_DERIVED = "; made again from the manifest beside it, which is intact"
+_DERIVED = "; made again from the manifest next to it, which is intact"
 _REBUILT = "the index is removed from base and rebuilt; its file is moved to quarantine"
 _REWRITTEN = "the key run is written again from the keys of base; its file is moved to quarantine"
 _UNREADABLE = "it cannot be read"
@@ -111,7 +111,7 @@ class RepairPlan:
     Of `bases` the broken ones begin again, empty, the others go on without the segments of indexes
     (by id) and the key runs (by path) that are `rotten`; `copies` of older records and the files
     `late` go when that is published. Files of the datasets `united` get their second names again,
-    those that are `lost` their bytes. The records of jobs that are `dead` are nobody's: an owner
+    those that are `lost` their bytes. The records of jobs that are `dead` have no process: an owner
     may be there. `newest` is the highest number of a record: a store with less is another one.
     """
 

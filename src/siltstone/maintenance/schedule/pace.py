@@ -101,7 +101,7 @@ class Pace:
         self._fold: tuple[float, int, int] | None = None
         self._slowed, self._slowed_s, self._stopped, self._stopped_s = 0, 0.0, 0, 0.0
 
-    # what waits: told by the scheduler's thread
+    # what waits: set by the scheduler's thread
 
     def hears(self, history_bytes: int) -> None:
         """Set the bytes of the indexes of all history that is not merged."""

@@ -371,7 +371,7 @@ class Scheduler:
                 self.failure = self.last_failure = error
                 _log.error("background work stops: %s", in_words(error))
                 return
-            except Exception as error:  # noqa: BLE001 - MemoryError, too: a dead thread helps nobody
+            except Exception as error:  # noqa: BLE001 - MemoryError, too: a dead thread is no help
                 self.failure = self.last_failure = error
                 self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
                 _log.warning("background work failed and will be retried: %s", in_words(error))
@@ -475,7 +475,7 @@ class Scheduler:
             self._vacuumed_at = now
 
     def _do_aside(self, name: str, work: Callable[[], object]) -> bool:
-        """Do some work in a thread of its own; False: the last of that name is not over."""
+        """Do some work in its own thread; False: the last of that name is not over."""
         before = self._aside.get(name)
         if before is not None and before.is_alive():
             return False

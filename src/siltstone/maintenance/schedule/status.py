@@ -237,7 +237,7 @@ def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int
 
 
 def _owed(site: Site, view: View, memory_bytes_max: int) -> tuple[str, ...]:
-    """Return the steps that did not fit into a close, and that nobody has done since."""
+    """Return the steps that did not fit into a close, and that were not done since."""
     owed = Owed(site).read()
     if not owed:
         return ()
@@ -247,7 +247,7 @@ def _owed(site: Site, view: View, memory_bytes_max: int) -> tuple[str, ...]:
 
 
 def memory_of(view: View, recent_bytes: int, lance_bytes: int, bytes_max: int) -> Memory:
-    """Return the memory use of the parts of a view, and beside it."""
+    """Return the memory use of the parts of a view, and of the rest."""
     levels = list(view.levels.values())
     flushed = [source for found in levels for source in found.flushed]
     sealed = [source for found in levels for source in found.sealed]

@@ -46,7 +46,7 @@ FAIR_SHARE = 0.5
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], object]
-"""Hears the next step, how many are done, and of how many."""
+"""Called with the next step, the number of steps done, and of all."""
 
 
 class Ending:
@@ -56,7 +56,7 @@ class Ending:
         upkeep: None: with one if the owner has a background.
         seconds: The time for all stores together; None: `close_upkeep_s` of each, together with
             what the stores before it took.
-        on_progress: Hears of each step.
+        on_progress: Called with each step.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Ending:
 
     @classmethod
     def asked(cls, upkeep: bool | None, on_progress: Progress | None) -> Ending:
-        """Return how a store ends that somebody closes; without an upkeep in a signal's handler.
+        """Return how a store ends that is closed; without an upkeep in a signal's handler.
 
         Raises:
             RequestError: `upkeep` is neither True nor False, nor None.
@@ -100,7 +100,7 @@ class Ending:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody waits for the end: who called `stop`, or the handler of a signal."""
+        """Whether a caller waits for the end: who called `stop`, or the handler of a signal."""
         return self._is_stopped or interrupts.is_pending()
 
 
@@ -213,7 +213,7 @@ def _is_worth(rows: int, before: Mapping[str, int], step: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Time:
-    """The time of one store: over when it has passed, or somebody waits for the end."""
+    """The time of one store: over when it has passed, or a caller waits for the end."""
 
     ending: Ending
     options: Options

@@ -212,7 +212,7 @@ class Feeds:
             return []
         was = table_schema_of(catalogs.schema_of(former, since))
         if was.keys is None:
-            return []  # a plain table has no feed, so nobody has a copy by it
+            return []  # a plain table has no feed, so there is no copy by it
         lost = catalogs.named_until(former, since)
         if key_types(was) != key_types(table_schema):
             raise SchemaMismatchError(

@@ -31,7 +31,7 @@ class Candidates:
     def of(
         cls, query: int | np.ndarray, level: int, places: np.ndarray, distances: np.ndarray
     ) -> Candidates:
-        """Return the candidates of one level, of one query or each of its own."""
+        """Return the candidates of one level, all of one query or each of another."""
         count = len(places)
         queries = np.full(count, query, np.int32) if isinstance(query, int) else query
         return cls(queries, np.full(count, level, np.int32), places, distances)

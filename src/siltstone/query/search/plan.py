@@ -207,7 +207,7 @@ def _candidates(
 def _source(reader: Reader, columns: Sequence[str]) -> _Sources:
     """Return what a search reads, for an answer with some columns.
 
-    The narrow ones come along with the rows that Lance ranks: a read by position of its own takes
+    The narrow ones come along with the rows that Lance ranks: a separate read by position takes
     as long as a search. Rows that do not stay among the k cost little then.
     """
     stored = _stored(reader)

@@ -130,7 +130,7 @@ def _both(
     from siltstone.query.search.vector_query import K_MAX, count_of  # noqa: PLC0415 - as above
 
     if not isinstance(text, str):
-        raise RequestError("vector= is of a search for words, too: the first argument is a text")
+        raise RequestError("vector= needs a search for words: give a text as the first argument")
     k = count_of("k", of_words["k"], K_MAX)
     wide = {"k": fusion.window(k, K_MAX)}
     words = _words(reader, text, **of_words | wide)
@@ -161,4 +161,4 @@ def _refuse(options: dict[str, Any], needed: str, given: str) -> None:
     """Refuse options of the other kind of search."""
     for name, value in options.items():
         if value is not None and value is not False:
-            raise RequestError(f"{name} is of a search for {needed}; this one is for {given}")
+            raise RequestError(f"{name} needs a search for {needed}; this one is for {given}")

@@ -211,7 +211,7 @@ class Stored:
         )
 
     def blocked(self, wanted: Filter | None, few_max: int = -1) -> Blocked:
-        """Return how Lance is told which rows to rank: those that a read sees, and that match.
+        """Return what tells Lance which rows to rank: those that a read sees, and that match.
 
         `few_max`: if no more match, and Lance does not know the filter, they are returned alone.
         """

@@ -73,7 +73,7 @@ def text_query(
     if operator is not None and not (isinstance(operator, str) and operator in _OPERATORS):
         raise RequestError(not_one_of("operator", operator, _OPERATORS))
     if phrase and (operator is not None or fuzzy is not None):
-        raise RequestError("a phrase has no operator and is not fuzzy: its words are as they are")
+        raise RequestError("a phrase takes no operator and no fuzzy: its words must match")
     if fuzzy is not None and (type(fuzzy) is not int or not 0 <= fuzzy <= EDITS_MAX):
         raise RequestError(f"fuzzy must be an integer from 0 to {EDITS_MAX}; got {fuzzy!r:.80}")
     return TextQuery(

@@ -201,7 +201,7 @@ def _batches(
     schema: pa.Schema,
     batch_size: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Scan when the first batch is pulled; close the scan when the last was, or nobody wants it."""
+    """Scan when the first batch is pulled; close it when the last was, or the reader is gone."""
     reader = source.scan(list(names), filter, limit)
     try:
         for batch in reader:

@@ -88,5 +88,5 @@ def refused_elsewhere(frame: FrameType) -> Generator[None]:
             raise
         raise RequestError(
             f"{error.table!r} is a variable of this process, and the statement runs in another one:"
-            " create a table with its rows, or query it here beside `dataset()` of the store's"
+            " create a table with its rows, or query it here with `dataset()` of the store's"
         ) from error

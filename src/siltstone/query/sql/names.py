@@ -47,7 +47,7 @@ def mentioned(sql: str, names: Sequence[str]) -> list[str]:
 
 
 def others(sql: str, names: Sequence[str]) -> list[str]:
-    """Return the other names that the statement reads from; none if it cannot be told."""
+    """Return the other names that the statement reads from; none if they are unknown."""
     explained = _EXPLAIN.match(sql)
     written = _tables_of(sql[explained.end() :] if explained else sql) or set()
     folded = {name.lower() for name in names}
@@ -83,7 +83,7 @@ def _tables_of(sql: str) -> set[str] | None:
 def _read_by(tree: _Node) -> Iterator[_Node]:
     """Yield the tables of a statement for which no query of a WITH stands.
 
-    With a stack of its own: a statement may be deeper than Python's.
+    With its own stack: a statement may be deeper than Python's.
     """
     from sqlglot import exp  # noqa: PLC0415
 
@@ -129,6 +129,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise RequestError(
-                f"DuckDB does not tell {other!r} from {name!r}; rename one, or use scan()"
+                f"DuckDB does not distinguish {other!r} and {name!r}; rename one, or use scan()"
             )
     return list(seen.values())

@@ -3,7 +3,7 @@
     made ──rows──▶ read, a batch at a time ──the last batch, close, or dropped──▶ closed
 
 DuckDB runs in memory, for this one statement. It has no access to files, the network or Python
-variables. What does not fit in its memory goes to a directory of its own that only this user may
+variables. What does not fit in its memory goes to its own directory that only this user may
 read, and that ends with the statement. DuckDB does not stop by itself: another thread looks at the
 deadline of the thread that reads now, and at what the statement reads.
 
@@ -63,9 +63,9 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 
 @dataclass
 class _Watched:
-    """A table whose errors are kept: DuckDB would turn them into a text of its own.
+    """A table whose errors are kept: DuckDB would turn them into its own text.
 
-    DuckDB reads it in threads of its own, which have no deadline: `end` gives that of the reader.
+    DuckDB reads it in its own threads, which have no deadline: `end` gives that of the reader.
     """
 
     source: Scannable

@@ -2,7 +2,7 @@
 
 By then most have come whole: no task, timeout or event waits for their bodies, and one hand-over
 serves all of them. A request whose body is still on its way, or that waits for its turn in a lane,
-gets a task of its own: `Router` answers it as an ASGI app.
+gets its own task: `Router` answers it as an ASGI app.
 """
 
 from __future__ import annotations

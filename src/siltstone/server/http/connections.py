@@ -9,7 +9,7 @@ have asked for something, a few more may ask, but only for the health of the ser
 What a joined process opens lives with its connection, as its session. A Unix socket's connection
 has one from the beginning, and belongs to a process of the right user, or is refused.
 
-The parser has no bound of its own: what is not body (heads, the framing of chunks, trailers) is
+The parser has no bound: what is not body (heads, the framing of chunks, trailers) is
 counted here, but for the rest of a piece in which another message ended.
 """
 
@@ -134,7 +134,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         if self._session is not None:
             self._session.is_closed = True
-            # In a thread: what was open may be in use, and the loop waits for nobody.
+            # In a thread: what was open may be in use, and the loop never waits.
             with contextlib.suppress(RuntimeError):  # shut down: `close_all` does it
                 self._submit(self._sessions.close, self._session)
 
@@ -193,7 +193,7 @@ class HttpConnection(HttpToolsProtocol):
         return Response(body, 429, {**RETRY_AFTER}, media_type=JSON_TYPE)
 
     def begin_task(self, cycle: RequestResponseCycle) -> None:
-        """Answer a request in a task of its own."""
+        """Answer a request in its own task."""
         super()._start_asgi_task(cycle, cast("Any", self.app))
 
     def send_answer(self, cycle: RequestResponseCycle, response: Response) -> None:

@@ -160,7 +160,7 @@ class HandOver:
             await asyncio.shield(self._idle)
 
     def close(self) -> None:
-        """Close the rows of answers that nobody will send: the loop and the threads have ended."""
+        """Close the rows of answers that will not be sent: the loop and the threads have ended."""
         while self._answered:
             close = getattr(self._answered.popleft().response, "close", None)
             if close is not None:

@@ -51,7 +51,7 @@ class Lane:
         return len(self._waiting)
 
     def ask(self, client: str | None) -> Turn:
-        """Ask for a turn; `leave` must follow. `client` None has no share of its own.
+        """Ask for a turn; `leave` must follow. `client` None has no share.
 
         Raises:
             BusyError: As many wait as may.

@@ -9,8 +9,8 @@ SQL statements wait for a turn (`lane`) and have threads of their own; one ends 
 if its client leaves its rows unread while others wait for a turn.
 Routes that say whether the server lives skip the middle: the event loop answers them.
 What goes wrong on the way becomes the answer, and a connection whose body was not read to its end
-is closed: nothing that follows on it could be told from the rest. Counters are touched by the event
-loop alone.
+is closed: nothing that follows on it could be separated from the rest. Counters are touched by the
+event loop alone.
 
 Rows are sent as they are read: once one piece is sent, or while it is, the next one is read and
 encoded, and no other before that was taken. A client that reads nothing for too long is cut off; so
@@ -80,7 +80,7 @@ class WireFormat(Protocol):
         ...
 
     def refusal(self, error: Exception, request: HttpRequest, route: Route | None) -> Response:
-        """Return the answer to a request that failed; what nobody foresaw is logged here."""
+        """Return the answer to a request that failed; an unexpected error is logged here."""
         ...
 
     def unknown(self, request: HttpRequest, status: int) -> Response:
@@ -88,13 +88,13 @@ class WireFormat(Protocol):
         ...
 
     def headers(self, request: HttpRequest, caller: Any) -> dict[str, str]:
-        """Return the headers that every answer has; without a caller nobody was admitted."""
+        """Return the headers that every answer has; without a caller it was not admitted."""
         ...
 
 
 @dataclass(slots=True)
 class Counters:
-    """What is told of requests."""
+    """What is counted of requests."""
 
     inside: int = 0
     by_route: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -210,7 +210,7 @@ class Pipeline:
         """Return a response with the headers of every answer, or one that says why it has none."""
         try:
             response.headers.update(self.wire.headers(request, caller))
-        except Exception as error:  # noqa: BLE001 - rows that nobody would send are given up
+        except Exception as error:  # noqa: BLE001 - rows that would not be sent are given up
             if isinstance(response, StreamedResponse):
                 response.give_up()
             response = self.wire.refusal(error, request, route)
@@ -266,7 +266,7 @@ class Pipeline:
         return response
 
     async def _in_thread(self, executor: Executor, *request: Any) -> Response:
-        """Run a request in a thread; nobody else closes a response that comes too late."""
+        """Run a request in a thread; only it closes a response that comes too late."""
         work = executor.submit(self._run, *request)
         try:
             return await asyncio.wrap_future(work)
@@ -331,7 +331,7 @@ class StreamedResponse(Response):
         self, pipeline: Pipeline, pieces: Pieces, first: bytes, headers: dict[str, str]
     ) -> None:
         super().__init__(None, 200, headers, pieces.media_type)
-        del self.headers["content-length"]  # nobody knows it yet
+        del self.headers["content-length"]  # it is not known yet
         self._pipeline, self._pieces, self._first = pipeline, pieces, first
         self._end = pipeline.end_in(pipeline.policy.answer_timeout_s)
         self._send_timeout_s = pipeline.policy.send_timeout_s
@@ -380,7 +380,7 @@ class StreamedResponse(Response):
         finally:
             if seat is not None:
                 lane, turn = seat
-                with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
+                with suppress(RuntimeError):  # the loop is closed: no request waits for a turn
                     loop.call_soon_threadsafe(lane.leave, turn)
 
     async def _send_all(self, send: Send, gone: asyncio.Task[None]) -> None:
@@ -396,7 +396,7 @@ class StreamedResponse(Response):
             try:
                 await self._send(send, piece)
             except BusyError as error:
-                last = self._failed(error)  # in the place of the piece that nobody took
+                last = self._failed(error)  # in the place of the piece that was not sent
                 self._end_reading()
                 await self._send(send, last)
                 break
@@ -446,7 +446,7 @@ class StreamedResponse(Response):
                     if pipeline.is_closing:
                         raise UnavailableError("the server closes")
                     return next(pieces.chunks, None)
-            except Exception as error:  # noqa: BLE001 - told in the format's own words, or raised
+            except Exception as error:  # noqa: BLE001 - answered in the format's own words, or raised
                 return self._failed(error)
 
     def _failed(self, error: Exception) -> bytes:

@@ -66,7 +66,7 @@ class HttpServer:
         Args:
             executor: Runs what may wait; it is shut down with the server.
             sessions: Of the connections; these and `others` are swept and closed.
-            reservations: Where the ids that connections hold are spent when somebody asks for one.
+            reservations: Where the ids that connections hold are spent when a client asks for one.
             at_end: Called when the server is closed, perhaps more than once.
 
         Raises:
@@ -100,7 +100,7 @@ class HttpServer:
             try:
                 config.load()
             except (OSError, ValueError) as error:
-                raise UnavailableError(f"TLS cannot be had: {error}") from error
+                raise UnavailableError(f"cannot set up TLS: {error}") from error
             self.thread = ServerThread(config, listener, policy, self._handover, self._sweep)
             self.thread.start(address)
         except BaseException:  # interrupted, too
@@ -133,7 +133,7 @@ class HttpServer:
 
 
 class ServerThread(uvicorn.Server):
-    """uvicorn in a thread of its own, begun in time or given up, and stopped from any."""
+    """uvicorn in its own thread, begun in time or given up, and stopped from any."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 

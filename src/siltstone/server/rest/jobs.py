@@ -112,7 +112,7 @@ class JobRoutes:
             found = _plain(run())
         except SiltstoneError as error:
             job.error, job.status = in_words(error), "failed"
-        except Exception as error:  # noqa: BLE001 - a job that fails is told, not raised
+        except Exception as error:  # noqa: BLE001 - a job that fails is reported, not raised
             job.error, job.status = type(error).__name__, "failed"
         else:
             job.result, job.status = found, "succeeded"

@@ -91,8 +91,8 @@ def code_of(error: Exception) -> Code:
 def response_of(error: Exception, request_id: str) -> Response:
     """Return the answer to a request that failed with `error`.
 
-    What nobody foresaw is logged, with the request's id, and told in no detail: its words may hold
-    what is not the client's to know.
+    An unexpected error is logged, with the request's id, and answered without detail: its words may
+    hold what is not the client's to know.
     """
     if isinstance(error, BodyTooLargeError):
         error = HttpRefused(Code.INVALID_INPUT, str(error), 413)

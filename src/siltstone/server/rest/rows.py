@@ -33,7 +33,7 @@ def missing_of(operation: row_operations.UpsertRows) -> Missing:
 
 
 def apply(tx: LocalTransaction, operation: row_operations.RowOperation) -> int | None:
-    """Do one operation; return how many rows it was about, None if nobody looked."""
+    """Do one operation; return how many rows it was about, None if they were not counted."""
     return _OPERATIONS[type(operation)](tx[operation.table], operation)
 
 

@@ -1,6 +1,6 @@
 """RequestScope: how a call reaches the store: now, at a snapshot, or in an open transaction.
 
-A statement without a transaction is one of its own, run again when it lost a race. Locks: of each
+A statement without a transaction gets one, run again when it lost a race. Locks: of each
 open transaction, held while a statement runs in it; of each that is ended, held until it is known
 how; one over how the last ones ended.
 """
@@ -130,7 +130,7 @@ class RequestScope:
 
     @contextmanager
     def statement(self, call: RestCall) -> Generator[LocalTransaction]:
-        """Run one statement, in an open transaction or as a commit of its own; once."""
+        """Run one statement, in an open transaction or as its own commit; once."""
         if call.transaction:
             with self._using(call.transaction, call.principal) as held:
                 yield held.transaction
@@ -146,7 +146,7 @@ class RequestScope:
         unknown: Found,
         isolation: Isolation = "snapshot",
     ) -> tuple[Found, Receipt]:
-        """Run `work` in a transaction of its own and commit it; after a conflict in its turn."""
+        """Run `work` in its own transaction and commit it; after a conflict in its turn."""
         begin = partial(self.served.db.transaction, isolation=isolation, token=call.token)
         holder = TurnHolder(self.served)
         try:
@@ -155,7 +155,7 @@ class RequestScope:
             holder.end()
 
     def upsert(self, table: str, rows: object, missing: Missing) -> Receipt:
-        """Upsert rows of JSON, as a commit of its own."""
+        """Upsert rows of JSON, as its own commit."""
         handle = self.served.db[table]
         found = json_rows(rows, handle.schema)
         deadline.check()
@@ -252,7 +252,7 @@ class RequestScope:
         try:
             with self._using(key, principal):
                 return True
-        except Refused:  # asked after it: whose turn is over by now has told how it ended
+        except Refused:  # asked after it: whose turn is over by now has answered how it ended
             return self._ends.is_taken(_turn(key, principal))
 
     def ended(self, key: str, principal: Principal) -> EndedTransaction | None:
@@ -299,7 +299,7 @@ def _committed(tx: LocalTransaction) -> Receipt:
 
 @contextmanager
 def _foreseen(key: str, entered: AbstractContextManager[Held]) -> Generator[Held]:
-    """Enter what uses a transaction; one that is not there has a code of its own."""
+    """Enter what uses a transaction; one that is not there has its own code."""
     with ExitStack() as stack:
         try:
             held = stack.enter_context(entered)

@@ -4,7 +4,7 @@
 
 On a loopback address it answers every process of this machine, on any other one only tokens. Below
 /v1/joined it answers the Python API of other machines; what that opens lives with its TCP
-connection, under a key that nobody can guess.
+connection, under a key that cannot be guessed.
 """
 
 from __future__ import annotations

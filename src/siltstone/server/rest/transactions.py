@@ -59,7 +59,7 @@ class TransactionRoutes:
     def apply(self, call: RestCall[row_operations.ApplyRequest]) -> Reply[bodies.ApplyAnswer]:
         """Do several operations on several tables in one transaction, in one request."""
         if call.transaction:
-            raise invalid("apply is a transaction of its own; it does not run in another one")
+            raise invalid("apply is its own transaction; it does not run in another one")
         asked, most = call.asked, self._scope.limits.operations_max
         operations = asked.ops
         if len(operations) > most:

@@ -1,7 +1,7 @@
 """Calls: how the operations that other processes ask for are done here.
 
-An operation is the method of that name of its face, with the same arguments: the same code checks
-them as in this process, and raises the same errors. What a face answers in another form over the
+An operation is the method of that name of its class, with the same arguments: the same code checks
+them as in this process, and raises the same errors. What a method returns in another form over the
 wire, or under a transaction's id, is here; the rest is the table's (`operations`).
 
 Lance clients of other processes write files into the store's directory. Their requests to the Lance
@@ -173,7 +173,7 @@ class Calls:
             raise AccessError(f"a transaction with {', '.join(for_writers)} needs write")
         taken = self._served.take_turns(given.get("turns"))
         rest = {name: value for name, value in call.named.items() if name != "turns"}
-        number = Number()  # it is told when the commit is asked for
+        number = Number()  # it is known when the commit is asked for
         try:
             tx = _done(self._served.numbered(number), replace(call, named=rest))
         except BaseException:
@@ -278,7 +278,7 @@ class _StoreFace:
 
 
 class _QueriedTransaction:
-    """A transaction whose statement runs beside its other calls."""
+    """A transaction whose statement runs while its other calls do."""
 
     def __init__(self, tx: LocalTransaction, alone: AbstractContextManager[object]) -> None:
         self._tx, self._alone = tx, alone
@@ -311,7 +311,7 @@ def _bound(method: Callable[..., object], call: RpcCall) -> inspect.BoundArgumen
 
 
 def _done(face: object, call: RpcCall) -> Any:
-    """Do what the call names: ask a face for a property, or call its method with the arguments."""
+    """Do what the call names: get a property, or call a method with the arguments."""
     found = getattr(face, call.verb)
     if not callable(found):
         return found
@@ -320,7 +320,7 @@ def _done(face: object, call: RpcCall) -> Any:
 
 
 def _answered(asked: Operation, face: object, call: RpcCall, turn: Turn | None = None) -> Outcome:
-    """Return the answer of a face as the operation's codec wants it."""
+    """Return an answer as the operation's codec wants it."""
     if asked.name == "id_of":
         return Outcome(_id_of(face, call))
     if asked.codec is Codec.ROW:

@@ -50,7 +50,7 @@ _STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a gate knows of a client: `client` has a share of its own of what servers run."""
+    """What a gate knows of a client: `client` has its own share of what servers run."""
 
     may_write: bool = True
     client: str | None = None
@@ -71,7 +71,7 @@ class RpcWire:
         """Serve the sessions of connections.
 
         Args:
-            tells_all: Whether clients hear of an error that nobody foresaw in its own words, which
+            tells_all: Whether clients get an unexpected error in its own words, which
                 may hold what only this user may know.
             gate: Says who asks, and whether it may write, or raises AccessError.
         """
@@ -125,7 +125,7 @@ class RpcWire:
         return Pieces(protocol.ARROW_TYPE, rows.chunks(), rows.close, rows.told)
 
     def _told(self, error: Exception) -> SiltstoneError:
-        """Return an error that may travel; one that nobody foresaw is logged here."""
+        """Return an error that may travel; an unexpected one is logged here."""
         if isinstance(error, SiltstoneError):
             return error
         _log.error("a request failed", exc_info=error)
@@ -182,7 +182,7 @@ def _arguments(body: bytes, kind: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 class _RowStream:
-    """Rows as they are read, each batch in a turn of its own."""
+    """Rows as they are read, each batch in its own turn."""
 
     def __init__(
         self,

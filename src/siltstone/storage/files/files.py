@@ -295,8 +295,8 @@ def make_directories(files: Files, path: Path) -> None:
         level = level.parent
     if not files.is_dir(level):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(level))
-    # The lowest level that is there: whoever made it may have died before its sync. Those above
-    # were synced before it was made. A parent that we may not read was not made by us.
+    # The lowest level that is there: the process that made it may have died before its sync. Those
+    # above were synced before it was made. A parent that we may not read was not made by us.
     with contextlib.suppress(PermissionError):
         files.sync_dir(level.parent)
     for level in reversed(missing):
@@ -506,7 +506,7 @@ class RealFiles:
         return os.stat(name, dir_fd=at)
 
     def _mode_below(self, parent: Path) -> int:
-        """Return the mode of what is made in a directory: open to nobody else than that."""
+        """Return the mode of what is made in a directory: open to no more users than that."""
         return self._status(parent).st_mode & 0o777 | 0o700
 
 

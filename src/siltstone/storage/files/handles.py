@@ -6,10 +6,10 @@
 
 Who goes by names alone, and sleeps, works on whatever store is at the path when it wakes up. By a
 handle (openat(2) and the like) it works on the directory that it opened, wherever that is now; in
-a deleted one nothing can be made. `manifest` has a handle of its own: if only what is in the root
+a deleted one nothing can be made. `manifest` has its own handle: if only what is in the root
 is deleted, another store may be made in the same root, and its manifest is another directory.
 
-A handle is closed when nobody refers to it any more: a call that is under way does.
+A handle is closed when nothing refers to it any more: a call that is under way does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Identity = tuple[int, int]
 
 
 class Handle(int):
-    """A descriptor of a directory, open for as long as somebody has it."""
+    """A descriptor of a directory, open for as long as it is used."""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self)

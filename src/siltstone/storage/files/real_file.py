@@ -111,7 +111,7 @@ class RealFile:
             fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
 
     def sync(self) -> None:
-        if self._fd < 0:  # else a ValueError, that nobody expects of a file
+        if self._fd < 0:  # else a ValueError, which callers of files do not expect
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         os.fdatasync(self._fd)
 

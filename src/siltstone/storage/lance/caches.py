@@ -3,7 +3,7 @@
 A session has opened indexes and metadata by the place of a dataset and the number of a version.
 Two versions may have one number: those of two transactions, of which one lost, and what a base is
 with and without its deletion files. So a session serves one manifest for each place and number, and
-another manifest gets a small session of its own.
+another manifest gets its own small session.
 
 `_lock` guards which manifests the session has; it is never held over I/O.
 """

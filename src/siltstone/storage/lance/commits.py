@@ -45,7 +45,7 @@ from siltstone.units import require
 
 
 class LanceCommits:
-    """Writes to datasets. Threads may share it: every commit has a catalog of its own."""
+    """Writes to datasets. Threads may share it: every commit has its own catalog."""
 
     def __init__(self, data: DatasetFiles) -> None:
         self._data, self._root, self._files = data, data.root, data.files
@@ -95,7 +95,7 @@ class LanceCommits:
         )
 
     def begin(self, folder: str, pin: Pin | None = None) -> StagedCatalog:
-        """Return the catalog of a new transaction on `pin`, in a directory of its own."""
+        """Return the catalog of a new transaction on `pin`, in its own directory."""
         location = self._root / folder / PRIVATE_DIRECTORY / self._token()
         with translated(location, is_reading=False):
             self._files.mkdir(location)
@@ -206,7 +206,7 @@ class LanceCommits:
         return self._inventories.hashed([path], None)
 
     def tidy(self, location: Path, kept: Path) -> None:
-        """Delete what Lance left beside the one manifest that the transaction is about."""
+        """Delete what Lance left next to the one manifest that the transaction is about."""
         for name in self._files.list(location):
             path = location / name
             if self._files.is_dir(path):

@@ -34,7 +34,7 @@ _UNFIT_TEXTS = (
 # Of the tags of promoted versions, when two processes promote at once.
 _MET_TEXTS = ("Version not found error", "Ref conflict error", "Ref not found error")
 
-# Of files that nobody published yet, when a vacuum with no grace, or a clean-up, takes them.
+# Of files that are not published yet, when a vacuum with no grace, or a clean-up, takes them.
 _GONE_TEXTS = ("was not found: Not found", "error: Not found: ")
 
 

@@ -92,6 +92,6 @@ def lance_tables(
 
 
 def warm_up() -> None:
-    """Import Lance and plan a first scan: 1-2 s, for a thread of its own."""
+    """Import Lance and plan a first scan: 1-2 s, for its own thread."""
     dataset = lance_module().write_dataset(pa.table({"warm": [1]}), "memory://siltstone-warm-up")
     dataset.to_table()

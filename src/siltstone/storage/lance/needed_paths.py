@@ -69,7 +69,7 @@ class LancePaths:
         return found
 
     def _beside(self, pin: Pin) -> Iterator[str]:
-        """Yield what a pin needs beside the files of its rows and its indexes."""
+        """Yield what a pin needs besides the files of its rows and its indexes."""
         yield pin.path
         if pin.hidden:
             yield pin.physical_path

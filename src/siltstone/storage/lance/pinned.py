@@ -357,7 +357,7 @@ class LancePinned:
         """Return how many rows a batch has: many, as each costs 10 us, but bounded in bytes.
 
         Of 10 M rows a narrow scan in batches of Lance's default 8,192 takes 28 ms, of 65,536 16 ms;
-        and beside a thread that writes, each batch waits for the interpreter's lock.
+        and while a thread writes, each batch waits for the interpreter's lock.
         """
         stored = sum(file.size for file in self.files.values())
         row_bytes = _COMPRESSION * stored // max(1, self.rows)

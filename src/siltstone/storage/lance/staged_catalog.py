@@ -79,7 +79,7 @@ class StagedCatalog:
         return {"version": self._version(number)}
 
     def adopt(self, number: int) -> None:
-        """Accept the one manifest that Lance wrote to a place of its own."""
+        """Accept the one manifest that Lance wrote to its own place."""
         where = self.location / "_versions"
         (name,) = (name for name in self._files.list(where) if name.endswith(".manifest"))
         self.create_table_version({"version": number, "manifest_path": str(where / name)})
@@ -101,7 +101,7 @@ def lance_module() -> Any:
 def open_newest(catalog: StagedCatalog, session: Any = None) -> Any:
     """Open the newest version that `catalog` knows: the one pinned, or staged through it since.
 
-    With the caches of a session; None: of its own, for a commit.
+    With the caches of a session; None: with its own, for a commit.
     """
     # Not `lance.dataset`: to ask the catalog where the table is, it imports a second of models.
     caches = _COMMIT_CACHES if session is None else {"session": session}

@@ -50,5 +50,5 @@ def encoding_of(index_type: str) -> Encoding | None:
 
 
 def refine_of(index_type: str) -> int | None:
-    """Return how many times k rows of an index are measured again if nobody says; None: none."""
+    """Return how many times k rows of an index are measured again by default; None: none."""
     return _PQ_REFINE if encoding_of(index_type) == "pq" else None

@@ -313,7 +313,7 @@ class LanceRewriter:
         is_numbered: bool,
     ) -> Pin:
         # Not one Update: to derive row versions for 10 M rows takes it 2 s, these two 4 ms. The
-        # version between them is nobody's: one transaction, one pin. But where other clients commit
+        # version between them has no name: one transaction, one pin. But where other clients commit
         # on top they must find out which parts went, or a delete of theirs there is lost.
         lance, gone = lance_module().LanceOperation, [part.number for part in parts]
         if is_numbered and gone and staged.rows:

@@ -60,7 +60,7 @@ _RECORD_NAME = re.compile(r"[0-9]{20}\.json")  # not \d: other scripts have digi
 class _End:
     """Releases a lock when its lease is gone.
 
-    A lease has no `__del__` of its own: while that ran, those who share leases would still find it.
+    A lease has no `__del__`: while that ran, those who share leases would still find it.
     """
 
     __slots__ = ("_lock",)
@@ -251,7 +251,7 @@ class ManifestStore:
             try:
                 changed = change(base)
             except (FileNotFoundError, CorruptionError):
-                # Nobody leased it, so a vacuum may have taken its files: then its race is lost.
+                # It has no lease, so a vacuum may have taken its files: then its race is lost.
                 winner = self._winner_over(base)
                 if winner.number == base.number:
                     raise
@@ -309,7 +309,7 @@ class ManifestStore:
         """Unlink a record that was made in a directory that was replaced meanwhile, if we may."""
         lock = self._lock(record.number, shared=False)
         if lock is None:
-            return  # it is gone, or somebody leased it
+            return  # it is gone, or leased
         try:
             following = self._files.exists(self.path(record.number + 1))
             if not following and self._is_ours(record):
@@ -319,7 +319,7 @@ class ManifestStore:
             lock.release()
 
     def _is_dead(self, record: Record) -> bool:
-        """Say whether FLOOR gave up a record of ours while we slept; unlink it if nobody needs it.
+        """Say whether FLOOR gave up a record of ours while we slept; unlink it if it is not needed.
 
         Either its number had been vacuumed, and what stands above it does not know it; or we were
         in time, and others built on it. The change tells, when it is applied to the newest record.
@@ -507,7 +507,7 @@ def initialise(
             )
             files.create_if_absent(store.path(1), manifest.encode(first))
         newest = store.newest()
-        store.sync()  # whoever made the record may have died before its sync
+        store.sync()  # the process that made the record may have died before its sync
     except NotADirectoryError as error:
         raise RequestError(f"{root} lies below a file; a store is a directory") from error
     except OSError as error:

@@ -34,7 +34,7 @@ from siltstone.units import require
 LOCK_BYTES = 1024
 WISH = Path("jobs/NEXT")
 _LOOKING_MAX = 1_000
-_WHY_BYTES_MAX = 320  # as JSON up to twice as many, which LOCK has room for where nobody serves
+_WHY_BYTES_MAX = 320  # as JSON up to twice as many, which LOCK has room for without a server
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Holder(msgspec.Struct, frozen=True):
     ends: bool = False
     """Whether it does its last work, and releases the store as soon as another process asks."""
     cannot_serve: str | None = None
-    """Why nobody can join it, if it tried to serve."""
+    """Why no process can join it, if it tried to serve."""
 
 
 class Ownership:
@@ -135,9 +135,9 @@ class Ownership:
     def recovered(self) -> None:
         """Let others see that the log is recovered, until `release`: see `recovered_epoch`.
 
-        A process that looks, as each reader does, holds the lock for a moment. Without the lock,
-        also if such a process stands still with it, readers look for themselves how far the log is
-        durable, and no other process can vacuum beside this owner: call it again now and then.
+        Each reader holds the lock for a moment to try it. If one stops while it does, this owner
+        does not get the lock. Then readers check by themselves how far the log is durable, and no
+        other process can vacuum next to this owner. So call this again now and then.
         """
         if self._recovered is not None:
             return

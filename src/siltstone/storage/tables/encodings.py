@@ -1,4 +1,4 @@
-"""Encodings: how an index keeps vectors, and what is chosen if nobody says. Pure.
+"""Encodings: how an index keeps vectors, and what is chosen by default. Pure.
 
     flat        the vectors as they are
     sq          one byte a number
@@ -19,7 +19,7 @@ _SUB_VECTOR_SIZES = (8, 7, 6, 5, 4, *range(9, 17))
 
 
 def chosen(rows: int, size: int) -> Encoding:
-    """Return the encoding of so many vectors with so many numbers, if nobody chose one.
+    """Return the encoding of so many vectors with so many numbers, by default.
 
     The smaller a large index is, the less of it leaves Lance's cache. `pq` and the graphs take too
     long to build, and find no more.

@@ -73,7 +73,7 @@ class Inventories:
         value = inventory.extend(self.chain(below), added, live)
         if not self._has_directory:
             self._files.mkdir(path.parent)
-            self._has_directory = True  # nobody takes it away
+            self._has_directory = True  # it is never removed
         if durable:
             self._files.write(path, inventory.encode(value))
             self._files.sync_dir(path.parent)

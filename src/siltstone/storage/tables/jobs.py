@@ -262,7 +262,7 @@ class Jobs:
         raise UnavailableError(f"{self.folder}: {_ATTEMPTS_MAX} records were taken away at birth")
 
     def _begin(self, job: Job, begun: Begun, *, is_durable: bool) -> OpenJob | None:
-        """Write the record under a name that nobody looks at: who sees it sees it locked and whole.
+        """Write the record under a hidden name, so that others see it locked and whole.
 
         None if a vacuum took it for what a crash had left.
         """
@@ -312,7 +312,7 @@ class Jobs:
             data, changed = self._files.read(path), self._files.mtime(path)
         except FileNotFoundError:  # finished since it was listed
             return None
-        except PermissionError:  # another user's: nobody can say that it is dead
+        except PermissionError:  # another user's: it cannot be known to be dead
             changed_us = int(self._files.mtime(path) * 1e6)
             return SeenJob(job_id, None, (), True, self._files.size(path), changed_us)
         lines = _lines(data)

@@ -39,7 +39,7 @@ TICK_S = 0.1
 """Of a directory that changed so long ago every later change shows in its time."""
 _ATTEMPTS = 8
 _UNLINKABLE = {errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK, errno.EOPNOTSUPP}
-"""Of a file of another user; of a directory with a quota of its own; of one with too many names."""
+"""Of a file of another user; of a directory with its own quota; of one with too many names."""
 
 
 def home_of(folder: str) -> str | None:

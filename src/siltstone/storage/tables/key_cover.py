@@ -9,7 +9,7 @@
 Merged runs lack the entries of rows that the pin hides, and of parts that it does not have. Only
 this pin and those that are made of it name such a run, and none of them shows a hidden row again.
 
-A crash leaves runs that no pin names; a lost race leaves runs of parts that are nobody's.
+A crash leaves runs that no pin names; a lost race leaves runs of parts that no pin has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Key places: where the key runs of a pin say that rows are.
 
-A run says which parts it covers; nobody writes to a part, so what it says stays true. Parts that no
+A run says which parts it covers; no part is ever changed, so what it says stays true. Parts that no
 run covers are the reader's to search. A match may be of a part that is gone, or of a hidden row:
 the row of the key, if there is one, is then another match, perhaps in an older run. So the order of
 runs decides nothing.

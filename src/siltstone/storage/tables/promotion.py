@@ -27,7 +27,7 @@ that promotes what an older record names:
     _siltstone/<txn>/<n>.manifest ─rename▶ a temporary name ─▶ unlink the public name ─▶ sync
     ─▶ unlink the temporary one
 
-After the first step nobody finds the file to link it. A crash before the last one leaves a file
+After the first step no process finds the file to link it. A crash before the last one leaves a file
 that still says whose the public name is; the next promotion takes that away, and the next vacuum
 the file.
 """
@@ -100,7 +100,7 @@ def hint(files: Files, folder: Path, newest: int) -> None:
 def _give(
     files: Files, folder: Path, private: Path, public: Path, before_aside: Callable[[], None]
 ) -> None:
-    """Link a manifest to its public name, whoever has that name now.
+    """Link a manifest to its public name, even if another file has that name.
 
     Raises:
         FileExistsError: Others took it again and again.
@@ -271,8 +271,8 @@ def _unused(files: Files, aside: Path, public: Path) -> Path:
 def _take_away(files: Files, folder: Path, public: Path, identity: tuple[int, int]) -> None:
     """Unlink a public name, unless another thread or process has given it to another version.
 
-    What it is can be known for certain only once nobody else finds it. Until then it has a name
-    among the versions that were set aside: it may be one, which a client has just written, and
+    What it is can be known for certain only once no other process finds it. Until then it has a
+    name among the versions that were set aside: it may be one, which a client has just written, and
     whose public name is taken when it is given back.
     """
     aside = folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY
@@ -310,9 +310,9 @@ def _numbered(files: Files, public: Path) -> list[tuple[int, str]]:
 def identities(files: Files, folder: Path, public: Sequence[Path]) -> frozenset[tuple[int, int]]:
     """Return the identities of all manifests of ours in the dataset `folder`, listed once.
 
-    None if `public` is empty: nothing is to be told apart. It includes those `public` names that
-    are a copy of one: a store that was copied without its hard links has two files instead of two
-    names.
+    None if `public` is empty: there is nothing to distinguish. It includes those `public` names
+    that are a copy of one: a store that was copied without its hard links has two files instead of
+    two names.
     """
     if not public:
         return frozenset()
@@ -337,7 +337,7 @@ def _identified(files: Files, directory: Path) -> dict[str, tuple[int, int]]:
     """Return the files in the directory of a transaction, with their identities.
 
     Listed again if one is gone: a vacuum renames a manifest before it deletes it (`withdraw`), and
-    whoever saw neither name would take the public one for a stranger's.
+    a process that saw neither name would take the public one for an external version.
     """
     found: dict[str, tuple[int, int]] = {}
     for _ in range(_LISTINGS_MAX):

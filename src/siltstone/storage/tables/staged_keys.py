@@ -7,7 +7,7 @@
 A file is a key run (`formats.key_run`) that covers no part: its places are ordinals of its rows,
 from 0 on. It is not synced, and nothing that stays names it: if it is missing or torn, the commit
 reads the keys of its rows instead. `StageTask.discard` deletes it after the commit, too; what is
-left of a task that failed is a vacuum's. It lies beside the marks of the job, in a directory that
+left of a task that failed is a vacuum's. It lies next to the marks of the job, in a directory that
 the owner made.
 """
 

@@ -157,7 +157,7 @@ def refuse_lost_segments(
             try:
                 data = files.read(segment.path)
             except FileNotFoundError:
-                continue  # beside an owner, it was ready for use: it has another name, or none
+                continue  # with an owner, it was ready for use: it has another name, or none
             if any(True for _ in find_frames(data, HEADER_BYTES, source)):
                 raise CorruptionError(segment.path, 0, "a damaged header before intact frames")
 

@@ -1,4 +1,4 @@
-"""Replay: makes the readable part of the log durable, and continues in a new epoch.
+"""Recovery: makes the readable part of the log durable, and continues in a new epoch.
 
     read and verify the chain ─▶ set a torn tail aside ─▶ unlink ready files
     ─▶ write the fresh segment ─▶ MARK ─▶ return the frames ─▶ unlink files off the chain

@@ -111,7 +111,7 @@ class SegmentPool:
         if ready is not None:
             return ready
         with self._making:
-            ready = self._pop(least)  # somebody may have made it while we waited
+            ready = self._pop(least)  # another thread may have made it while we waited
             if ready is not None:
                 return ready
             self._require_in_place()

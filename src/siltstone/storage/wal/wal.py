@@ -9,9 +9,9 @@
 
 ONE CALL  A frame that is synced is written by one call that syncs this frame's bytes alone. That is
 right only if all bytes before it are durable. Otherwise a power cut could tear an unsynced frame
-and spare the synced one behind it: a damaged log, and an acknowledged commit that nobody can reach.
-Behind unsynced frames it is two calls, write and sync. So it is where the file system refuses the
-one, from the first refusal on, and over a network, where the client decides what the call does.
+and spare the synced one behind it: a damaged log, and an acknowledged commit out of reach. Behind
+unsynced frames it is two calls, write and sync. So it is where the file system refuses the one,
+from the first refusal on, and over a network, where the client decides what the call does.
 
 OWNED  Before a frame is written the log looks whether the path of the store still leads to LOCK,
 and refuses if not: the directory was moved, deleted or replaced. After a sync it looks whether LOCK
@@ -67,7 +67,7 @@ class Owned(Protocol):
 
     @property
     def is_at_its_path(self) -> IsThere:
-        """What says whether the path of the store leads to LOCK: else nobody would find a frame."""
+        """Whether the path of the store leads to LOCK: else no process would find a frame."""
         ...
 
     def lost(self) -> SiltstoneError:
@@ -268,7 +268,7 @@ class Wal:
         )
         data, header = encode_header(header)
         old, self._file, self._size = self._file, ready.file, ready.size
-        old.close()  # it is synced; from here on nobody else would close it
+        old.close()  # it is synced; from here on nothing else would close it
         self._file.pwrite(data, 0)
         self._end = header.start
         self._make_durable()

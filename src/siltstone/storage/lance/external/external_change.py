@@ -1,4 +1,4 @@
-"""Foreign change: a client's version differs from the one below it only by the client's operation.
+"""External change: a client's version differs from the one below it only by the client's operation.
 
     Lance builds a commit on the highest version in <folder>/_versions/. That may be an external
     version, with a number that a version of ours has, too, but without a public name yet. If it

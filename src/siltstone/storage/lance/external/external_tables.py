@@ -138,7 +138,7 @@ class LanceExternal:
             self._data.begin(syncing, paths, is_known=below is not None)
             added = self._inventories.hashed(paths, None)
             name = self._inventories.add(inventory, added, live, durable=False)
-            syncing.begin(self._root / name, is_known=True)  # nobody takes its folder away
+            syncing.begin(self._root / name, is_known=True)  # its folder is not removed
             path, rows = staged.pin_path(self._root), dataset.count_rows()
             pin = self._inventories.pin(dataset.version, path, rows, name)
         self._reader.keep(pin, dataset)  # the next one goes on top
