@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.turns import Turns
 from siltstone.namespace import SiltstoneNamespace
 from tests.server.stores import opened
 

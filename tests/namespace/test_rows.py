@@ -25,7 +25,7 @@ from siltstone.lance_namespace.catalog import LanceCatalog
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.rows.operations import OFFERED
 from siltstone.lance_namespace.store_scopes import LiveScope
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.turns import Turns
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import ids, opened, rows
 from tests.server.rest import stream_of

@@ -46,7 +46,7 @@ _OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
 
 @remote(Face.STORE)
 class JoinedStore(Store):
-    """A store that another process owns, with the methods of `Store`. Any thread; a context manager.
+    """A store that another process owns, with all methods of `Store`. Any thread; context manager.
 
     Examples:
         >>> with st.connect(db.serve(port=0).url) as joined:

@@ -19,8 +19,8 @@ from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.tables import JoinedTransactionTable
-from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_versions.fresh import KEYED
 from siltstone.operations import Codec, Effect, Face, Operation, operation
 from siltstone.turns import NONE_CLOSED, TableClosedError
 

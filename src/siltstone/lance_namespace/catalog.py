@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from siltstone.errors import RequestError
 from siltstone.lance_namespace import namespaces, requests, tables, versions
-from siltstone.lance_namespace.errors import UnsupportedOperationError
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.rows import operations as rows
 from siltstone.lance_namespace.scope import Scope, committed_by
-from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import described, import_staged
+from siltstone.lance_versions.errors import UnsupportedOperationError
+from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.operations import Effect
 
 

@@ -32,11 +32,11 @@ from siltstone.errors import RequestError, SiltstoneError, not_one_of
 from siltstone.formats.extensions import storage_type
 from siltstone.lance_namespace import store_scopes as scopes
 from siltstone.lance_namespace.catalog import OPERATIONS, REFUSED, LanceCatalog
-from siltstone.lance_namespace.errors import code_of
-from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.rows import operations as rows
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.errors import code_of
+from siltstone.lance_versions.fresh import KEYED
+from siltstone.lance_versions.turns import Turns
 
 Answers = Callable[[str, Request, bytes | None], Answer]
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {

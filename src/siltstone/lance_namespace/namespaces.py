@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.errors import RequestError
-from siltstone.lance_namespace import errors, requests
+from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_versions import errors
+from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.retry import Retry
 
 ATTEMPTS = 16

@@ -14,7 +14,7 @@ from typing import Any
 
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.errors import RequestError, TableNotFoundError, not_one_of
-from siltstone.lance_namespace.errors import UnsupportedOperationError
+from siltstone.lance_versions.errors import UnsupportedOperationError
 
 OPERATIONS_MAX = 1_000
 PAGE_MAX = 10_000

@@ -20,12 +20,12 @@ from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.lance_namespace.errors import Refused
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.requests import Answer
-from siltstone.lance_namespace.table_versions import TableVersions
-from siltstone.lance_namespace.turns import Turns
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_versions.errors import Refused
+from siltstone.lance_versions.table_versions import TableVersions
+from siltstone.lance_versions.turns import Turns
+from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.retry import Retry
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import ReadOnlyError
-from siltstone.lance_namespace.fresh import FreshVersions
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.scope import (
     LanceReads,
@@ -24,9 +23,10 @@ from siltstone.lance_namespace.scope import (
     committed,
     done,
 )
-from siltstone.lance_namespace.table_versions import TableVersions
-from siltstone.lance_namespace.turns import Turns
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_versions.fresh import FreshVersions
+from siltstone.lance_versions.table_versions import TableVersions
+from siltstone.lance_versions.turns import Turns
+from siltstone.lance_versions.version_statements import VersionStatements
 
 Found = TypeVar("Found")
 

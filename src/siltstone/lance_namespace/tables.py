@@ -9,9 +9,9 @@ from siltstone.lance_namespace import requests
 from siltstone.lance_namespace.namespaces import require_namespace
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by, known, location_of
-from siltstone.lance_namespace.table_versions import TableVersions
-from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.lance_namespace.versions import listed
+from siltstone.lance_versions.table_versions import TableVersions
+from siltstone.lance_versions.version_statements import VersionStatements
 
 
 def list_tables(scope: Scope, request: Request) -> Answer:

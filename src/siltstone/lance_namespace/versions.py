@@ -8,11 +8,11 @@ from pathlib import Path
 from siltstone.errors import ConflictError, RequestError, SiltstoneError
 from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import InvalidTableStateError, VersionNotFoundError
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by, known
-from siltstone.lance_namespace.table_versions import TableVersions
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_versions.errors import InvalidTableStateError, VersionNotFoundError
+from siltstone.lance_versions.table_versions import TableVersions
+from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.storage.tables.values import OtherLineError, StagedVersion
 
 

@@ -8,11 +8,11 @@ from siltstone import deadline
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.statements import collected, require_column, table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_versions.errors import invalid, unsupported
 
 Altered = tuple[bodies.VersionAnswer, int | None]
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
 from siltstone.formats.extensions import unwrapped
-from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.scope import SearchedTable
+from siltstone.lance_versions.errors import Code, Refused, invalid
 
 DISTANCE = "_distance"
 F32 = pa.float32()

@@ -10,13 +10,13 @@ import pyarrow as pa
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.layouts import plain_schema
-from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
 from siltstone.lance_namespace.rows.statements import table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope, location_of, seq_shown, shown
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_versions.errors import invalid, unsupported
+from siltstone.lance_versions.version_statements import VersionStatements
 
 PRIMARY_KEY = "primary_key"
 LANCE_KEY = b"lance-schema:unenforced-primary-key"

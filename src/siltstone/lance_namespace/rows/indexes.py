@@ -15,9 +15,9 @@ from siltstone import deadline
 from siltstone.choices import Encoding
 from siltstone.errors import no_such
 from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import Code, Refused, invalid, no_column, unsupported
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.scope import IndexedTable, Scope
+from siltstone.lance_versions.errors import Code, Refused, invalid, no_column, unsupported
 from siltstone.maintenance.index.index_plan import IndexStatus
 
 Done = tuple[bodies.NoMembers, None]

@@ -14,11 +14,11 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.rows import columns, creation, indexes, queries, tags, writes
 from siltstone.lance_namespace.rows.members import RequestPart, not_offered
 from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_versions.errors import invalid, unsupported
 from siltstone.operations import Effect
 
 

@@ -8,12 +8,12 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.members import kinds
 from siltstone.lance_namespace.rows.row_query import RowQuery
 from siltstone.lance_namespace.rows.version_numbers import past_of
 from siltstone.lance_namespace.scope import Scope, SearchedTable, seq_shown
+from siltstone.lance_versions.errors import invalid
 
 _OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())
 

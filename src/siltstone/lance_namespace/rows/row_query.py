@@ -23,13 +23,13 @@ import pyarrow as pa
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
-from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.rows import bodies, row_ids
 from siltstone.lance_namespace.rows.comparison import DISTANCE_FIELD, Comparison, VectorColumn
 from siltstone.lance_namespace.rows.full_text import AskedWords, words_of
 from siltstone.lance_namespace.rows.selection import Columns, Selection
 from siltstone.lance_namespace.scope import SearchedTable
+from siltstone.lance_versions.errors import invalid, unsupported
 
 K_DEFAULT = 10
 K_ALL = 1 << 62

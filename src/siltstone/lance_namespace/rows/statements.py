@@ -13,9 +13,9 @@ import pyarrow as pa
 from siltstone.engine.filter.filters import compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.lance_namespace.errors import invalid, no_column
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.scope import SearchedTable
+from siltstone.lance_versions.errors import invalid, no_column
 
 
 def table_in(tx: DefiningTransaction, name: str) -> EngineTransactionTable:

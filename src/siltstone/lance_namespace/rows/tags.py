@@ -13,11 +13,11 @@ from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import no_such
 from siltstone.formats.manifest import Catalog
 from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.version_numbers import past_of, version_in
 from siltstone.lance_namespace.scope import Scope, shown
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_versions.errors import Code, Refused, invalid
+from siltstone.lance_versions.version_statements import VersionStatements
 
 _NAME_MAX = 128
 Set = tuple[bodies.NoMembers, int | None]

@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows.operations import refuse_not_offered
+from siltstone.lance_versions.errors import invalid
 from siltstone.server.rest.tokens import Principal
 
 DATABASE_HEADER = "x-lancedb-database"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from siltstone.errors import ReadOnlyError
-from siltstone.lance_namespace.errors import invalid
-from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.scope import RowReads, seq_shown
 from siltstone.lance_namespace.store_scopes import ShownTables
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_versions.errors import invalid
+from siltstone.lance_versions.fresh import KEYED
+from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import KEYED_HEADER, RestCall

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from siltstone.lance_namespace.catalog import OPERATIONS, LanceCatalog
-from siltstone.lance_namespace.table_versions import ROW_OPERATIONS
+from siltstone.lance_versions.table_versions import ROW_OPERATIONS
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Handler
 from siltstone.server.rest import schemas as bodies

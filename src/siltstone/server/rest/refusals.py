@@ -16,8 +16,8 @@ from starlette.responses import Response
 
 from siltstone import errors
 from siltstone.errors import SiltstoneError
-from siltstone.lance_namespace import errors as lance_errors
-from siltstone.lance_namespace.errors import Code, Refused
+from siltstone.lance_versions import errors as lance_errors
+from siltstone.lance_versions.errors import Code, Refused
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.http.request import BodyTooLargeError
 from siltstone.server.rest.schemas import ERROR_CHARACTERS_MAX, ErrorAnswer

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, get_args, get_type_hints
 
 from siltstone.lance_namespace.catalog import REFUSED
-from siltstone.lance_namespace.errors import unsupported
 from siltstone.lance_namespace.rows.bodies import (
     NoMembers,
     TablePageRequest,
@@ -21,6 +20,7 @@ from siltstone.lance_namespace.rows.bodies import (
 )
 from siltstone.lance_namespace.rows.members import AnyMembers
 from siltstone.lance_namespace.rows.operations import OFFERED
+from siltstone.lance_versions.errors import unsupported
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import ARROW, NOTHING, Handler, Role, Route

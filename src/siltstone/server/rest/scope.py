@@ -20,9 +20,9 @@ from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
 from siltstone.choices import Durability, Isolation, Missing
 from siltstone.errors import ClosedError, InDoubtError
-from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.scope import committed, done
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.errors import Code, Refused, invalid
+from siltstone.lance_versions.turns import Turns
 from siltstone.local.group_upserts import GroupUpserts, WriteSet
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.creation import PRIMARY_KEY
 from siltstone.lance_namespace.rows.members import Count, RequestPart
 from siltstone.lance_namespace.rows.operations import OFFERED, refuse_not_offered
 from siltstone.lance_namespace.rows.queries import read
 from siltstone.lance_namespace.rows.statements import collected
+from siltstone.lance_versions.errors import invalid
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import Handler
 from siltstone.server.rest.call import RestCall

@@ -8,11 +8,11 @@ from operator import methodcaller
 
 from siltstone.errors import UnavailableError
 from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows.bodies import NoMembers, TableRequest
 from siltstone.lance_namespace.rows.creation import PRIMARY_KEY, place_of, root_of
 from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
 from siltstone.lance_namespace.scope import location_of, seq_shown
+from siltstone.lance_versions.errors import invalid
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import schemas as bodies

@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 from starlette.responses import Response
 
-from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows.full_text import STRUCTURED
+from siltstone.lance_versions.errors import invalid
 from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
 from siltstone.server.http.route import Route

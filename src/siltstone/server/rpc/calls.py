@@ -22,11 +22,11 @@ import pyarrow as pa
 from siltstone import choices
 from siltstone.errors import AccessError, RequestError
 from siltstone.lance_namespace.catalog import LanceCatalog, effect_of
-from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.fresh import KEYED
+from siltstone.lance_versions.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation

@@ -25,9 +25,9 @@ from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.manifest import Version
-from siltstone.lance_namespace import table_versions
-from siltstone.lance_namespace.errors import NamespaceNotEmptyError
-from siltstone.lance_namespace.table_versions import TableVersions
+from siltstone.lance_versions import table_versions
+from siltstone.lance_versions.errors import NamespaceNotEmptyError
+from siltstone.lance_versions.table_versions import TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
 from siltstone.storage.tables.values import ImportedVersion, StagedVersion
 
