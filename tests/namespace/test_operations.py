@@ -11,7 +11,7 @@ import lance_namespace as spec
 import pytest
 from lance_namespace import errors
 
-from siltstone.lance_namespace.catalog import REFUSED
+from siltstone.lance_namespace.operations import REFUSED
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import make, rows
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from siltstone.lance_namespace.rows.members import (
+from siltstone.lance_namespace.specification.members import (
     FIXED,
     Name,
     NotOffered,
