@@ -175,7 +175,27 @@ OF_NEW = ("create_namespace", "create_table", "declare_table")
 def test_what_is_not_there_is_not_found(ways: ThreeWays, operation: str) -> None:
     told = refused(ways, operation, right(operation) | {"id": ["none"]})
     assert told.code in {1, 4}
+    assert "not found" in told.sentence
     assert "'none'" in told.sentence
+
+
+GONE: list[tuple[str, dict[str, Any], int]] = [
+    ("describe_table_version", {"id": ["p"], "version": 77}, 11),
+    ("table_exists", {"id": ["p"], "version": 77}, 11),
+    ("query_table", {"id": ["k"], "version": 99_999}, 11),
+    ("get_table_tag_version", {"id": ["p"], "tag": "gone"}, 8),
+    ("drop_table_index", {"id": ["k"], "index_name": "gone"}, 6),
+    ("alter_table_drop_columns", {"id": ["p"], "columns": ["gone"]}, 12),
+]
+
+
+@pytest.mark.parametrize(("operation", "request_", "code"), GONE)
+def test_every_sentence_about_what_is_not_there_says_not_found(
+    ways: ThreeWays, operation: str, request_: dict[str, Any], code: int
+) -> None:
+    told = refused(ways, operation, request_)
+    assert told.code == code
+    assert "not found" in told.sentence
 
 
 def test_a_namespace_in_one_that_is_not_there_is_not_found(ways: ThreeWays) -> None:
