@@ -32,7 +32,7 @@ from siltstone.errors import RequestError, SiltstoneError, not_one_of
 from siltstone.joined.store import JoinedStore
 from siltstone.lance_namespace import scope as scopes
 from siltstone.lance_namespace.operations import OPERATIONS, REFUSED, answer, rows_of
-from siltstone.lance_versions.errors import code_of
+from siltstone.lance_versions.errors import code_of, sentence_of
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.lance_versions.turns import Turns
 from siltstone.local.store import LocalStore
@@ -101,7 +101,7 @@ def _answered(space: _ScopedNamespace, operation: str, request: Any, *data: byte
         found = space.answers(operation, _members(request), given)
     except SiltstoneError as error:
         kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
-        raise kind(str(error)) from error
+        raise kind(sentence_of(error)) from error
     return found
 
 

@@ -169,7 +169,7 @@ _VIEW = "materialized_view/{id}"
 REFUSED = {
     "register_table": RefusedOperation(
         f"{_TABLE}/register",
-        "a table lies in the store's directory, and none of elsewhere is registered:"
+        "tables lie in the store's directory, and a table from elsewhere cannot be registered:"
         " create a table, and write the rows into it",
     ),
     "update_table_schema_metadata": RefusedOperation(f"{_TABLE}/schema_metadata/update", _METADATA),

@@ -130,3 +130,10 @@ def code_of(error: Exception) -> Code:
     if isinstance(error, errors.AccessError):
         return Code.UNAUTHENTICATED if error.status == 401 else Code.PERMISSION_DENIED
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
+
+
+def sentence_of(error: Exception) -> str:
+    """Return what a client is told: of what is not there with the words that clients look for."""
+    text = str(error)
+    is_gone = code_of(error).name.endswith("_NOT_FOUND") and "not found" not in text
+    return f"not found: {text}" if is_gone else text

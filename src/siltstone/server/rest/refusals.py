@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from siltstone import errors
 from siltstone.errors import SiltstoneError
-from siltstone.lance_versions.errors import Code, Refused, code_of
+from siltstone.lance_versions.errors import Code, Refused, code_of, sentence_of
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.http.request import BodyTooLargeError
 from siltstone.server.rest.schemas import ERROR_CHARACTERS_MAX, ErrorAnswer
@@ -74,7 +74,7 @@ def response_of(error: Exception, request_id: str) -> Response:
     status = error.status if isinstance(error, HttpRefused) else STATUS[code]
     if code is Code.INTERNAL:
         _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
-    return refusal(status, code, str(error), request_id, _detail(error))
+    return refusal(status, code, sentence_of(error), request_id, _detail(error))
 
 
 def note(error: Exception, request_id: str) -> None:
