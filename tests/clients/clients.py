@@ -197,6 +197,9 @@ class Pylance(Client):
     def compact(self) -> None:
         self._open("p").optimize.compact_files()
 
+    def mem_wal(self) -> None:
+        self._open("p").initialize_mem_wal(unsharded=True)
+
     def batch(self) -> None:
         operations = [
             m.CommitTableOperation(create_table_version=m.CreateTableVersionRequest(**request))

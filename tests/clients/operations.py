@@ -106,6 +106,7 @@ OPERATIONS = (
     Operation("restore", "restore a version, plain", _has("p", 1, 2, 3)),
     Operation("tag", "tag a version, plain"),
     Operation("compact", "compact files, plain", _has("p", 1, 2, 3)),
+    Operation("mem_wal", "MemWAL, plain; use `upsert`, whose log the store has"),
     Operation("batch", "commit versions of two tables at once", _appended_to_both),
     Operation("transaction", "write two tables in a transaction", _appended_to_both),
     Operation("snapshot", "read two tables at one seq"),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from siltstone.api.store import Store
-from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_versions.fresh import FreshVersions
 from siltstone.maintenance.merge import merge
 from siltstone.namespace import SiltstoneNamespace
 from tests.server.rest import Rest, rest_of

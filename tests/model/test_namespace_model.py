@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from siltstone.errors import TableExistsError, TableNotFoundError
-from siltstone.lance_namespace.errors import NamespaceNotEmptyError
+from siltstone.lance_versions.errors import NamespaceNotEmptyError
 from siltstone.local.store import LocalStore
 from tests.crash.store_life import open_store
 from tests.support.simulated_files import SimFiles

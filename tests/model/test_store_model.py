@@ -33,7 +33,7 @@ from hypothesis.stateful import (
 )
 
 import siltstone as st
-from siltstone.lance_namespace.errors import NamespaceNotEmptyError
+from siltstone.lance_versions.errors import NamespaceNotEmptyError
 from siltstone.local.store import LocalStore
 from siltstone.local.transaction import LocalTransaction
 from siltstone.maintenance.thinning import Bounds

@@ -13,7 +13,7 @@ import pytest
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.errors import BusyError, RequestError
-from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_versions.fresh import FreshVersions
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import append, ids, opened, rows
 

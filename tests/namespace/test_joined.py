@@ -14,7 +14,7 @@ from lance_namespace import errors
 from siltstone.api.store import Store
 from siltstone.errors import ConflictError, RequestError
 from siltstone.joined.store import JoinedStore
-from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_versions.fresh import FreshVersions
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import append, ids, make, opened, rows
 from tests.namespace.staging import staged

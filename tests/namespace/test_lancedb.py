@@ -9,7 +9,7 @@ import pytest
 from lancedb.namespace import LanceNamespaceDBConnection
 
 from siltstone.api.store import Store
-from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_versions.fresh import FreshVersions
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import rows
 

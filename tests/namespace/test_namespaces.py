@@ -167,7 +167,7 @@ def test_what_is_not_there_is_said_by_the_codes_of_the_specification(
         ({"id": ["wide", "b" * 128]}, "at most 128"),
         ({"id": ["deep"] + ["x"] * 16}, "at most 16"),
         ({"id": ["a"], "mode": "replace"}, "mode must be one of"),
-        ({"id": ["a"], "properties": {"n": 1}}, "must be strings by name"),
+        ({"id": ["a"], "properties": {"n": 1}}, r"Expected `str`, got `int` - at `\$.properties"),
         ({"id": ["a"], "properties": {"n": "x" * 20_000}}, "at most 64 of 16384"),
         ({"id": ["a"], "properties": {str(n): "" for n in range(65)}}, "at most 64"),
     ],

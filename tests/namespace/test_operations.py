@@ -11,7 +11,7 @@ import lance_namespace as spec
 import pytest
 from lance_namespace import errors
 
-from siltstone.lance_namespace.catalog import REFUSED
+from siltstone.lance_namespace.operations import REFUSED
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import make, rows
 
@@ -45,7 +45,7 @@ def test_what_is_not_offered_is_refused_by_its_code(ns: SiltstoneNamespace, name
 
 
 def test_a_refusal_says_what_cannot_be_done(ns: SiltstoneNamespace) -> None:
-    with pytest.raises(errors.UnsupportedOperationError, match="none of elsewhere is registered"):
+    with pytest.raises(errors.UnsupportedOperationError, match="from elsewhere cannot be registered"):
         ns.register_table({"id": ["t"], "location": "elsewhere"})
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.turns import Turns
 from siltstone.namespace import SiltstoneNamespace
 from tests.server.stores import opened
 
@@ -84,3 +84,14 @@ def test_a_table_that_another_client_made_meanwhile_stays(db: st.Store) -> None:
     with pytest.raises(Exception, match=r"."):
         lance.write_dataset(CODED, namespace_client=space, table_id=["new"], mode="overwrite")
     assert db["new"].count() == 2
+
+
+def test_the_log_of_lance_is_refused_by_its_name(db: st.Store) -> None:
+    space = SiltstoneNamespace(db)
+    dataset = lance.dataset(namespace_client=space, table_id=["p"])
+    with pytest.raises(OSError, match="unknown"):  # so Lance says it; nothing was committed
+        dataset.initialize_mem_wal(unsharded=True)
+    assert "MemWAL is not offered" in (told(space, "p") or "")
+    assert "upsert" in (told(space, "p") or "")
+    assert db["p"].count() == 2
+    assert db.verify().is_sound

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from siltstone.errors import BusyError
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.turns import Turns
 
 
 def test_who_waits_for_a_turn_that_does_not_end_is_told_to_come_again() -> None:

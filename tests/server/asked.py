@@ -6,10 +6,13 @@ import re
 
 import pyarrow as pa
 
+from siltstone.lance_namespace.operations import REFUSED
 from siltstone.server.http.route import Route
 
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 VECTORS = pa.table({"id": [1], "e": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2))})
+NOT_OFFERED = {f"/v1/{each.path}": each.reason for each in REFUSED.values() if each.path}
+"""The routes that refuse whatever they are asked, and why."""
 ASKED: list[tuple[str, str, object]] = [
     ("GET", "/healthz", None),
     ("GET", "/readyz", None),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.lance_namespace.rows.members import AnyMembers
+from siltstone.lance_namespace.specification.members import AnyMembers
 from siltstone.server.rest.server import RestServer
 from siltstone.server.rest.wire import VERSIONS
 from tests.server.rest import Rest, rest_of, stream_of
@@ -360,7 +360,7 @@ def test_headers_that_are_wrong_are_refused(served: Served) -> None:
     assert rest.post(count, {}, x_siltstone_snapshot="now").code == (400, 13)
     delete = {"predicate": "true"}
     past = rest.post("/v1/table/t/delete", delete, x_siltstone_snapshot="seq:1")
-    assert past.code == (400, 13)
+    assert past.code == (403, 15)
     token = rest.post("/v1/table/t/delete", delete, x_siltstone_token="app")
     assert token.code == (400, 13)
     assert rest.get("/v1/changes?since=x").code == (400, 13)

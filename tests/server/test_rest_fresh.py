@@ -10,7 +10,7 @@ import lancedb
 import pytest
 
 import siltstone as st
-from siltstone.lance_namespace.fresh import FreshVersions
+from siltstone.lance_versions.fresh import FreshVersions
 from siltstone.server.rest.server import RestServer
 from tests.namespace.clients import append, ids, opened, rows
 from tests.server.rest import Rest, rest_of

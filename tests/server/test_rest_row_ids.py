@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.lance_namespace.errors import Refused
 from siltstone.lance_namespace.rows import row_ids
+from siltstone.lance_versions.errors import Refused
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of LanceDB's client's own making
 SIZE = 2

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from siltstone.lance_namespace.rows.bodies import AnswerBody
+from siltstone.lance_namespace.specification.bodies import AnswerBody
 from siltstone.server.http.route import Route
-from siltstone.server.rest.routes import NOT_OFFERED
 from siltstone.server.rest.tokens import tokens_of
-from tests.server.asked import ASKED, NOT_ASKED, route_of
+from tests.server.asked import ASKED, NOT_ASKED, NOT_OFFERED, route_of
 from tests.server.rest import rest_of
 
 Described = dict[tuple[str, str], dict[str, Any]]
@@ -65,6 +64,28 @@ def _means_something(schema: dict[str, Any], document: Any) -> bool:
     name = schema.get("$ref", "").rpartition("/")[2]
     found = document["components"]["schemas"][name] if name else schema
     return bool(found.get("type") or found.get("anyOf"))
+
+
+def _schemas_in(found: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all parts of a document, and where they stand."""
+    yield path, found
+    parts: Iterable[tuple[object, object]] = ()
+    if isinstance(found, dict):
+        parts = found.items()
+    elif isinstance(found, list):
+        parts = enumerate(found)
+    for name, each in parts:
+        yield from _schemas_in(each, f"{path}/{name}")
+
+
+def test_generators_of_clients_can_read_every_schema(described: Any) -> None:
+    """They read no `true` as a schema, and no list without `items`."""
+    _, document, _ = described
+    for path, schema in _schemas_in(document):
+        if isinstance(schema, dict) and schema.get("type") == "array":
+            assert isinstance(schema.get("items"), dict), path
+        if path.endswith(("/items", "/anyOf", "/oneOf")):
+            assert not isinstance(schema, bool), path
 
 
 def test_requests_as_described_are_answered_as_described(tmp_path: Path) -> None:

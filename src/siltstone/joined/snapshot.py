@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from siltstone.joined import protocol
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.tables import JoinedSnapshotTable
-from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Face, Operation, operation
 
 if TYPE_CHECKING:
@@ -93,8 +92,13 @@ class JoinedSnapshot(Snapshot):
             return ask(self, operation(Face.SNAPSHOT, "sql"), statement, *given)
 
     def lance_catalog(
-        self, operation_name: str, request: Request, data: bytes | None = None, *, keyed: str
-    ) -> Answer:
+        self,
+        operation_name: str,
+        request: Mapping[str, object],
+        data: bytes | None = None,
+        *,
+        keyed: str,
+    ) -> dict[str, Any]:
         """Have the owner answer a request of the Lance Namespace spec at this seq."""
         row = operation(Face.SNAPSHOT, "lance_catalog")
         given = () if data is None else (data,)

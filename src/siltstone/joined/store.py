@@ -8,7 +8,7 @@ way InDoubtError), and the next process that connects with `join=True` may becom
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,7 @@ from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.tables import JoinedTable
 from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
-from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.operations import Face, Operation, operation
+from siltstone.operations import Effect, Face, Operation, operation
 from siltstone.options import resolve
 from siltstone.paths import root_of
 from siltstone.shown import Listing
@@ -119,16 +118,20 @@ class JoinedStore(Store):
             return ask(self, operation(Face.STORE, "sql"), statement, *given)
 
     def lance_catalog(
-        self, operation_name: str, request: Request, data: bytes | None = None, *, keyed: str
-    ) -> Answer:
-        """Have the owner answer a request of the Lance Namespace spec; see `LanceCatalog`.
+        self,
+        operation_name: str,
+        request: Mapping[str, object],
+        data: bytes | None = None,
+        *,
+        keyed: str,
+        effect: Effect = Effect.WORK,
+    ) -> dict[str, Any]:
+        """Have the owner answer a request of the Lance Namespace specification.
 
         Raises:
             RequestError: The store's files are not here, where a Lance client looks for them.
         """
-        from siltstone.lance_namespace.catalog import effect_of  # noqa: PLC0415 - few ask for it
-
-        row = replace(operation(Face.STORE, "lance_catalog"), effect=effect_of(operation_name))
+        row = replace(operation(Face.STORE, "lance_catalog"), effect=effect)
         given = () if data is None else (data,)
         return ask(self, row, operation_name, dict(request), keyed, *given)
 

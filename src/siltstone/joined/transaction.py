@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from siltstone.api.transaction import Transaction
@@ -19,8 +20,7 @@ from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.tables import JoinedTransactionTable
-from siltstone.lance_namespace.fresh import KEYED
-from siltstone.lance_namespace.requests import Answer, Request
+from siltstone.lance_versions.fresh import KEYED
 from siltstone.operations import Codec, Effect, Face, Operation, operation
 from siltstone.turns import NONE_CLOSED, TableClosedError
 
@@ -106,8 +106,8 @@ class JoinedTransaction(Transaction):
             return ask(self, operation(Face.TRANSACTION, "sql"), statement, *given)
 
     def lance_catalog(
-        self, operation_name: str, request: Request, data: bytes | None = None
-    ) -> Answer:
+        self, operation_name: str, request: Mapping[str, object], data: bytes | None = None
+    ) -> dict[str, Any]:
         """Have the owner answer a request of the Lance Namespace spec as a statement of it."""
         row = operation(Face.TRANSACTION, "lance_catalog")
         given = () if data is None else (data,)

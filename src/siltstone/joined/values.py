@@ -38,7 +38,7 @@ from siltstone.formats.arrow_weight import weights
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import KeyRun, Pin, Schema, TokenApp
 from siltstone.joined.protocol import BODY_BYTES_MAX
-from siltstone.lance_namespace import errors as lance_errors
+from siltstone.lance_versions import errors as lance_errors
 from siltstone.maintenance.compaction.compaction import Optimized
 from siltstone.maintenance.gc.vacuum import Removed, Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus

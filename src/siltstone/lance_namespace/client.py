@@ -10,87 +10,50 @@
 
     found = ns.query_table(QueryTableRequest(id=["events"], k=10, vector=...))    rows, no files
 
-The Lance catalog answers: of this process, or of the owner if the store was joined. Here its
+The operations are those of this process, or of the owner if the store was joined. Here their
 answers get the classes and the errors of the specification.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, cast, runtime_checkable
+from typing import Any, Literal, Self, cast
 
 import lance_namespace as spec
 import lance_namespace.errors as spec_errors
-import pyarrow as pa
 
+from siltstone.api.store import Store
 from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError, not_one_of
-from siltstone.formats.extensions import storage_type
-from siltstone.lance_namespace import store_scopes as scopes
-from siltstone.lance_namespace.catalog import OPERATIONS, REFUSED, LanceCatalog
-from siltstone.lance_namespace.errors import code_of
-from siltstone.lance_namespace.fresh import KEYED
-from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.rows import operations as rows
-from siltstone.lance_namespace.turns import Turns
+from siltstone.joined.store import JoinedStore
+from siltstone.lance_namespace import scope as scopes
+from siltstone.lance_namespace.operations import OPERATIONS, REFUSED, answer, rows_of
+from siltstone.lance_versions.errors import code_of, sentence_of
+from siltstone.lance_versions.fresh import KEYED
+from siltstone.lance_versions.turns import Turns
+from siltstone.local.store import LocalStore
+from siltstone.operations import Effect
 
-Answers = Callable[[str, Request, bytes | None], Answer]
+Answer = dict[str, Any]
+Answers = Callable[[str, Mapping[str, Any], bytes | None], Answer]
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     int(kind.code): kind
     for kind in vars(spec_errors).values()
     if isinstance(kind, type) and issubclass(kind, spec_errors.LanceNamespaceError)
 }
-_TYPE_NAMES = {
-    "string": "utf8",
-    "large_string": "large_utf8",
-    "halffloat": "float16",
-    "float": "float32",
-    "double": "float64",
-    "date32[day]": "date32",
-}
 _OTHER_NAMES = {
     "create_empty_table": "declare_table",  # its name in older versions of the specification
-    "deregister_table": "drop_table",  # the store keeps no table that it does not list
 }
 _OTHER_RESPONSES = {"list_all_tables": spec.ListTablesResponse}
 _numbers = itertools.count(1)
 
 
-class OpenStore(Protocol):
-    """An open store as `connect` returns it: a `LanceStore`, or an `OwnersStore`."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def snapshot(
-        self, *, seq: int | None = None, at: str | datetime | None = None, tag: str | None = None
-    ) -> Any: ...
-
-    def transaction(self) -> Any: ...
-
-
-@runtime_checkable
-class OwnersStore(Protocol):
-    """A store that another process owns, which answers; so do its snapshots and transactions."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def lance_catalog(
-        self, operation: str, request: Request, data: bytes | None, *, keyed: str
-    ) -> Answer: ...
-
-    def snapshot(self, *arguments: Any, **options: Any) -> Any: ...
-
-    def transaction(self, *arguments: Any, **options: Any) -> Any: ...
-
-
 class _ScopedNamespace(spec.LanceNamespace):
-    """The operations of the specification over one scope: those of the catalog.
+    """The operations of the specification over one scope.
 
     The base class refuses all others as unsupported.
     """
@@ -103,36 +66,6 @@ class _ScopedNamespace(spec.LanceNamespace):
     def namespace_id(self) -> str:
         """Return an id that no other namespace has."""
         return self._id
-
-
-def _fields(fields: Iterable[pa.Field]) -> list[dict[str, Any]]:
-    """Return columns, or the fields of a struct, as the JSON of the specification."""
-    return [{"name": f.name, "nullable": f.nullable, "type": _type(f.type)} for f in fields]
-
-
-def _type(kind: pa.DataType) -> dict[str, Any]:
-    kind = storage_type(kind)
-    if pa.types.is_fixed_size_list(kind):
-        item = _fields([kind.value_field])
-        return {"type": "fixed_size_list", "fields": item, "length": kind.list_size}
-    if pa.types.is_fixed_size_binary(kind):
-        return {"type": "fixed_size_binary", "length": kind.byte_width}
-    for is_of, name in _NESTED:
-        if is_of(kind):
-            return {"type": name, "fields": _fields(_inner(kind))}
-    return {"type": _TYPE_NAMES.get(str(kind), str(kind))}
-
-
-def _inner(kind: Any) -> list[pa.Field]:
-    return [kind.field(number) for number in range(kind.num_fields)]
-
-
-_NESTED: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_list, "list"),
-    (pa.types.is_large_list, "large_list"),
-    (pa.types.is_map, "map"),
-    (pa.types.is_struct, "struct"),
-)
 
 
 def _method(name: str, operation: str) -> Callable[..., Any]:
@@ -150,10 +83,10 @@ def _method(name: str, operation: str) -> Callable[..., Any]:
     def method_with_rows(self: _ScopedNamespace, request: Any, request_data: bytes) -> Any:
         return response(**_answered(self, operation, request, request_data))
 
-    offered = rows.OFFERED.get(operation)
+    offered = OPERATIONS.get(operation)
     made = method if offered is None or not offered.takes_rows else method_with_rows
     made.__name__, made.__qualname__ = name, f"{_ScopedNamespace.__name__}.{name}"
-    made.__doc__ = f"See `{operation}` of the Lance catalog."
+    made.__doc__ = f"See `{operation}` of the operations."
     return made
 
 
@@ -164,24 +97,30 @@ def _plan(plan: str) -> str:
 
 def _answered(space: _ScopedNamespace, operation: str, request: Any, *data: bytes) -> Answer:
     try:
-        given = rows.rows_of(data[0]) if data else None
+        given = rows_of(data[0]) if data else None
         found = space.answers(operation, _members(request), given)
     except SiltstoneError as error:
         kind = _ERRORS.get(code_of(error), spec_errors.InternalError)
-        raise kind(str(error)) from error
-    if "schema" in found:
-        found["schema"] = {"fields": _fields(found["schema"])}
+        raise kind(sentence_of(error)) from error
     return found
 
 
-def _members(request: Any) -> Request:
+def _asked_of_owner(
+    db: JoinedStore, keyed: str, operation: str, request: Mapping[str, Any], data: bytes | None
+) -> Answer:
+    found = OPERATIONS.get(operation)
+    effect = Effect.WORK if found is None else found.effect
+    return db.lance_catalog(operation, request, data, keyed=keyed, effect=effect)
+
+
+def _members(request: Any) -> Mapping[str, Any]:
     """Return the members of a request.
 
     Raises:
         RequestError: It is none.
     """
     if isinstance(request, dict):
-        return cast("Request", request)
+        return cast("Mapping[str, Any]", request)
     members = getattr(request, "to_dict", None)
     if members is None:
         kind = type(request).__name__
@@ -189,7 +128,7 @@ def _members(request: Any) -> Request:
     return members()
 
 
-_NAMES = {name: name for name in (*OPERATIONS, *rows.OFFERED, *REFUSED)} | _OTHER_NAMES
+_NAMES = {name: name for name in (*OPERATIONS, *REFUSED)} | _OTHER_NAMES
 for _name, _operation in _NAMES.items():
     setattr(_ScopedNamespace, _name, _method(_name, _operation))
 
@@ -197,7 +136,7 @@ for _name, _operation in _NAMES.items():
 class SiltstoneNamespace(_ScopedNamespace):
     """A store's tables at their newest versions; each change is a commit. Any thread."""
 
-    def __init__(self, db: OpenStore, *, keyed: Literal["merged", "fresh"] = "merged") -> None:
+    def __init__(self, db: Store, *, keyed: Literal["merged", "fresh"] = "merged") -> None:
         """Serve `db`, which its caller closes; a read-only one answers reads.
 
         Args:
@@ -212,12 +151,12 @@ class SiltstoneNamespace(_ScopedNamespace):
         """
         if keyed not in KEYED:
             raise RequestError(not_one_of("keyed", keyed, KEYED))
-        if isinstance(db, OwnersStore):
-            answers = partial(db.lance_catalog, keyed=keyed)
+        if isinstance(db, JoinedStore):
+            answers = partial(_asked_of_owner, db, keyed)
             # Whether the files are here, and the owner can do it.
             answers("namespace_exists", {}, None)
-        elif isinstance(db, scopes.LanceStore):
-            answers = LanceCatalog(scopes.LiveScope(db, Turns(), is_fresh=keyed == "fresh")).answer
+        elif isinstance(db, LocalStore):
+            answers = partial(answer, scopes.LiveScope(db, Turns(), is_fresh=keyed == "fresh"))
         else:
             raise RequestError(
                 f"a namespace needs an open store, as connect() returns it; got {db!r:.80}"
@@ -244,13 +183,13 @@ class TransactionNamespace(_ScopedNamespace):
     statements on keyed tables in the same commit.
     """
 
-    def __init__(self, db: scopes.LanceStore | OwnersStore, **options: Any) -> None:
+    def __init__(self, db: LocalStore | JoinedStore, **options: Any) -> None:
         """Use `SiltstoneNamespace.transaction`."""
         self.transaction: Any = db.transaction(**options)
-        if isinstance(db, OwnersStore):
-            answers = self.transaction.lance_catalog
+        if isinstance(db, LocalStore):
+            answers = partial(answer, scopes.TransactionScope(db, self.transaction))
         else:
-            answers = LanceCatalog(scopes.TransactionScope(db, self.transaction)).answer
+            answers = self.transaction.lance_catalog
         super().__init__(answers, db.path, "transaction")
 
     def __enter__(self) -> Self:
@@ -280,14 +219,14 @@ class TransactionNamespace(_ScopedNamespace):
 class SnapshotNamespace(_ScopedNamespace):
     """All tables at one seq, for as long as the block lasts, or until `close`."""
 
-    def __init__(self, db: scopes.LanceStore | OwnersStore, snapshot: Any, keyed: str) -> None:
+    def __init__(self, db: LocalStore | JoinedStore, snapshot: Any, keyed: str) -> None:
         """Use `SiltstoneNamespace.at`."""
         self.snapshot = snapshot
-        if isinstance(db, OwnersStore):
-            answers = partial(snapshot.lance_catalog, keyed=keyed)
-        else:
+        if isinstance(db, LocalStore):
             scope = scopes.SnapshotScope(db, snapshot, is_fresh=keyed == "fresh")
-            answers = LanceCatalog(scope).answer
+            answers = partial(answer, scope)
+        else:
+            answers = partial(snapshot.lance_catalog, keyed=keyed)
         super().__init__(answers, db.path, f"seq {snapshot.seq}")
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_versions.errors import invalid
 
 
 @dataclass(frozen=True, slots=True)

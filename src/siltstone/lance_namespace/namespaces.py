@@ -1,4 +1,4 @@
-"""Namespaces: the operations of the Lance catalog on namespaces, by their names.
+"""Namespaces: the operations on namespaces, by their names.
 
 A namespace exists from its creation to its drop, and also while a table or a namespace is in it.
 Only one that was created has properties.
@@ -6,63 +6,84 @@ Only one that was created has properties.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from siltstone.engine.catalog import namespaces as spaces
-from siltstone.errors import RequestError
-from siltstone.lance_namespace import errors, requests
-from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.scope import Scope, committed_by
-from siltstone.lance_namespace.version_statements import VersionStatements
-from siltstone.retry import Retry
+from siltstone.errors import RequestError, not_one_of
+from siltstone.lance_namespace.scope import ClientReads, Scope
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.pages import page
+from siltstone.lance_versions import errors
+from siltstone.lance_versions.version_statements import VersionStatements
+from siltstone.local.transaction import LocalTransaction
 
-ATTEMPTS = 16
 _CREATES, _DROPS = ("create", "existok", "overwrite"), ("fail", "skip")
 _BEHAVIORS = ("restrict", "cascade")
+Properties = Mapping[str, str]
 
 
-def list_namespaces(scope: Scope, request: Request) -> Answer:
+def list_namespaces(
+    scope: Scope, asked: bodies.ListNamespacesRequest
+) -> tuple[bodies.NamespacesAnswer, int]:
     """List the namespaces directly in a namespace, by their short names.
 
     Raises:
         NamespaceNotFoundError: There is no such namespace.
     """
-    path = requests.namespace_of(request)
-    found = require_namespace(scope, path)
-    inside = [ids[-1] for ids in map(requests.ids_of, found) if ".".join(ids[:-1]) == path]
-    return requests.page(sorted(inside), request, "namespaces")
+    path = ids.namespace_of(asked)
+    with scope.reading() as db:
+        found, seq = require_namespace(db, path), db.seq
+    names, token = page(in_namespace(path, found), asked)
+    return bodies.NamespacesAnswer(names, page_token=token), seq
 
 
-def describe_namespace(scope: Scope, request: Request) -> Answer:
+def in_namespace(path: str, names: Mapping[str, object] | list[str]) -> list[str]:
+    """Return the short names of what is directly in a namespace, in their order."""
+    inside = [levels[-1] for levels in map(ids.ids_of, names) if ".".join(levels[:-1]) == path]
+    return sorted(inside)
+
+
+def describe_namespace(
+    scope: Scope, asked: bodies.NamespaceRequest
+) -> tuple[bodies.NamespaceAnswer, int]:
     """Return the properties of a namespace.
 
     Raises:
         NamespaceNotFoundError: There is no such namespace.
     """
-    name = requests.namespace_of(request)
-    return {"properties": dict(require_namespace(scope, name).get(name, {}))}
+    name = ids.namespace_of(asked)
+    with scope.reading() as db:
+        return bodies.NamespaceAnswer(dict(require_namespace(db, name).get(name, {}))), db.seq
+    raise AssertionError
 
 
-def namespace_exists(scope: Scope, request: Request) -> Answer:
-    """Raise errors.NamespaceNotFoundError unless the namespace exists."""
-    require_namespace(scope, requests.namespace_of(request))
-    return {}
+def namespace_exists(scope: Scope, asked: bodies.NamespaceRequest) -> tuple[bodies.NoMembers, int]:
+    """Answer nothing, or that there is no such namespace.
+
+    Raises:
+        NamespaceNotFoundError: There is none.
+    """
+    with scope.reading() as db:
+        require_namespace(db, ids.namespace_of(asked))
+        return bodies.NoMembers(), db.seq
+    raise AssertionError
 
 
-def require_namespace(scope: Scope, name: str) -> Mapping[str, Mapping[str, str]]:
+def require_namespace(db: ClientReads, name: str) -> Mapping[str, Properties]:
     """Return the properties of all namespaces by name, if one exists: the root always does.
 
     Raises:
         NamespaceNotFoundError: There is no such namespace.
     """
-    with scope.reading() as db:
-        found = db.namespaces()
+    found = db.namespaces()
     if name and name not in found:
         raise errors.NamespaceNotFoundError(name, found)
     return found
 
 
-def create_namespace(scope: Scope, request: Request) -> Answer:
+def create_namespace(
+    scope: Scope, asked: bodies.CreateNamespaceRequest
+) -> tuple[bodies.NamespaceAnswer, int | None]:
     """Create a namespace in one that exists.
 
     Raises:
@@ -71,23 +92,26 @@ def create_namespace(scope: Scope, request: Request) -> Answer:
         NamespaceNotFoundError: The namespace that it would be in does not exist.
         RequestError: The name or the properties are not allowed.
     """
-    name = requests.namespace_of(request)
-    mode = requests.choice_of(request, "mode", _CREATES)
-    given = request.get("properties") or {}
+    name, given = ids.namespace_of(asked), asked.properties or {}
+    mode = _choice("mode", asked.mode, _CREATES)
     if not name and mode != "existok":
         raise errors.NamespaceExistsError("$")
     if not name:
-        return {"properties": {}}
-    found, commit = _committed(scope, lambda tx: _create(tx, name, mode, given))
-    return {"properties": dict(found)} | commit
+        return bodies.NamespaceAnswer({}), None
+
+    def work(tx: LocalTransaction) -> Properties:
+        return _create(tx.lance, name, mode, given)
+
+    found, commit = scope.write(work, given)
+    return bodies.NamespaceAnswer(dict(found), commit.transaction_id), commit.seq
 
 
 def _create(
-    tx: VersionStatements, name: str, mode: str, properties: Mapping[str, str]
-) -> Mapping[str, str]:
-    known = tx.namespaces()
+    statements: VersionStatements, name: str, mode: str, properties: Properties
+) -> Properties:
+    known = statements.namespaces()
     parent = name.rpartition(".")[0]
-    if tx.tx.is_applied:
+    if statements.tx.is_applied:
         return known.get(name, properties)
     if parent and parent not in known:
         raise errors.NamespaceNotFoundError(parent, known)
@@ -95,13 +119,15 @@ def _create(
         raise errors.NamespaceExistsError(name)
     if name in known and mode == "overwrite":
         spaces.create(name, properties)  # refused before anything is dropped
-        tx.drop_namespace(name)
-    if not tx.has_created(name):
-        tx.create_namespace(name, properties)
-    return tx.namespaces()[name]
+        statements.drop_namespace(name)
+    if not statements.has_created(name):
+        statements.create_namespace(name, properties)
+    return statements.namespaces()[name]
 
 
-def drop_namespace(scope: Scope, request: Request) -> Answer:
+def drop_namespace(
+    scope: Scope, asked: bodies.DropNamespaceRequest
+) -> tuple[bodies.NamespaceAnswer, int | None]:
     """Drop a namespace; with the behavior "cascade" all tables and namespaces in it, too.
 
     Raises:
@@ -109,52 +135,52 @@ def drop_namespace(scope: Scope, request: Request) -> Answer:
         NamespaceNotEmptyError: It has something in it, and the behavior is "restrict".
         RequestError: It is the root; or it has too much in it for one commit.
     """
-    name = requests.namespace_of(request)
-    mode = requests.choice_of(request, "mode", _DROPS)
-    behavior = requests.choice_of(request, "behavior", _BEHAVIORS)
+    name = ids.namespace_of(asked)
+    mode = _choice("mode", asked.mode, _DROPS)
+    behavior = _choice("behavior", asked.behavior, _BEHAVIORS)
     if not name:
         raise RequestError("the root namespace cannot be dropped")
-    found, commit = _committed(scope, lambda tx: _drop(tx, name, mode, behavior))
+
+    def work(tx: LocalTransaction) -> Properties:
+        return _drop(tx.lance, name, mode, behavior)
+
+    found, commit = scope.write(work, {})
     # The specification has one id in the answer of a creation, and a list of ids here.
-    return {"properties": dict(found)} | {key: [value] for key, value in commit.items()}
+    commits = [commit.transaction_id] if commit.transaction_id else None
+    return bodies.NamespaceAnswer(dict(found), commits), commit.seq
 
 
-def _drop(tx: VersionStatements, name: str, mode: str, behavior: str) -> Mapping[str, str]:
-    known = tx.namespaces()
-    if tx.tx.is_applied or (name not in known and mode == "skip"):
+def _drop(statements: VersionStatements, name: str, mode: str, behavior: str) -> Properties:
+    known = statements.namespaces()
+    if statements.tx.is_applied or (name not in known and mode == "skip"):
         return known.get(name, {})
     if name not in known:
         raise errors.NamespaceNotFoundError(name, known)
     if behavior == "cascade":
-        _drop_all(tx, name)
-    tx.drop_namespace(name)
+        _drop_all(statements, name)
+    statements.drop_namespace(name)
     return known[name]
 
 
-def _drop_all(tx: VersionStatements, name: str) -> None:
-    tables = [table for table in tx.tables() if table.startswith(f"{name}.")]
-    inside = [space for space in tx.namespaces() if space.startswith(f"{name}.")]
-    if len(tables) + len(inside) > requests.OPERATIONS_MAX:
+def _drop_all(statements: VersionStatements, name: str) -> None:
+    tables = [table for table in statements.tables() if table.startswith(f"{name}.")]
+    inside = [space for space in statements.namespaces() if space.startswith(f"{name}.")]
+    if len(tables) + len(inside) > bodies.OPERATIONS_MAX:
         raise RequestError(
             f"namespace {name!r} has {len(tables)} tables and {len(inside)} namespaces in it; a"
-            f" commit drops at most {requests.OPERATIONS_MAX}: drop some of them before"
+            f" commit drops at most {bodies.OPERATIONS_MAX}: drop some of them before"
         )
     for table in tables:
-        if name in requests.spaces_of(table):
-            tx.definitions.drop_table(table)
+        if name in ids.spaces_of(table):
+            statements.definitions.drop_table(table)
     for space in sorted(inside, reverse=True):
-        if tx.has_created(space):
-            tx.drop_namespace(space)
+        if statements.has_created(space):
+            statements.drop_namespace(space)
 
 
-def _committed(
-    scope: Scope, work: Callable[[VersionStatements], Mapping[str, str]]
-) -> tuple[Mapping[str, str], Answer]:
-    """Do a statement, again if another commit was first: then it finds what is there now."""
-
-    def once() -> tuple[Mapping[str, str], Answer]:
-        with scope.writing() as tx:
-            found = work(tx)
-        return found, committed_by(tx)
-
-    return Retry(ATTEMPTS).run(once)
+def _choice(member: str, found: str | None, choices: tuple[str, ...]) -> str:
+    """Return which of the choices a member is, in lower case without "_"; by default the first."""
+    word = choices[0] if found is None else found.replace("_", "").lower()
+    if word not in choices:
+        raise RequestError(not_one_of(member, found, choices))
+    return word

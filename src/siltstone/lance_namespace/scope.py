@@ -1,159 +1,77 @@
-"""Scope: where the operations of the Lance catalog go, as the catalog sees it.
+"""Scope: where operations go: the newest seq of a store, a transaction, or a snapshot.
 
-`store_scopes` has those of a store in this process: its newest seq, a transaction, a snapshot. A
-server has one of its own, which goes where the headers of a request say.
+A server has one more, which goes where the headers of a request say. Lock: one for each
+transaction, over a statement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar, cast
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Protocol, TypeVar
 
 from siltstone import deadline
-from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Receipt
-from siltstone.engine.read.reader import Reader
-from siltstone.engine.write.definition_statements import DefiningTransaction
-from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.lance_namespace.errors import Refused
+from siltstone.api.results import Receipt
+from siltstone.errors import ReadOnlyError, RequestError, TableNotFoundError
 from siltstone.lance_namespace.limits import RowLimits
-from siltstone.lance_namespace.requests import Answer
-from siltstone.lance_namespace.table_versions import TableVersions
-from siltstone.lance_namespace.turns import Turns
-from siltstone.lance_namespace.version_statements import VersionStatements
-from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.lance_versions.errors import Refused
+from siltstone.lance_versions.fresh import FreshVersions
+from siltstone.lance_versions.table_versions import TableVersions
+from siltstone.lance_versions.turns import Turns
+from siltstone.lance_versions.version_statements import VersionStatements
+from siltstone.local.snapshot import LocalSnapshot
+from siltstone.local.store import LocalStore
+from siltstone.local.transaction import LocalTransaction
 from siltstone.retry import Retry
 
 ATTEMPTS = 100
 Found = TypeVar("Found")
-Tx = TypeVar("Tx", bound=DefiningTransaction)
+RowReads = LocalSnapshot | LocalTransaction
+"""What rows are read of."""
 
 
-class LanceReads(Protocol):
-    """What answers about tables: a snapshot, or a transaction with its own statements."""
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The commit that an operation was; both None: it is a part of an open transaction."""
 
-    def tables(self) -> list[str]: ...
-
-    def namespaces(self) -> Mapping[str, Mapping[str, str]]: ...
-
-    def versions(self, name: str, /) -> TableVersions: ...
+    seq: int | None = None
+    transaction_id: str | None = None
 
 
-class SearchedTable(Protocol):
-    """A table whose rows are read, and searched; see `engine.read.readable`."""
+@dataclass(frozen=True, slots=True)
+class ClientReads:
+    """Tables as other clients see them at `seq`: keyed ones at their last merge, or fresh.
 
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def primary_key(self) -> tuple[str, ...]: ...
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
-        limit: int | None = None,
-    ) -> pa.RecordBatchReader: ...
-
-    def count(self, filter: str | pc.Expression | None = None) -> int: ...  # noqa: A002
-
-    def search_in_parts(
-        self,
-        query: object,
-        k: int,
-        rows_max: int,
-        *,
-        filter: str | pc.Expression | None = None,  # noqa: A002
-        columns: object = None,
-        numbered: bool = False,
-        **options: Any,
-    ) -> pa.RecordBatchReader:
-        """Return the rows of a search, with `_distance` or `_score`; read `rows_max` at once."""
-        ...
-
-    def scan_with_ids(
-        self,
-        columns: Sequence[str],
-        filter: str | None,  # noqa: A002
-        limit: int | None,
-    ) -> pa.RecordBatchReader: ...
-
-    def rows_with_ids(self, ids: Sequence[int], columns: Sequence[str]) -> pa.Table: ...
-
-
-class RowReads(Protocol):
-    """What rows are read of: a snapshot, or a transaction with its own statements."""
-
-    def tables(self) -> list[str]: ...
-
-    def __getitem__(self, name: str, /) -> SearchedTable: ...
-
-    @property
-    def lance(self) -> LanceReads: ...
-
-
-class LanceSnapshot(LanceReads, Protocol):
-    """A snapshot: all tables at one seq."""
+    A keyed table that was never merged has an empty version, so that it can be opened; with a
+    read-only store it has none, because that writes nothing unasked. `clears`: clients may write,
+    so versions of plain tables that were written by path are set aside.
+    """
 
     seq: int
+    _reads: LocalSnapshot | VersionStatements
+    _fresh: FreshVersions | None
+    _of: Callable[[str], TableVersions] | None = None
+    clears: bool = False
 
-    def __getitem__(self, name: str, /) -> SearchedTable: ...
+    def tables(self) -> list[str]:
+        return self._reads.tables()
 
-    @property
-    def lance(self) -> Self: ...
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        return self._reads.namespaces()
 
-    def reader_of(self, table: str, /) -> Reader: ...
-
-
-class IndexedTable(Protocol):
-    """A table as it is now, with its indexes."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def primary_key(self) -> Sequence[str]: ...
-
-    def count(self) -> int: ...
-
-    def indexes(self) -> list[IndexStatus]: ...
-
-    def create_index(self, column: str, kind: Any, *, name: str | None, **options: Any) -> Any: ...
-
-    def drop_index(self, name: str, /) -> None: ...
-
-
-class RowStore(Protocol):
-    """An open store of this process, for operations on rows."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def core(self) -> Core: ...
-
-    @property
-    def tag_turns(self) -> Turns:
-        """Statements about the tags of one table follow each other, over all clients."""
-        ...
-
-    def __getitem__(self, name: str, /) -> IndexedTable: ...
-
-    def snapshot(
-        self, *arguments: Any, **options: Any
-    ) -> AbstractContextManager[LanceSnapshot]: ...
-
-    def transaction(
-        self, *arguments: Any, **options: Any
-    ) -> AbstractContextManager[DefiningTransaction]: ...
+    def versions(self, name: str, /) -> TableVersions:
+        seen = self._reads.versions(name)
+        if self._fresh is None:
+            return seen
+        if not seen.is_keyed:
+            if self.clears:
+                self._fresh.clear_way(seen)
+            return seen
+        return self._fresh.merged(seen) if self._of is None else self._of(name)
 
 
 class Scope(Protocol):
@@ -171,14 +89,19 @@ class Scope(Protocol):
         ...
 
     @property
-    def db(self) -> RowStore: ...
+    def db(self) -> LocalStore: ...
 
     @property
     def limits(self) -> RowLimits: ...
 
-    def reading(self) -> AbstractContextManager[LanceReads]: ...
+    @property
+    def turns(self) -> Turns:
+        """Requests that commit to one table follow each other: a loser finds out at once."""
+        ...
 
-    def writing(self) -> AbstractContextManager[VersionStatements]:
+    def reading(self) -> AbstractContextManager[ClientReads]: ...
+
+    def writing(self) -> AbstractContextManager[LocalTransaction]:
         """Give a transaction whose changes are committed at the end, or later by its owner."""
         ...
 
@@ -191,9 +114,9 @@ class Scope(Protocol):
         ...
 
     def write(
-        self, work: Callable[[DefiningTransaction], Found], unknown: Found, /
-    ) -> tuple[Found, int | None]:
-        """Run a statement on rows; return what it found, and the seq of its commit, if it was one.
+        self, work: Callable[[LocalTransaction], Found], unknown: Found, /
+    ) -> tuple[Found, Commit]:
+        """Run a statement, again if another commit was first; return what it found.
 
         Args:
             work: The statement.
@@ -204,10 +127,125 @@ class Scope(Protocol):
         """
         ...
 
+
+class LiveScope:
+    """Each request sees the newest seq, and each change is a commit of its own. Any thread.
+
+    Changes are those of `commits`, the same store under another number, if it is given.
+    """
+
+    def __init__(
+        self,
+        db: LocalStore,
+        turns: Turns,
+        *,
+        is_fresh: bool = False,
+        commits: LocalStore | None = None,
+    ) -> None:
+        self.db, self.turns, self._is_fresh = db, turns, is_fresh
+        self._commits, self.limits = commits or db, RowLimits()
+        self.root, self.is_writable, self.is_newest = db.path, not db.is_read_only, True
+
+    @contextmanager
+    def reading(self) -> Generator[ClientReads]:
+        with self.db.snapshot() as snapshot:
+            if self.db.is_read_only and not self._is_fresh:
+                yield ClientReads(snapshot.seq, snapshot, None)
+                return
+            fresh = self.db.fresh_versions()
+            of = partial(fresh.live, snapshot) if self._is_fresh else None
+            yield ClientReads(snapshot.seq, snapshot, fresh, of, clears=self.is_writable)
+
+    @contextmanager
+    def writing(self) -> Generator[LocalTransaction]:
+        with self._commits.transaction() as tx:
+            yield tx
+
+    def opened(self, held: ExitStack) -> RowReads:
+        return held.enter_context(self.db.snapshot())
+
+    def settle(self) -> None:
+        """Do nothing: what is read here is read in this process, or by who settles for all."""
+
+    def write(
+        self, work: Callable[[LocalTransaction], Found], unknown: Found
+    ) -> tuple[Found, Commit]:
+        found, receipt = committed(self._commits.transaction, work, unknown)
+        return found, Commit(receipt.seq, receipt.transaction_id or None)
+
+
+class TransactionScope:
+    """All requests are statements of one transaction; its owner commits. One lock: it."""
+
+    def __init__(self, db: LocalStore, tx: LocalTransaction) -> None:
+        self.root, self._tx, self._fresh = db.path, tx, db.fresh_versions()
+        self._lock, self.turns = threading.RLock(), Turns()
+        self.db, self.limits = db, RowLimits()
+        self.is_writable, self.is_newest = True, False
+
+    @contextmanager
+    def reading(self) -> Generator[ClientReads]:
+        with self._lock:
+            yield ClientReads(self._tx.read_seq, self._tx.lance, self._fresh, clears=True)
+
+    @contextmanager
+    def writing(self) -> Generator[LocalTransaction]:
+        with self._lock:
+            yield self._tx
+
+    def opened(self, held: ExitStack) -> RowReads:
+        held.enter_context(self._lock)
+        self._tx.require_open()
+        return self._tx
+
+    def settle(self) -> None:
+        """Do nothing, as in `LiveScope`."""
+
+    def write(
+        self, work: Callable[[LocalTransaction], Found], unknown: Found
+    ) -> tuple[Found, Commit]:
+        with self._lock:
+            return done(self._tx, work, unknown), Commit()
+
+
+class SnapshotScope:
+    """All requests read one snapshot; none changes anything."""
+
+    def __init__(self, db: LocalStore, snapshot: LocalSnapshot, *, is_fresh: bool = False) -> None:
+        fresh = None if db.is_read_only and not is_fresh else db.fresh_versions()
+        self.root, self._snapshot, self._fresh = db.path, snapshot, fresh
+        self._of = partial(fresh.exact, snapshot) if is_fresh and fresh is not None else None
+        self.db, self.limits = db, RowLimits()
+        self.turns, self.is_writable, self.is_newest = Turns(), False, False
+
+    @contextmanager
+    def reading(self) -> Generator[ClientReads]:
+        yield ClientReads(self._snapshot.seq, self._snapshot, self._fresh, self._of)
+
+    @contextmanager
+    def writing(self) -> Generator[LocalTransaction]:
+        raise self._refusal
+        yield  # what makes it a generator
+
+    def opened(self, held: ExitStack) -> RowReads:  # noqa: ARG002 - it is its caller's
+        return self._snapshot
+
+    def settle(self) -> None:
+        """Do nothing, as in `LiveScope`."""
+
+    def write(
+        self,
+        work: Callable[[LocalTransaction], Found],  # noqa: ARG002 - as of every scope
+        unknown: Found,  # noqa: ARG002
+    ) -> tuple[Found, Commit]:
+        raise self._refusal
+
     @property
-    def turns(self) -> Turns:
-        """Requests that commit to one table follow each other: a loser finds out at once."""
-        ...
+    def _refusal(self) -> ReadOnlyError:
+        return ReadOnlyError(f"the snapshot at seq {self._snapshot.seq} is read, not written")
+
+
+# what operations find in a scope
 
 
 def location_of(scope: Scope, folder: str) -> str:
@@ -215,15 +253,14 @@ def location_of(scope: Scope, folder: str) -> str:
     return str(scope.root / folder)
 
 
-def known(scope: Scope, name: str) -> TableVersions:
-    """Return a table as the scope shows it.
+def known(scope: Scope, db: ClientReads, name: str) -> TableVersions:
+    """Return a table as clients see it.
 
     Raises:
         TableNotFoundError: There is none of that name.
     """
     try:
-        with scope.reading() as db:
-            return db.versions(name)
+        return db.versions(name)
     except TableNotFoundError as error:
         refusal = scope.turns.refusal_of(name)
         if refusal is None:
@@ -232,14 +269,10 @@ def known(scope: Scope, name: str) -> TableVersions:
         raise TableNotFoundError(name, why=why) from error
 
 
-def committed_by(statements: VersionStatements) -> Answer:
-    """Return what an answer says of the commit that its operation was, if it was one."""
-    receipt = statements.tx.receipt
-    found = "" if receipt is None else receipt.transaction_id
-    return {"transaction_id": found} if found else {}
-
-
-# rows
+def commit_of(tx: LocalTransaction) -> Commit:
+    """Return the commit that a transaction of `writing` was."""
+    receipt = tx.receipt
+    return Commit() if receipt is None else Commit(receipt.seq, receipt.transaction_id or None)
 
 
 @contextmanager
@@ -252,12 +285,10 @@ def shown(scope: Scope) -> Generator[RowReads]:
 
 def seq_shown(found: RowReads) -> int:
     """Return the seq that is read at."""
-    if isinstance(found, DefiningTransaction):
-        return found.read_seq
-    return cast("LanceSnapshot", found).seq
+    return found.read_seq if isinstance(found, LocalTransaction) else found.seq
 
 
-def done(tx: Tx, work: Callable[[Tx], Found], unknown: Found) -> Found:
+def done(tx: LocalTransaction, work: Callable[[LocalTransaction], Found], unknown: Found) -> Found:
     """Run a statement, whole or not at all; under a token that was applied it fails at nothing.
 
     What it does is forgotten, and what it was about may be gone by now: a client that lost the
@@ -273,8 +304,8 @@ def done(tx: Tx, work: Callable[[Tx], Found], unknown: Found) -> Found:
 
 
 def committed(
-    begin: Callable[[], AbstractContextManager[Tx]],
-    work: Callable[[Tx], Found],
+    begin: Callable[[], AbstractContextManager[LocalTransaction]],
+    work: Callable[[LocalTransaction], Found],
     unknown: Found,
     on_loss: Callable[[Exception], object] = lambda _: None,
 ) -> tuple[Found, Receipt]:

@@ -1,134 +1,198 @@
-"""Tables: the operations of the Lance catalog on tables, by their names."""
+"""Tables: the operations on tables as a whole, by their names."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from siltstone.errors import RequestError
-from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.namespaces import require_namespace
-from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.scope import Scope, committed_by, known, location_of
-from siltstone.lance_namespace.table_versions import TableVersions
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_namespace.namespaces import in_namespace, require_namespace
+from siltstone.lance_namespace.rows.version_numbers import past_of
+from siltstone.lance_namespace.scope import ClientReads, Scope, known, location_of
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.pages import page
+from siltstone.lance_namespace.specification.schema_json import schema_json
 from siltstone.lance_namespace.versions import listed
+from siltstone.lance_versions.errors import invalid
+from siltstone.lance_versions.table_versions import ROW_OPERATIONS, TableVersions
+from siltstone.lance_versions.version_statements import VersionStatements
+from siltstone.local.transaction import LocalTransaction
 
 
-def list_tables(scope: Scope, request: Request) -> Answer:
+def list_tables(scope: Scope, asked: bodies.ListTablesRequest) -> tuple[bodies.TablesAnswer, int]:
     """List the tables of a namespace, by their short names.
 
     Raises:
         NamespaceNotFoundError: There is no such namespace.
     """
-    path = requests.namespace_of(request)
-    require_namespace(scope, path)
+    path = ids.namespace_of(asked)
     with scope.reading() as db:
-        names = db.tables()
-        if not request.get("include_declared", True):
-            names = [name for name in names if len(db.versions(name).schema)]
-    inside = [ids[-1] for ids in map(requests.ids_of, names) if ".".join(ids[:-1]) == path]
-    return requests.page(sorted(inside), request, "tables")
+        require_namespace(db, path)
+        names, seq = _shown(db, asked.include_declared), db.seq
+    found, token = page(in_namespace(path, names), asked)
+    return bodies.TablesAnswer(found, page_token=token), seq
 
 
-def list_all_tables(scope: Scope, request: Request) -> Answer:
-    """List all tables by their full names, `a$b$t`."""
+def list_all_tables(
+    scope: Scope, asked: bodies.ListAllTablesRequest
+) -> tuple[bodies.TablesAnswer, int]:
+    """List all tables by their ids in one word, `a$b$t`."""
     with scope.reading() as db:
-        names = sorted("$".join(requests.ids_of(name)) for name in db.tables())
-    return requests.page(names, request, "tables")
+        names, seq = _shown(db, asked.include_declared), db.seq
+    found, token = page(sorted("$".join(ids.ids_of(name)) for name in names), asked)
+    return bodies.TablesAnswer(found, page_token=token), seq
 
 
-def declare_table(scope: Scope, request: Request) -> Answer:
+def _shown(db: ClientReads, include_declared: bool | None) -> list[str]:
+    """Return the names of all tables, or of those that have columns."""
+    if include_declared is not False:
+        return db.tables()
+    return [name for name in db.tables() if len(db.versions(name).schema)]
+
+
+def declare_table(
+    scope: Scope, asked: bodies.DeclareRequest
+) -> tuple[bodies.DeclareAnswer, int | None]:
     """Create a plain table without columns; its first version brings them."""
-    with scope.writing() as tx:
-        found = declare(scope, tx, request)
-    return found | committed_by(tx)
+
+    def work(tx: LocalTransaction) -> str:
+        return declare(scope, tx.lance, asked).location
+
+    location, commit = scope.write(work, str(scope.root))
+    answer = bodies.DeclareAnswer(location, managed_versioning=True)
+    answer.transaction_id = commit.transaction_id
+    return answer, commit.seq
 
 
-def describe_table(scope: Scope, request: Request) -> Answer:
+def describe_table(
+    scope: Scope, asked: bodies.DescribeTableRequest
+) -> tuple[bodies.TableAnswer, int]:
     """Return where a table lies; with `load_detailed_metadata` also its version and schema."""
-    name = requests.table_of(request)
-    seen = _begun(scope, name)
+    name = ids.table_of(asked)
+    seen, seq = _begun(scope, name)
     location = location_of(scope, seen.folder)
-    ids = requests.ids_of(name)
-    answer: Answer = {
-        "table": ids[-1],
-        "namespace": ids[:-1],
-        "location": location,
-        "managed_versioning": True,
-        "is_only_declared": not len(seen.schema),
-        "properties": {"siltstone.kind": "keyed" if seen.is_keyed else "plain"},
-    }
-    refusal = scope.turns.refusal_of(name)
-    if refusal is not None:
-        answer["properties"]["siltstone.refused"] = refusal
-    if request.get("with_table_uri"):
-        answer["table_uri"] = Path(location).as_uri()
-    wanted = request.get("version")
-    if wanted is not None:
-        answer["version"] = listed(seen, wanted).pin.version
-    elif request.get("load_detailed_metadata") and seen.newest is not None:
-        answer["version"] = seen.newest.pin.version
-    if request.get("load_detailed_metadata"):
-        answer["schema"] = seen.schema
-    return answer
+    levels = ids.ids_of(name)
+    answer = bodies.TableAnswer(
+        table=levels[-1],
+        namespace=levels[:-1],
+        location=location,
+        managed_versioning=True,
+        is_only_declared=not len(seen.schema),
+        properties=_properties(scope, seen),
+    )
+    if asked.with_table_uri:
+        answer.table_uri = Path(location).as_uri()
+    if asked.version is not None:
+        answer.version = listed(seen, asked.version).pin.version
+    elif asked.load_detailed_metadata and seen.newest is not None:
+        answer.version = seen.newest.pin.version
+    if asked.load_detailed_metadata:
+        answer.schema = schema_json(seen.schema)
+    return answer, seq
 
 
-def _begun(scope: Scope, name: str) -> TableVersions:
+def _properties(scope: Scope, seen: TableVersions) -> dict[str, str]:
+    """Return what a client can do with a table: of a refused commit Lance tells no reason."""
+    found = {"siltstone.kind": "keyed" if seen.is_keyed else "plain"}
+    if seen.is_keyed:
+        found["siltstone.written_by"] = ",".join(ROW_OPERATIONS)
+    refusal = scope.turns.refusal_of(seen.name)
+    return found if refusal is None else found | {"siltstone.refused": refusal}
+
+
+def _begun(scope: Scope, name: str) -> tuple[TableVersions, int]:
     """Return a table; a plain one with columns gets its first version, if it has none."""
-    seen = known(scope, name)
+    with scope.reading() as db:
+        seen, seq = known(scope, db, name), db.seq
     has_none = seen.newest is None and not seen.is_keyed and len(seen.schema) > 0
     if not (has_none and scope.is_writable):
-        return seen
+        return seen, seq
     with scope.writing() as tx:
-        tx.begin_versions(name)
-    return known(scope, name)
+        tx.lance.begin_versions(name)
+    with scope.reading() as db:
+        return known(scope, db, name), db.seq
+    raise AssertionError
 
 
-def table_exists(scope: Scope, request: Request) -> Answer:
-    """Raise TableNotFoundError unless the table exists."""
-    known(scope, requests.table_of(request))
-    return {}
+def table_exists(scope: Scope, asked: bodies.TableExistsRequest) -> tuple[bodies.NoMembers, int]:
+    """Answer nothing, or that there is no such table, or not in that version."""
+    name = ids.table_of(asked)
+    with scope.reading() as db:
+        known(scope, db, name)
+        if asked.version is not None:
+            past_of(scope.db.core, name, asked.version)
+        return bodies.NoMembers(), db.seq
+    raise AssertionError
 
 
-def drop_table(scope: Scope, request: Request) -> Answer:
-    """Drop a table. Snapshots see it until the retention is over; then its files go."""
-    with scope.writing() as tx:
-        found = drop(scope, tx, request)
-    return found | committed_by(tx)
+def drop_table(
+    scope: Scope, asked: bodies.TableRequest
+) -> tuple[bodies.DropTableAnswer, int | None]:
+    """Drop a table with its rows. Snapshots see it until the retention is over."""
+    name = ids.table_of(asked)
+
+    def work(tx: LocalTransaction) -> str:
+        return drop(scope, tx.lance, asked).location
+
+    # What an applied token did before, it does not say.
+    location, commit = scope.write(work, str(scope.root))
+    answer = bodies.DropTableAnswer(ids.ids_of(name), location)
+    answer.transaction_id = commit.transaction_id
+    return answer, commit.seq
 
 
-def rename_table(scope: Scope, request: Request) -> Answer:
-    """Rename a table, also into another namespace."""
-    name = requests.table_of(request)
-    new_name = requests.renamed(name, request)
-    with scope.writing() as tx:
-        tx.definitions.rename_table(name, new_name)
-    return committed_by(tx)
+def deregister_table(
+    scope: Scope, asked: bodies.TableRequest
+) -> tuple[bodies.DropTableAnswer, int | None]:
+    """Drop a table: the store keeps none that it does not list."""
+    return drop_table(scope, asked)
 
 
-def list_table_branches(scope: Scope, request: Request) -> Answer:
+def rename_table(
+    scope: Scope, asked: bodies.RenameTableRequest
+) -> tuple[bodies.CommittedAnswer, int | None]:
+    """Rename a table, in its namespace or into the one that is named."""
+    name = ids.table_of(asked)
+    space = asked.new_namespace_id
+    if asked.new_namespace and space is not None and asked.new_namespace != space:
+        raise invalid("new_namespace and new_namespace_id name two namespaces: give one")
+    space = ids.ids_of(name)[:-1] if space is None and not asked.new_namespace else space
+    new_name = ids.name_of([*(asked.new_namespace or space or []), asked.new_table_name])
+
+    def work(tx: LocalTransaction) -> None:
+        tx.rename_table(name, new_name)
+
+    _, commit = scope.write(work, None)
+    return bodies.CommittedAnswer(transaction_id=commit.transaction_id), commit.seq
+
+
+def list_table_branches(
+    scope: Scope, asked: bodies.TablePageRequest
+) -> tuple[bodies.BranchesAnswer, int]:
     """Return the branches of a table besides main: it has none."""
-    requests.refuse_branch(request)
-    known(scope, requests.table_of(request))
-    requests.page([], request, "branches")  # also of an empty list a page may not exist
-    return {"branches": {}}
+    with scope.reading() as db:
+        known(scope, db, ids.table_of(asked))
+        names, _ = page(list[str](), asked)
+        return bodies.BranchesAnswer(dict.fromkeys(names)), db.seq
+    raise AssertionError
 
 
-def declare(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
+def declare(
+    scope: Scope, statements: VersionStatements, asked: bodies.DeclareRequest
+) -> bodies.DeclareAnswer:
     """Declare a table as a statement of a transaction."""
-    requests.refuse_branch(request)
-    if request.get("location"):
+    if asked.location:
         raise RequestError("the location of a table cannot be chosen: tables lie in the store")
-    name = requests.table_of(request)
-    tx.definitions.declare_table(name)
-    folder = tx.versions(name).folder
-    return {"location": location_of(scope, folder), "managed_versioning": True}
+    name = ids.table_of(asked)
+    statements.definitions.declare_table(name)
+    folder = statements.versions(name).folder
+    return bodies.DeclareAnswer(location_of(scope, folder), managed_versioning=True)
 
 
-def drop(scope: Scope, tx: VersionStatements, request: Request) -> Answer:
+def drop(
+    scope: Scope, statements: VersionStatements, asked: bodies.TableRequest
+) -> bodies.DropTableAnswer:
     """Drop a table as a statement of a transaction."""
-    requests.refuse_branch(request)
-    name = requests.table_of(request)
-    location = location_of(scope, tx.versions(name).folder)
-    tx.definitions.drop_table(name)
-    return {"id": requests.ids_of(name), "location": location}
+    name = ids.table_of(asked)
+    location = location_of(scope, statements.folder(name))
+    statements.definitions.drop_table(name)
+    return bodies.DropTableAnswer(ids.ids_of(name), location)

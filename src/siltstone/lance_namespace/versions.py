@@ -1,44 +1,72 @@
-"""Versions: the operations of the Lance catalog on the versions of one table, by their names."""
+"""Versions: the operations on the versions of tables, by their names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from siltstone.errors import ConflictError, RequestError, SiltstoneError
 from siltstone.formats.manifest import Version
-from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import InvalidTableStateError, VersionNotFoundError
-from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.scope import Scope, committed_by, known
-from siltstone.lance_namespace.table_versions import TableVersions
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_namespace.scope import Commit, Scope, commit_of, known
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.pages import most_of
+from siltstone.lance_versions.errors import InvalidTableStateError, VersionNotFoundError
+from siltstone.lance_versions.table_versions import TableVersions
+from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.storage.tables.values import OtherLineError, StagedVersion
 
 
-def list_table_versions(scope: Scope, request: Request) -> Answer:
+def list_table_versions(
+    scope: Scope, asked: bodies.ListVersionsRequest
+) -> tuple[bodies.VersionsAnswer, int]:
     """List versions by their numbers, as `descending` and `limit` ask."""
-    requests.refuse_branch(request)
-    versions = [v for v in known(scope, requests.table_of(request)).versions if not v.is_hidden]
-    if request.get("descending"):
+    seen, seq = _seen(scope, asked)
+    versions = [version for version in seen.versions if not version.is_hidden]
+    if asked.descending:
         versions.reverse()
-    found = requests.page(versions, request, "versions")
-    return found | {"versions": [described(scope, each) for each in found["versions"]]}
+    shown = _after(versions, asked)[: most_of(asked)]
+    is_last = not shown or shown[-1] is versions[-1]
+    token = None if is_last else str(shown[-1].pin.version)
+    return bodies.VersionsAnswer([described(scope, each) for each in shown], page_token=token), seq
 
 
-def describe_table_version(scope: Scope, request: Request) -> Answer:
+def _after(versions: list[Version], asked: bodies.ListVersionsRequest) -> list[Version]:
+    """Return the versions after the one that the page token names."""
+    token = asked.page_token
+    if not token:
+        return versions
+    if not (token.isascii() and token.isdecimal() and len(token) < 20):
+        raise RequestError(f"{token!r:.80} is not a page token of this namespace")
+    number = int(token)
+    if asked.descending:
+        return [version for version in versions if version.pin.version < number]
+    return [version for version in versions if version.pin.version > number]
+
+
+def describe_table_version(
+    scope: Scope, asked: bodies.DescribeVersionRequest
+) -> tuple[bodies.OneVersionAnswer, int]:
     """Describe one version; without a number the newest."""
-    requests.refuse_branch(request)
-    seen = known(scope, requests.table_of(request))
-    wanted = request.get("version")
+    seen, seq = _seen(scope, asked)
+    wanted = asked.version
     if wanted is None and seen.newest is not None:
         wanted = seen.newest.pin.version
     # Lance asks who took a number that was skipped before it tries a higher one.
-    if type(wanted) is int and (seen.has_skipped(wanted) or _is_refused(scope, seen, wanted)):
+    if wanted is not None and (seen.has_skipped(wanted) or _is_refused(scope, seen, wanted)):
         shown = seen.after(wanted) or seen.newest
         assert shown is not None
-        return {"version": described(scope, shown) | {"version": wanted}}
-    return {"version": described(scope, listed(seen, wanted))}
+        found = described(scope, shown)
+        found.version = wanted
+    else:
+        found = described(scope, listed(seen, wanted))
+    return bodies.OneVersionAnswer(found), seq
+
+
+def _seen(scope: Scope, asked: bodies.TableRequest) -> tuple[TableVersions, int]:
+    with scope.reading() as db:
+        return known(scope, db, ids.table_of(asked)), db.seq
+    raise AssertionError
 
 
 def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:
@@ -51,16 +79,18 @@ def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:
     return is_above and scope.turns.was_refused(seen.name, number)
 
 
-def create_table_version(scope: Scope, request: Request) -> Answer:
+def create_table_version(
+    scope: Scope, asked: bodies.CreateVersionRequest
+) -> tuple[bodies.OneVersionAnswer, int | None]:
     """Commit a version that a client staged, on top of the newest one.
 
     Raises:
         ConflictError: Another commit has the number.
         InvalidTableStateError: The version was not built on the newest one.
     """
-    name = requests.table_of(request)
+    name = ids.table_of(asked)
     try:
-        found = _create(scope, name, request)
+        found, commit = _create(scope, name, asked)
     except SiltstoneError as error:
         # Lance passes no reason of a refusal to its client: `describe_table` tells it.
         scope.turns.note_outcome(name, str(error))
@@ -68,7 +98,9 @@ def create_table_version(scope: Scope, request: Request) -> Answer:
             _undeclare(scope, name)
         raise
     scope.turns.note_outcome(name, None)
-    return found
+    answer = bodies.OneVersionAnswer(described(scope, found))
+    answer.transaction_id = commit.transaction_id
+    return answer, commit.seq
 
 
 def _undeclare(scope: Scope, name: str) -> None:
@@ -78,22 +110,22 @@ def _undeclare(scope: Scope, name: str) -> None:
     a second try would find its name taken.
     """
     with suppress(SiltstoneError), scope.writing() as tx:  # another client made it a table
-        seen = tx.versions(name)
+        seen = tx.lance.versions(name)
         if seen.newest is None and not seen.is_keyed and not len(seen.schema):
-            tx.definitions.drop_table(name)
+            tx.drop_table(name)
 
 
-def _create(scope: Scope, name: str, request: Request) -> Answer:
+def _create(scope: Scope, name: str, asked: bodies.CreateVersionRequest) -> tuple[Version, Commit]:
     try:
         with scope.turns.of(name), scope.writing() as tx:
-            made = import_staged(tx, request)
+            made = import_staged(tx.lance, asked)
+        return made, commit_of(tx)
     except ConflictError as error:
-        _refuse_unknown(scope, name, requests.number_of(request.get("version")), error)
+        _refuse_unknown(scope, name, asked.version, error)
         raise
     except OtherLineError as error:
-        scope.turns.note_refused(name, requests.number_of(request.get("version")))
+        scope.turns.note_refused(name, asked.version)
         raise InvalidTableStateError(str(error)) from error
-    return {"version": described(scope, made)} | committed_by(tx)
 
 
 def _refuse_unknown(scope: Scope, name: str, number: int, error: ConflictError) -> None:
@@ -102,51 +134,98 @@ def _refuse_unknown(scope: Scope, name: str, number: int, error: ConflictError) 
     If the answer is that a version exists, Lance looks for it. If it finds none it reports that the
     outcome is unknown, but nothing was committed.
     """
-    if known(scope, name).after(number) is None:
+    with scope.reading() as db:
+        is_unknown = known(scope, db, name).after(number) is None
+    if is_unknown:
         scope.turns.note_refused(name, number)
         reason = f"{name!r} was changed by another commit; open it again"
         raise InvalidTableStateError(reason) from error
 
 
-def import_staged(tx: VersionStatements, request: Request) -> Version:
+def import_staged(statements: VersionStatements, asked: bodies.CreateVersionRequest) -> Version:
     """Import a version that a client staged, as a statement of a transaction."""
-    requests.refuse_branch(request)
-    given = StagedVersion(
-        requests.number_of(request.get("version")),
-        request.get("manifest_path") or "",
-        request.get("manifest_size"),
-    )
-    return tx.import_version(requests.table_of(request), given)
+    given = StagedVersion(asked.version, asked.manifest_path, asked.manifest_size)
+    return statements.import_version(ids.table_of(asked), given)
 
 
-def listed(seen: TableVersions, number: object) -> Version:
+def hide_versions(statements: VersionStatements, asked: bodies.DeleteVersionsRequest) -> int:
+    """Hide versions from lists, as a statement of a transaction; return how many there were."""
+    name, hidden = ids.table_of(asked), 0
+    for each in asked.ranges:
+        first, end = each.start_version or 0, each.end_version
+        end = 1 << 63 if end is None or end < 0 else end
+        if first < 0 or max(first, end) > 1 << 63:
+            raise RequestError(f"a range of versions is of integers from 0; got {first}, {end}")
+        hidden += statements.hide_versions(name, first, end)
+    return hidden
+
+
+def listed(seen: TableVersions, number: int | None) -> Version:
     """Return a version that is not hidden, by its number.
 
     Raises:
         VersionNotFoundError: There is none.
     """
-    found = seen.find(requests.number_of(number)) if number is not None else None
+    found = None if number is None else seen.find(number)
     if found is None or found.is_hidden:
         raise VersionNotFoundError(seen.name, number)
     return found
 
 
-def described(scope: Scope, version: Version) -> Answer:
+def described(scope: Scope, version: Version) -> bodies.TableVersionAnswer:
     """Return a version as the specification has it."""
     manifest = scope.root / version.pin.path
-    return {
-        "version": version.pin.version,
-        "manifest_path": str(manifest).removeprefix("/"),
-        "manifest_size": version.pin.size,
-        "e_tag": f'"{version.pin.xxh3}"',
-        "metadata": {"siltstone.seq": str(version.seq)} if version.seq else {},
-        **_written(manifest),
-    }
+    return bodies.TableVersionAnswer(
+        version=version.pin.version,
+        manifest_path=str(manifest).removeprefix("/"),
+        manifest_size=version.pin.size,
+        e_tag=f'"{version.pin.xxh3}"',
+        metadata={"siltstone.seq": str(version.seq)} if version.seq else {},
+        timestamp_millis=_written(manifest),
+    )
 
 
-def _written(manifest: Path) -> Answer:
+def _written(manifest: Path) -> int | None:
     """Return when a manifest was written, which LanceDB wants to know of every version."""
     try:
-        return {"timestamp_millis": int(manifest.stat().st_mtime * 1e3)}
+        return int(manifest.stat().st_mtime * 1e3)
     except OSError:  # a version that is listed exists; its time alone is no reason to fail
-        return {}
+        return None
+
+
+# many versions, or many tables
+
+
+def batch_create_table_versions(
+    scope: Scope, asked: bodies.CreateVersionsRequest
+) -> tuple[bodies.VersionsAnswer, int | None]:
+    """Commit versions of many tables, all or none."""
+    refuse_twice(asked.entries)
+    with scope.writing() as tx:
+        made = [import_staged(tx.lance, entry) for entry in asked.entries]
+    commit = commit_of(tx)
+    answer = bodies.VersionsAnswer([described(scope, each) for each in made])
+    answer.transaction_id = commit.transaction_id
+    return answer, commit.seq
+
+
+def batch_delete_table_versions(
+    scope: Scope, asked: bodies.DeleteVersionsRequest
+) -> tuple[bodies.DeletedVersionsAnswer, int | None]:
+    """Hide versions from lists, by ranges; snapshots read them until the retention is over."""
+    with scope.writing() as tx:
+        hidden = hide_versions(tx.lance, asked)
+    commit = commit_of(tx)
+    answer = bodies.DeletedVersionsAnswer(hidden)
+    answer.transaction_id = commit.transaction_id
+    return answer, commit.seq
+
+
+def refuse_twice(asked: Sequence[bodies.CreateVersionRequest]) -> None:
+    """Refuse requests that create the same version of a table twice."""
+    seen = set[tuple[str, int]]()
+    for each in asked:
+        made = ids.table_of(each), each.version
+        if made in seen:
+            raise RequestError(f"a request creates version {made[1]} of {made[0]!r} twice")
+        seen.add(made)

@@ -20,7 +20,7 @@ from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
-from siltstone.lance_namespace.table_versions import TableVersions, of_keyed, of_plain
+from siltstone.lance_versions.table_versions import TableVersions, of_keyed, of_plain
 from siltstone.options import resolve
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX, files_of, plan

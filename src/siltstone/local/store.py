@@ -38,7 +38,7 @@ from siltstone.errors import (
     no_such,
 )
 from siltstone.joined.address import address_of
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot, seen_by
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
@@ -60,7 +60,7 @@ from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.turns import WAIT_S, TableTurn, TableTurns, check_names
 
 if TYPE_CHECKING:
-    from siltstone.lance_namespace.fresh import FreshVersions
+    from siltstone.lance_versions.fresh import FreshVersions
     from siltstone.query.changes.change_feed import Feeds
     from siltstone.query.changes.change_task import ChangeTask
     from siltstone.query.sql import sql as queries
@@ -305,7 +305,7 @@ class LocalStore(Store):
 
         These are the only files that a read-only store writes, if it is asked for them.
         """
-        from siltstone.lance_namespace.fresh import FreshVersions  # noqa: PLC0415 - few ask for it
+        from siltstone.lance_versions.fresh import FreshVersions  # noqa: PLC0415 - few ask for it
 
         self._core.check()
         with self._opened.serving:

@@ -31,7 +31,7 @@ from siltstone.turns import TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.engine.write.merge_insert import Merge, MergeInserted
-    from siltstone.lance_namespace.version_statements import VersionStatements
+    from siltstone.lance_versions.version_statements import VersionStatements
     from siltstone.query.sql import sql as queries
 
 _NOTHING = nullcontext()
@@ -100,7 +100,7 @@ class LocalTransaction(DefiningTransaction, Transaction):
     @property
     def lance(self) -> VersionStatements:
         """The transaction as other Lance clients see it, through the namespace."""
-        from siltstone.lance_namespace.version_statements import (  # noqa: PLC0415 - few need it
+        from siltstone.lance_versions.version_statements import (  # noqa: PLC0415 - few need it
             VersionStatements,
         )
 

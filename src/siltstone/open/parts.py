@@ -26,7 +26,7 @@ from siltstone.errors import (
     in_words,
 )
 from siltstone.failpoints import Failpoint, cross
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_versions.turns import Turns
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
@@ -45,7 +45,7 @@ from siltstone.storage.site import Site
 from siltstone.storage.wal.wal import Wal
 
 if TYPE_CHECKING:
-    from siltstone.lance_namespace.fresh import FreshVersions
+    from siltstone.lance_versions.fresh import FreshVersions
     from siltstone.maintenance.schedule.status import Counts
 
 

@@ -5,7 +5,7 @@
 
 Nothing shared is touched before `commit`. One thread at a time uses a transaction. What it does to
 rows is in `transaction_rows`, to definitions in `definition_statements`, for other Lance clients in
-`lance_namespace.version_statements`.
+`lance_versions.version_statements`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import struct
 import pyarrow as pa
 
 from siltstone.formats.arrow_weight import weights
-from siltstone.lance_namespace.errors import Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
+from siltstone.lance_versions.errors import Refused, invalid
 
 
 def arrow_rows(body: bytes, limits: RowLimits) -> pa.Table:

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
 from siltstone.formats.extensions import unwrapped
-from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
-from siltstone.lance_namespace.scope import SearchedTable
+from siltstone.lance_versions.errors import Code, Refused, invalid
+from siltstone.query.search.searchable import Searchable
 
 DISTANCE = "_distance"
 F32 = pa.float32()
@@ -99,7 +99,7 @@ class Comparison:
     limits: RowLimits
     is_numbered: bool = False
 
-    def best(self, table: SearchedTable, columns: Sequence[str], wanted: str | None) -> pa.Table:
+    def best(self, table: Searchable, columns: Sequence[str], wanted: str | None) -> pa.Table:
         """Return some columns of the nearest rows that match, the nearest first, with distances.
 
         Raises:

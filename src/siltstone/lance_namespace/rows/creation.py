@@ -10,13 +10,13 @@ import pyarrow as pa
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.layouts import plain_schema
-from siltstone.lance_namespace.errors import invalid, unsupported
-from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
 from siltstone.lance_namespace.rows.statements import table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope, location_of, seq_shown, shown
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_versions.errors import invalid, unsupported
+from siltstone.lance_versions.version_statements import VersionStatements
 
 PRIMARY_KEY = "primary_key"
 LANCE_KEY = b"lance-schema:unenforced-primary-key"
@@ -25,14 +25,15 @@ _MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
 
 
 def create_table(
-    scope: Scope, name: str, asked: bodies.CreateTableRequest, body: bytes
+    scope: Scope, asked: bodies.CreateTableRequest, rows: bytes
 ) -> tuple[bodies.CreateTableAnswer, int | None]:
     """Create a table with the rows of an Arrow stream."""
+    name = ids.table_of(asked)
     mode = _mode(asked)
-    if not body:
+    if not rows:
         raise invalid("the body is an Arrow IPC stream: a schema, and rows if there are some")
-    rows = arrow_rows(body, scope.limits)
-    key = _key(asked, rows.schema)
+    given = arrow_rows(rows, scope.limits)
+    key = _key(asked, given.schema)
 
     def work(tx: DefiningTransaction) -> str:
         if name in tx.tables():
@@ -40,16 +41,17 @@ def create_table(
                 return place_of(scope, tx, name)
             if mode == "overwrite":
                 tx.drop_table(name)
-        tx.define_table(name, plain_schema(rows.schema) if rows.num_rows else rows.schema, key)
+        tx.define_table(name, plain_schema(given.schema) if given.num_rows else given.schema, key)
         made = table_in(tx, name)
-        if rows.num_rows:
-            (made.insert if key else made.append)(rows)
+        if given.num_rows:
+            (made.insert if key else made.append)(given)
         elif not key:
             VersionStatements(tx).begin_versions(name)
         return _created(scope, tx, name)
 
-    location, seq = scope.write(work, root_of(scope))
-    return bodies.CreateTableAnswer(version_now(scope.db.core, name, seq), location), seq
+    location, commit = scope.write(work, root_of(scope))
+    version = version_now(scope.db.core, name, commit.seq)
+    return bodies.CreateTableAnswer(version, location), commit.seq
 
 
 def place_of(scope: Scope, tx: DefiningTransaction, name: str) -> str:
@@ -95,11 +97,10 @@ def _key(asked: bodies.CreateTableRequest, schema: pa.Schema) -> list[str]:
 
 
 def get_table_stats(
-    scope: Scope,
-    name: str,
-    asked: bodies.TableRequest,  # noqa: ARG001 - no member of it counts
+    scope: Scope, asked: bodies.TableRequest
 ) -> tuple[bodies.TableStatsAnswer, int]:
     """Return how many rows a table has, and the size of the version that clients open."""
+    name = ids.table_of(asked)
     with shown(scope) as found:
         rows, newest = found[name].count(), found.lance.versions(name).newest
         lengths, nbytes = list[int](), 0

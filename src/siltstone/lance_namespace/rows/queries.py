@@ -7,20 +7,18 @@ from contextlib import ExitStack
 import msgspec
 import pyarrow as pa
 
-from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import invalid
-from siltstone.lance_namespace.rows import bodies
-from siltstone.lance_namespace.rows.members import kinds
 from siltstone.lance_namespace.rows.row_query import RowQuery
 from siltstone.lance_namespace.rows.version_numbers import past_of
-from siltstone.lance_namespace.scope import Scope, SearchedTable, seq_shown
+from siltstone.lance_namespace.scope import Scope, seq_shown
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.members import kinds
+from siltstone.lance_versions.errors import invalid
+from siltstone.query.search.searchable import Searchable
 
 _OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())
 
 
-def query_table(
-    scope: Scope, name: str, asked: bodies.QueryRequest
-) -> tuple[bodies.QueryAnswer, int]:
+def query_table(scope: Scope, asked: bodies.QueryRequest) -> tuple[bodies.QueryAnswer, int]:
     """Return the rows that match, as an Arrow IPC file.
 
     Raises:
@@ -28,7 +26,7 @@ def query_table(
     """
     most = scope.limits.collected_bytes_max
     with ExitStack() as held:
-        reader, seq = read(scope, name, asked, held)
+        reader, seq = read(scope, asked, held)
         held.callback(reader.close)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, reader.schema) as writer:
@@ -44,17 +42,17 @@ def query_table(
 
 
 def read(
-    scope: Scope, name: str, asked: bodies.QueryRequest, held: ExitStack
+    scope: Scope, asked: bodies.QueryRequest, held: ExitStack
 ) -> tuple[pa.RecordBatchReader, int]:
     """Return the rows of a query, as they are read until `held` closes, and their seq."""
-    wanted = RowQuery.of(asked)
+    name, wanted = ids.table_of(asked), RowQuery.of(asked)
     table, seq = _opened(scope, name, asked.version, held)
     return wanted.read(table, scope.limits), seq
 
 
 def _opened(
     scope: Scope, name: str, version: int | None, held: ExitStack
-) -> tuple[SearchedTable, int]:
+) -> tuple[Searchable, int]:
     """Return a table, perhaps in an older version, until `held` closes, and the seq of it."""
     if version is None:
         found = scope.opened(held)
@@ -64,10 +62,9 @@ def _opened(
     return held.enter_context(scope.db.snapshot(seq=past.seq))[past.name], past.seq
 
 
-def count_table_rows(
-    scope: Scope, name: str, asked: bodies.CountRequest
-) -> tuple[bodies.CountAnswer, int]:
+def count_table_rows(scope: Scope, asked: bodies.CountRequest) -> tuple[bodies.CountAnswer, int]:
     """Return how many rows there are, or how many match."""
+    name = ids.table_of(asked)
     with ExitStack() as held:
         table, seq = _opened(scope, name, asked.version, held)
         rows = table.count(asked.predicate or None)
@@ -77,23 +74,23 @@ def count_table_rows(
 
 
 def explain_table_query_plan(
-    scope: Scope, name: str, asked: bodies.ExplainRequest
+    scope: Scope, asked: bodies.ExplainRequest
 ) -> tuple[bodies.PlanAnswer, int]:
     """Return in words how a query is answered."""
-    return _explained(scope, name, asked, is_run=False)
+    return _explained(scope, asked, is_run=False)
 
 
 def analyze_table_query_plan(
-    scope: Scope, name: str, asked: bodies.ExplainRequest
+    scope: Scope, asked: bodies.ExplainRequest
 ) -> tuple[bodies.PlanAnswer, int]:
     """Answer a query, and return in words how, and how many rows there were."""
-    return _explained(scope, name, asked, is_run=True)
+    return _explained(scope, asked, is_run=True)
 
 
 def _explained(
-    scope: Scope, name: str, asked: bodies.ExplainRequest, *, is_run: bool
+    scope: Scope, asked: bodies.ExplainRequest, *, is_run: bool
 ) -> tuple[bodies.PlanAnswer, int]:
-    wanted = RowQuery.of(_query_of(asked))
+    name, wanted = ids.table_of(asked), RowQuery.of(_query_of(asked))
     with ExitStack() as held:
         table, seq = _opened(scope, name, wanted.asked.version, held)
         chosen = wanted.chosen(table.schema)
@@ -122,13 +119,11 @@ def _query_of(asked: bodies.ExplainRequest) -> bodies.QueryRequest:
 
     Raises:
         Refused: It is in both, or another table's.
-        UnsupportedOperationError: It is of another branch.
     """
     if asked.query is None:
         return asked
     if asked.query.id is not None and asked.query.id != asked.id:
         raise invalid(f"the id of the query, {asked.query.id!r:.200}, is not {asked.id!r:.200}")
-    requests.refuse_branch({"branch": asked.query.branch})
     given = msgspec.structs.asdict(asked)
     own = [name for name in _OF_QUERIES if given[name] is not None]
     if own:

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.read.row_ids import ROW_ID
-from siltstone.lance_namespace.errors import invalid
 from siltstone.lance_namespace.rows.selection import Columns
+from siltstone.lance_versions.errors import invalid
 
 _TAKEN = re.compile(
     r"\s*_rowid\s*(?:IN\s*\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)|=\s*(\d+))\s*", re.IGNORECASE | re.ASCII

@@ -23,13 +23,14 @@ import pyarrow as pa
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
-from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.limits import RowLimits
-from siltstone.lance_namespace.rows import bodies, row_ids
+from siltstone.lance_namespace.rows import row_ids
 from siltstone.lance_namespace.rows.comparison import DISTANCE_FIELD, Comparison, VectorColumn
-from siltstone.lance_namespace.rows.full_text import AskedWords, words_of
 from siltstone.lance_namespace.rows.selection import Columns, Selection
-from siltstone.lance_namespace.scope import SearchedTable
+from siltstone.lance_namespace.specification import bodies
+from siltstone.lance_namespace.specification.full_text import AskedWords, words_of
+from siltstone.lance_versions.errors import invalid, unsupported
+from siltstone.query.search.searchable import Searchable
 
 K_DEFAULT = 10
 K_ALL = 1 << 62
@@ -123,7 +124,7 @@ class RowQuery:
         """Whether rows come with their ids."""
         return row_ids.are_asked_for(self.columns, self.asked.with_row_id)
 
-    def read(self, table: SearchedTable, limits: RowLimits) -> pa.RecordBatchReader:
+    def read(self, table: Searchable, limits: RowLimits) -> pa.RecordBatchReader:
         """Return the rows.
 
         Raises:
@@ -148,7 +149,7 @@ class RowQuery:
             reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
         return chosen.of_reader(reader)
 
-    def _best_of_each(self, table: SearchedTable, limits: RowLimits) -> pa.Table:
+    def _best_of_each(self, table: Searchable, limits: RowLimits) -> pa.Table:
         """Return the nearest rows of each vector, those of one behind those of another."""
         most = self._most(limits) * len(self.vectors)
         if most > limits.collected_rows_max:
@@ -167,7 +168,7 @@ class RowQuery:
                 limits.refuse_collected(nbytes, rows, most)
         return pa.concat_tables(found)
 
-    def _best(self, table: SearchedTable, limits: RowLimits) -> pa.Table:
+    def _best(self, table: Searchable, limits: RowLimits) -> pa.Table:
         """Return the rows of a search, the best first, with the column that ranks them."""
         schema, most = table.schema, self._most(limits)
         chosen = self.chosen(schema)
@@ -189,7 +190,7 @@ class RowQuery:
 
     def _nearest(
         self,
-        table: SearchedTable,
+        table: Searchable,
         before: str | None,
         needed: list[str],
         most: int,
@@ -282,7 +283,7 @@ class RowQuery:
 
 
 def _searched(
-    table: SearchedTable,
+    table: Searchable,
     query: object,
     most: int,
     options: dict[str, Any],

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import Expression, compile_value
-from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_versions.errors import invalid
 
 Columns = list[str] | dict[str, Any] | None
 _NAMES, _ALIASES = "column_names", "column_aliases"

@@ -13,9 +13,9 @@ import pyarrow as pa
 from siltstone.engine.filter.filters import compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.lance_namespace.errors import invalid, no_column
 from siltstone.lance_namespace.limits import RowLimits
-from siltstone.lance_namespace.scope import SearchedTable
+from siltstone.lance_versions.errors import invalid, no_column
+from siltstone.query.search.searchable import Searchable
 
 
 def table_in(tx: DefiningTransaction, name: str) -> EngineTransactionTable:
@@ -48,7 +48,7 @@ def insert(tx: DefiningTransaction, name: str, rows: pa.Table, *, overwrites: bo
 def assign(
     tx: DefiningTransaction,
     name: str,
-    updates: Sequence[tuple[str, str]],
+    updates: Sequence[Sequence[str]],
     filter: str | None,  # noqa: A002 - the contract's name
     limits: RowLimits,
 ) -> int:
@@ -82,7 +82,7 @@ def assign(
     return table.append(changed)
 
 
-def restore(tx: DefiningTransaction, name: str, past: SearchedTable, limits: RowLimits) -> int:
+def restore(tx: DefiningTransaction, name: str, past: Searchable, limits: RowLimits) -> int:
     """Replace all rows of a table by those that it had.
 
     Raises:

@@ -13,7 +13,7 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.read.kept import newest_kept
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
-from siltstone.lance_namespace.errors import Code, Refused
+from siltstone.lance_versions.errors import Code, Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
-from siltstone.lance_namespace.errors import invalid
-from siltstone.lance_namespace.rows import bodies, statements
+from siltstone.lance_namespace.rows import statements
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
 from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
 from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_versions.errors import invalid
 
 Written = tuple[bodies.VersionAnswer, int | None]
 
 
 def insert_into_table(
-    scope: Scope, name: str, asked: bodies.InsertRequest, body: bytes
+    scope: Scope, asked: bodies.InsertRequest, rows: bytes
 ) -> tuple[bodies.InsertAnswer, int | None]:
     """Add the rows of an Arrow stream."""
-    rows = arrow_rows(body, scope.limits)
+    name = ids.table_of(asked)
+    given = arrow_rows(rows, scope.limits)
     mode = (asked.mode or "append").lower()
     if mode not in {"append", "overwrite"}:
         raise invalid(f"mode is append or overwrite, not {mode[:80]!r}")
 
     def work(tx: DefiningTransaction) -> None:
-        statements.insert(tx, name, rows, overwrites=mode == "overwrite")
+        statements.insert(tx, name, given, overwrites=mode == "overwrite")
 
-    _, seq = scope.write(work, None)
-    return bodies.InsertAnswer(version_now(scope.db.core, name, seq), rows.num_rows), seq
+    _, commit = scope.write(work, None)
+    version = version_now(scope.db.core, name, commit.seq)
+    return bodies.InsertAnswer(version, given.num_rows), commit.seq
 
 
 def merge_insert_into_table(
-    scope: Scope, name: str, asked: bodies.MergeInsertRequest, body: bytes
+    scope: Scope, asked: bodies.MergeInsertRequest, rows: bytes
 ) -> tuple[bodies.MergeInsertAnswer, int | None]:
     """Merge the rows of an Arrow stream: by the primary key, or by columns of a plain table."""
+    name = ids.table_of(asked)
     how = Merge(
         tuple(asked.on),
         bool(asked.when_matched_update_all),
@@ -41,22 +45,24 @@ def merge_insert_into_table(
         asked.when_not_matched_by_source_delete_filt or None,
         scope.limits.collected_rows_max,
     )
-    rows = arrow_rows(body, scope.limits)
+    given = arrow_rows(rows, scope.limits)
 
     def work(tx: DefiningTransaction) -> MergeInserted:
         for column in how.on:
             statements.require_column(tx, name, column)
-        return merge(tx, name, rows, how)
+        return merge(tx, name, given, how)
 
-    done, seq = scope.write(work, MergeInserted(0, 0, 0))
+    done, commit = scope.write(work, MergeInserted(0, 0, 0))
     counts = done.updated, done.inserted, done.deleted
-    return bodies.MergeInsertAnswer(version_now(scope.db.core, name, seq), *counts), seq
+    version = version_now(scope.db.core, name, commit.seq)
+    return bodies.MergeInsertAnswer(version, *counts), commit.seq
 
 
 def update_table(
-    scope: Scope, name: str, asked: bodies.UpdateRequest
+    scope: Scope, asked: bodies.UpdateRequest
 ) -> tuple[bodies.UpdateAnswer, int | None]:
     """Set columns to SQL expressions in the rows that match."""
+    name = ids.table_of(asked)
     predicate = asked.predicate or asked.only_if or None
     if asked.only_if and asked.only_if != predicate:
         raise invalid("predicate and only_if are names of one filter: give one of them")
@@ -66,29 +72,33 @@ def update_table(
     def work(tx: DefiningTransaction) -> int:
         return statements.assign(tx, name, asked.updates, predicate, scope.limits)
 
-    count, seq = scope.write(work, 0)
-    return bodies.UpdateAnswer(version_now(scope.db.core, name, seq), count), seq
+    count, commit = scope.write(work, 0)
+    version = version_now(scope.db.core, name, commit.seq)
+    return bodies.UpdateAnswer(version, count), commit.seq
 
 
 def delete_from_table(
-    scope: Scope, name: str, asked: bodies.DeleteRequest
+    scope: Scope, asked: bodies.DeleteRequest
 ) -> tuple[bodies.DeleteAnswer, int | None]:
     """Delete the rows that match."""
+    name = ids.table_of(asked)
 
     def work(tx: DefiningTransaction) -> int:
         return statements.table_in(tx, name).delete_where(asked.predicate)
 
-    count, seq = scope.write(work, 0)
-    return bodies.DeleteAnswer(version_now(scope.db.core, name, seq), count), seq
+    count, commit = scope.write(work, 0)
+    version = version_now(scope.db.core, name, commit.seq)
+    return bodies.DeleteAnswer(version, count), commit.seq
 
 
-def restore_table(scope: Scope, name: str, asked: bodies.RestoreRequest) -> Written:
+def restore_table(scope: Scope, asked: bodies.RestoreRequest) -> Written:
     """Write the rows of an older version anew, as the newest one."""
+    name = ids.table_of(asked)
 
     def work(tx: DefiningTransaction) -> None:
         past = past_of(scope.db.core, name, asked.version)
         with scope.db.snapshot(seq=past.seq) as snapshot:
             statements.restore(tx, name, snapshot[past.name], scope.limits)
 
-    _, seq = scope.write(work, None)
-    return bodies.VersionAnswer(version_now(scope.db.core, name, seq)), seq
+    _, commit = scope.write(work, None)
+    return bodies.VersionAnswer(version_now(scope.db.core, name, commit.seq)), commit.seq

@@ -58,6 +58,8 @@ class Route:
     """Whether it reads rows: `siltstone_read_seconds` has how long it takes."""
     is_checked: bool = False
     """Whether the members of its JSON body may be such as it does not offer."""
+    is_query_typed: bool = False
+    """Whether its query has all members of its request: its handler refuses others."""
     grouping: Grouping | None = None
     is_commit_of_version: bool = False
     """Its clients take every refusal for a commit that was perhaps lost, and show no reason."""

@@ -17,9 +17,12 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import invalid
-from siltstone.lance_namespace.rows.operations import refuse_not_offered
+from siltstone.lance_namespace.specification.members import (
+    converted,
+    refuse_branch,
+    refuse_not_offered,
+)
+from siltstone.lance_versions.errors import invalid
 from siltstone.server.rest.tokens import Principal
 
 DATABASE_HEADER = "x-lancedb-database"
@@ -79,12 +82,16 @@ class RestCall(Generic[Asked]):
             return cast("Asked", None)
         body = self.body or b"{}"
         try:
-            found = msgspec.json.decode(body, type=self.request)
-        except msgspec.ValidationError as error:
-            raise invalid(f"the body is not as /openapi.json describes it: {error}") from None
+            return self._decoded(body, self.request)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise invalid(f"the body is not JSON: {error}") from None
-        return found
+
+    def _decoded(self, body: bytes, request: Any) -> Asked:
+        try:
+            return msgspec.json.decode(body, type=request)
+        except msgspec.ValidationError:
+            # In the words that it has in process, where a request is no JSON: msgspec has two.
+            return converted(msgspec.json.decode(body), request)
 
     def check(self) -> None:
         """Refuse a body, or a query, that asks for what the route does not do.
@@ -92,8 +99,8 @@ class RestCall(Generic[Asked]):
         Raises:
             Refused: It names the member, or the parameter.
         """
-        branch = getattr(self.asked, "branch", None) or self.query.get("branch")
-        refuse_not_offered(self.asked, branch)
+        refuse_not_offered(self.asked)
+        refuse_branch(self.query.get("branch"))
 
     # headers
 
@@ -153,28 +160,7 @@ class RestCall(Generic[Asked]):
             raise invalid(f"{name} is true or false")
         return found
 
-    def paging(self) -> dict[str, Any]:
-        """Return which page a list is asked for: in the query, or in the body.
-
-        Raises:
-            Refused: The limit is no number.
-        """
-        token = self.query.get("page_token") or getattr(self.asked, "page_token", None)
-        limit = self.number("limit")
-        limit = getattr(self.asked, "limit", None) if limit is None else limit
-        return {"page_token": token or None, "limit": limit}
-
     # ids
-
-    @property
-    def table(self) -> str:
-        """The name of the table that the call is about; `id` in the body says the same.
-
-        Raises:
-            Refused: A name is empty, or the body has another id.
-            TableNotFoundError, RequestError: No table can have the id.
-        """
-        return requests.name_of(self.named(getattr(self.asked, "id", None)))
 
     def named(self, given: object = None) -> Sequence[str]:
         """Return the names in the id of the path, () for the root; `given` is that of the body.

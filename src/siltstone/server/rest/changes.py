@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_versions.errors import invalid
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded

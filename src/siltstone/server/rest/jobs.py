@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 
 from siltstone.errors import BusyError, SiltstoneError, in_words
-from siltstone.lance_namespace.errors import Code
+from siltstone.lance_versions.errors import Code
 from siltstone.server.http.replies import Reply
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from siltstone.errors import ReadOnlyError
-from siltstone.lance_namespace.errors import invalid
-from siltstone.lance_namespace.fresh import KEYED
-from siltstone.lance_namespace.scope import RowReads, seq_shown
-from siltstone.lance_namespace.store_scopes import ShownTables
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_namespace.scope import ClientReads, Commit, RowReads, seq_shown
+from siltstone.lance_versions.errors import invalid
+from siltstone.lance_versions.fresh import KEYED
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import KEYED_HEADER, RestCall
@@ -34,7 +32,6 @@ class LanceScope:
         self.turns = scope.lance_turns.within(call.transaction or "")
         self.db, self.limits = scope.served.db, scope.limits
         self.is_newest = not (call.transaction or call.snapshot)
-        self.seq: int | None = None
 
     @property
     def root(self) -> Path:
@@ -47,7 +44,7 @@ class LanceScope:
         return not self._call.snapshot and self._call.principal.role >= Role.WRITE
 
     @contextmanager
-    def reading(self) -> Generator[ShownTables]:
+    def reading(self) -> Generator[ClientReads]:
         """Read as the headers say.
 
         Raises:
@@ -57,22 +54,21 @@ class LanceScope:
         keyed = call.headers.get(KEYED_HEADER) or KEYED[0]
         if keyed not in KEYED:
             raise invalid(f"{KEYED_HEADER} is one of {KEYED}, not {keyed[:80]!r}")
-        with self._scope.reading(call) as face:
-            if self.seq is None:
-                self.seq = seq_shown(face)
+        with self._scope.reading(call) as found:
+            seq, clears = seq_shown(found), self.is_writable
             if keyed != "fresh":
-                yield ShownTables(face.lance, source, None, clears=self.is_writable)
+                yield ClientReads(seq, found.lance, source, None, clears=clears)
                 return
-            if isinstance(face, LocalTransaction):
+            if isinstance(found, LocalTransaction):
                 raise invalid(
                     "a transaction shows tables with a key as of the last merge: leave"
                     f" {KEYED_HEADER} out, or read them with query and scan"
                 )
-            of = partial(source.exact if call.snapshot else source.live, face)
-            yield ShownTables(face, source, of, clears=self.is_writable)
+            of = partial(source.exact if call.snapshot else source.live, found)
+            yield ClientReads(seq, found, source, of, clears=clears)
 
     @contextmanager
-    def writing(self) -> Generator[VersionStatements]:
+    def writing(self) -> Generator[LocalTransaction]:
         """Make statements: of the transaction that the headers name, or a commit of their own.
 
         Raises:
@@ -81,9 +77,7 @@ class LanceScope:
         if self._call.snapshot:
             raise ReadOnlyError("a snapshot is read, not written")
         with self._scope.statement(self._call) as tx:
-            yield tx.lance
-        if tx.receipt is not None:
-            self.seq = tx.receipt.seq
+            yield tx
 
     def opened(self, held: ExitStack) -> RowReads:
         """Return what rows are read of; it is released when `held` closes."""
@@ -95,6 +89,6 @@ class LanceScope:
 
     def write(
         self, work: Callable[[LocalTransaction], Found], unknown: Found
-    ) -> tuple[Found, int | None]:
+    ) -> tuple[Found, Commit]:
         """Run a statement: in the transaction that the headers name, or as a commit of its own."""
         return self._scope.write(self._call, work, unknown)

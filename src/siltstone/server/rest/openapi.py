@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
 import msgspec
 
-from siltstone.lance_namespace.rows.bodies import AnswerBody
+from siltstone.lance_namespace.specification.bodies import AnswerBody
 from siltstone.operations import Role
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.http.route import ARROW, JSON, Route
@@ -40,6 +40,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, object]:
     for kind in _all_below(AnswerBody):
         if kind.__name__ in components:
             _forbid_nulls(components[kind.__name__])
+    _say_items(components)
     schemas = iter(found)
     paths: dict[str, dict[str, object]] = {}
     for route in routes:
@@ -71,6 +72,21 @@ def _forbid_nulls(schema: dict[str, Any]) -> None:
         if "default" in member:
             kinds = [each for each in member["anyOf"] if each != {"type": "null"}]
             schema["properties"][name] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+
+
+def _say_items(schema: object) -> None:
+    """Let every list say what is in it, be it anything: generators of clients stop without."""
+    if isinstance(schema, list):
+        parts: Iterable[object] = cast("list[object]", schema)
+    elif isinstance(schema, dict):
+        members = cast("dict[str, object]", schema)
+        if members.get("type") == "array":
+            members.setdefault("items", {})
+        parts = members.values()
+    else:
+        return
+    for part in parts:
+        _say_items(part)
 
 
 def _operation(route: Route, request: object, answer: object) -> dict[str, object]:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import cast
 
 import msgspec
 from starlette.responses import Response
 
 from siltstone import errors
 from siltstone.errors import SiltstoneError
-from siltstone.lance_namespace import errors as lance_errors
-from siltstone.lance_namespace.errors import Code, Refused
+from siltstone.lance_versions.errors import Code, Refused, code_of, sentence_of
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.http.request import BodyTooLargeError
 from siltstone.server.rest.schemas import ERROR_CHARACTERS_MAX, ErrorAnswer
@@ -49,23 +47,6 @@ STATUS = {
 }
 """The HTTP status of each code."""
 
-# The first that fits decides, so leaves come before their group.
-_CODES: tuple[tuple[type[SiltstoneError], Code], ...] = (
-    (errors.TableNotFoundError, Code.TABLE_NOT_FOUND),
-    (errors.TableExistsError, Code.TABLE_EXISTS),
-    (errors.SchemaMismatchError, Code.SCHEMA_VALIDATION),
-    (errors.SnapshotExpiredError, Code.VERSION_NOT_FOUND),
-    (errors.ReadOnlyError, Code.PERMISSION_DENIED),
-    (errors.ClosedError, Code.UNAVAILABLE),
-    (errors.RequestError, Code.INVALID_INPUT),
-    (errors.ConflictError, Code.CONCURRENT_MODIFICATION),
-    (errors.FencedError, Code.PERMISSION_DENIED),
-    (errors.BusyError, Code.THROTTLING),
-    (errors.UnavailableError, Code.UNAVAILABLE),
-    (errors.PoisonedError, Code.UNAVAILABLE),
-)
-
-
 _HEADERS = {Code.UNAUTHENTICATED: {"www-authenticate": "Bearer"}, Code.THROTTLING: RETRY_AFTER}
 
 
@@ -75,17 +56,6 @@ class HttpRefused(Refused):
     def __init__(self, code: Code, error: str, status: int) -> None:
         self.status = status
         super().__init__(code, error)
-
-
-def code_of(error: Exception) -> Code:
-    """Return the code that says what the caller should do."""
-    if isinstance(error, Refused):
-        return error.code
-    if isinstance(error, errors.AccessError):
-        return Code.UNAUTHENTICATED if error.status == 401 else Code.PERMISSION_DENIED
-    if type(error).__module__ == lance_errors.__name__:
-        return lance_errors.code_of(cast("SiltstoneError", error))
-    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
 
 
 def response_of(error: Exception, request_id: str) -> Response:
@@ -104,7 +74,7 @@ def response_of(error: Exception, request_id: str) -> Response:
     status = error.status if isinstance(error, HttpRefused) else STATUS[code]
     if code is Code.INTERNAL:
         _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
-    return refusal(status, code, str(error), request_id, _detail(error))
+    return refusal(status, code, sentence_of(error), request_id, _detail(error))
 
 
 def note(error: Exception, request_id: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
-from siltstone.lance_namespace.errors import invalid
+from siltstone.lance_versions.errors import invalid
 from siltstone.spelled import AS_THEY_LOOK, ERRORS, has_floats, has_spelled, value_of
 
 _ID = attrgetter("id")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from siltstone.choices import Missing
-from siltstone.lance_namespace.rows.members import RequestPart
+from siltstone.lance_namespace.specification.members import RequestPart
 
 
 class RowOperation(RequestPart, tag_field="op", kw_only=True):

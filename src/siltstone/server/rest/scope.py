@@ -19,10 +19,10 @@ from siltstone import deadline
 from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
 from siltstone.choices import Durability, Isolation, Missing
-from siltstone.errors import ClosedError, InDoubtError
-from siltstone.lance_namespace.errors import Code, Refused, invalid
-from siltstone.lance_namespace.scope import committed, done
-from siltstone.lance_namespace.turns import Turns
+from siltstone.errors import ClosedError, InDoubtError, ReadOnlyError
+from siltstone.lance_namespace.scope import Commit, committed, done
+from siltstone.lance_versions.errors import Code, Refused, invalid
+from siltstone.lance_versions.turns import Turns
 from siltstone.local.group_upserts import GroupUpserts, WriteSet
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
@@ -109,11 +109,11 @@ class RequestScope:
 
     def write(
         self, call: RestCall, work: Callable[[LocalTransaction], Found], unknown: Found
-    ) -> tuple[Found, int | None]:
-        """Run a statement; return what it found, and the seq of its commit, if it was one.
+    ) -> tuple[Found, Commit]:
+        """Run a statement; return what it found, and its commit, if it was one.
 
         Args:
-            call: Says in which transaction; then there is no seq yet.
+            call: Says in which transaction; then there is no commit yet.
             work: The statement.
             unknown: What it found if its token was applied before: see `done`.
 
@@ -121,12 +121,12 @@ class RequestScope:
             ConflictError: It lost too many races.
         """
         if call.snapshot:
-            raise invalid(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
+            raise ReadOnlyError(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
         if call.transaction:
             with self._using(call.transaction, call.principal) as held:
-                return done(held.transaction, work, unknown), None
+                return done(held.transaction, work, unknown), Commit()
         found, receipt = self.commit(call, work, unknown)
-        return found, receipt.seq
+        return found, Commit(receipt.seq, receipt.transaction_id or None)
 
     @contextmanager
     def statement(self, call: RestCall) -> Generator[LocalTransaction]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from siltstone.arguments import count_of
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined.targets import server_at
-from siltstone.lance_namespace.errors import Code
+from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
 from siltstone.server.http.lane import Lane

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from siltstone.api.results import Receipt
 from siltstone.errors import RequestError
-from siltstone.lance_namespace.errors import Code, Refused, invalid, unsupported
+from siltstone.lance_versions.errors import Code, Refused, invalid, unsupported
 from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply

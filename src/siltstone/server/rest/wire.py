@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 from starlette.responses import Response
 
-from siltstone.lance_namespace.errors import invalid
-from siltstone.lance_namespace.rows.full_text import STRUCTURED
+from siltstone.lance_namespace.specification.full_text import STRUCTURED
+from siltstone.lance_versions.errors import invalid
 from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
 from siltstone.server.http.route import Route
@@ -119,7 +119,7 @@ class RestWire:
         if ours:
             check_headers(ours)
         call = RestCall(request.params, query, request.headers, body, caller, route.request)
-        if query:
+        if query and not route.is_query_typed:
             _check_query(query, route)
         if route.is_checked:
             call.check()

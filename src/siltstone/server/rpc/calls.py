@@ -21,12 +21,10 @@ import pyarrow as pa
 
 from siltstone import choices
 from siltstone.errors import AccessError, RequestError
-from siltstone.lance_namespace.catalog import LanceCatalog, effect_of
-from siltstone.lance_namespace.fresh import KEYED
-from siltstone.lance_namespace.requests import Answer, Request
-from siltstone.lance_namespace.scope import Scope
-from siltstone.lance_namespace.store_scopes import LiveScope, SnapshotScope, TransactionScope
-from siltstone.lance_namespace.turns import Turns
+from siltstone.lance_namespace import operations as lance
+from siltstone.lance_namespace.scope import LiveScope, Scope, SnapshotScope, TransactionScope
+from siltstone.lance_versions.fresh import KEYED
+from siltstone.lance_versions.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
@@ -67,7 +65,7 @@ class LanceCall:
     """One request: `keyed` says what is seen of tables with a key."""
 
     operation: str
-    request: Request
+    request: dict[str, Any]
     keyed: str = KEYED[0]
     rows: bytes | None = None
 
@@ -88,9 +86,15 @@ class LanceCall:
         """Whether rows that are not merged are seen, too."""
         return self.keyed == "fresh"
 
-    def answer(self, scope: Scope) -> Answer:
+    def answer(self, scope: Scope) -> dict[str, Any]:
         """Answer the request where `scope` goes."""
-        return LanceCatalog(scope).answer(self.operation, self.request, self.rows)
+        return lance.answer(scope, self.operation, self.request, self.rows)
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it is a commit of its own."""
+        found = lance.OPERATIONS.get(self.operation)
+        return found is not None and found.effect is Effect.WRITE
 
 
 _OF_LANCE = ([str, dict, str], [str, dict, str, bytes])
@@ -127,7 +131,7 @@ class Calls:
     def _lance_of_store(self, call: RpcCall) -> Outcome:
         asked, db = LanceCall.of(call.arguments), self._served.db
         scope = partial(LiveScope, db, self._turns, is_fresh=asked.is_fresh)
-        if effect_of(asked.operation) is Effect.WRITE:
+        if asked.is_commit:
             with self._sessions.statement(call.session, call.statement) as transaction_id:
                 commits = self._served.numbered(Number(transaction_id))
                 return Outcome(asked.answer(scope(commits=commits)))

@@ -27,6 +27,8 @@ from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, public_name
 from siltstone.storage.tables.values import INDEX_DIRECTORY, StagedVersion
 
+_MEM_WAL = "MemWal"
+"""The kind of index as which Lance lists a log of its own."""
 MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1
 _VERSIONS, _DATA, _DELETIONS = "_versions", "data", "_deletions"
@@ -201,9 +203,15 @@ def index_folders(folder: str, dataset: Any) -> dict[str, int]:
     With the least size of each according to Lance.
 
     Raises:
-        RequestError: An index lies in another dataset.
+        RequestError: An index lies in another dataset, or is the log of Lance.
     """
-    segments = [segment for index in dataset.describe_indices() for segment in index.segments]
+    indexes = dataset.describe_indices()
+    if any(index.index_type == _MEM_WAL for index in indexes):
+        raise RequestError(
+            "MemWAL is not offered: rows in it would be seen by no reader of the store; write them"
+            " with `upsert` or `append`, which are durable when they return"
+        )
+    segments = [segment for index in indexes for segment in index.segments]
     if any(segment.base_id is not None for segment in segments):
         raise RequestError("an index lies in another dataset")
     return {

@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from siltstone.lance_namespace.errors import invalid, unsupported
-from siltstone.lance_namespace.rows.members import (
+from siltstone.lance_namespace.specification.members import (
     FIXED,
     Name,
     NotOffered,
     RequestPart,
 )
+from siltstone.lance_versions.errors import invalid, unsupported
 
 STRUCTURED = "0.3.0"
 """The version of LanceDB's server from which on its clients send structured queries."""

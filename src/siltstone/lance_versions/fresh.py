@@ -15,14 +15,15 @@ import contextlib
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.reader import Reader
 from siltstone.errors import BusyError, TableNotFoundError, UnavailableError
 from siltstone.formats.manifest import Pin, Version
-from siltstone.lance_namespace.scope import LanceSnapshot
-from siltstone.lance_namespace.table_versions import TableVersions
+from siltstone.lance_versions.table_versions import TableVersions
 from siltstone.maintenance.merge.merge import altered, live_batches
 from siltstone.storage.tables.kept_names import kept_of
 from siltstone.storage.tables.values import Ephemeral
@@ -34,6 +35,16 @@ BYTES_MAX = 1 << 30
 KEPT_S = 600.0
 KEPT_LEAST_S = 60.0
 _STARTS_MAX = 256
+
+
+class VersionedSnapshot(Protocol):
+    """A snapshot of this process: all tables at one seq, and their versions."""
+
+    seq: int
+
+    def versions(self, name: str, /) -> TableVersions: ...
+
+    def reader_of(self, table: str, /) -> Reader: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ class FreshVersions:
         self._made: list[_FreshVersion] = []
         self._starts: dict[tuple[str, str, int], Pin] = {}
 
-    def live(self, at: LanceSnapshot, table: str) -> TableVersions:
+    def live(self, at: VersionedSnapshot, table: str) -> TableVersions:
         """Return a keyed table with its fresh versions, the newest not older than the interval.
 
         Raises:
@@ -90,7 +101,7 @@ class FreshVersions:
                     self._make(at, table, seen, newest)
             return _shown(seen, self._of(seen.folder))
 
-    def exact(self, at: LanceSnapshot, table: str) -> TableVersions:
+    def exact(self, at: VersionedSnapshot, table: str) -> TableVersions:
         """Return a keyed table with one version, that of the snapshot's own seq.
 
         Raises:
@@ -145,7 +156,7 @@ class FreshVersions:
         return sorted(mine, key=lambda made: made.seq)
 
     def _make(
-        self, at: LanceSnapshot, table: str, seen: TableVersions, newest: _FreshVersion | None
+        self, at: VersionedSnapshot, table: str, seen: TableVersions, newest: _FreshVersion | None
     ) -> None:
         reader = at.reader_of(table)
         assert isinstance(reader, KeyedReader)

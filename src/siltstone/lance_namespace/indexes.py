@@ -9,15 +9,17 @@ make those of a plain table, and commit them as versions.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, cast, get_args
 
 from siltstone import deadline
 from siltstone.choices import Encoding
 from siltstone.errors import no_such
-from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import Code, Refused, invalid, no_column, unsupported
-from siltstone.lance_namespace.rows import bodies
-from siltstone.lance_namespace.scope import IndexedTable, Scope
+from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.pages import page
+from siltstone.lance_versions.errors import Code, Refused, invalid, no_column, unsupported
+from siltstone.local.tables import LocalTable
 from siltstone.maintenance.index.index_plan import IndexStatus
 
 Done = tuple[bodies.NoMembers, None]
@@ -32,8 +34,9 @@ _WORDS = (
 _VECTOR_WORDS = ("distance_type", "metric_type", "num_partitions", "num_sub_vectors")
 
 
-def create_table_index(scope: Scope, name: str, asked: bodies.CreateIndexRequest) -> Done:
+def create_table_index(scope: Scope, asked: bodies.CreateIndexRequest) -> Done:
     """Declare an index and build it over what is merged."""
+    name = ids.table_of(asked)
     _refuse_scope(scope)
     table = _keyed(scope, name)
     column = asked.column
@@ -49,19 +52,20 @@ def create_table_index(scope: Scope, name: str, asked: bodies.CreateIndexRequest
 
 
 def list_table_indices(
-    scope: Scope, name: str, asked: bodies.IndexesRequest
+    scope: Scope, asked: bodies.IndexesRequest
 ) -> tuple[bodies.IndexesAnswer, None]:
     """Return the indexes of a table, and how far they are behind."""
-    found = [_shown(index) for index in _keyed(scope, name).indexes()]
-    wanted = {"page_token": asked.page_token, "limit": asked.limit}
-    page = requests.page(found, wanted, "indexes")
-    return bodies.IndexesAnswer(page["indexes"], page.get("page_token")), None
+    name = ids.table_of(asked)
+    indexes = sorted(_keyed(scope, name).indexes(), key=_name_of)
+    shown, token = page(indexes, asked, _name_of)
+    return bodies.IndexesAnswer([_shown(index) for index in shown], token), None
 
 
 def describe_table_index_stats(
-    scope: Scope, name: str, asked: bodies.IndexRequest
+    scope: Scope, asked: bodies.IndexRequest
 ) -> tuple[bodies.IndexStatsAnswer, None]:
     """Return how many rows an index has, and how many it lacks."""
+    name = ids.table_of(asked)
     table = _keyed(scope, name)
     found = _shown(_named(table, asked))
     rows = found.num_indexed_rows, found.num_unindexed_rows
@@ -69,8 +73,9 @@ def describe_table_index_stats(
     return bodies.IndexStatsAnswer(kind, distance, *rows, found.num_segments), None
 
 
-def drop_table_index(scope: Scope, name: str, asked: bodies.IndexRequest) -> Done:
+def drop_table_index(scope: Scope, asked: bodies.IndexRequest) -> Done:
     """Give an index up."""
+    name = ids.table_of(asked)
     _refuse_scope(scope)
     table = _keyed(scope, name)
     index = _named(table, asked)
@@ -79,7 +84,10 @@ def drop_table_index(scope: Scope, name: str, asked: bodies.IndexRequest) -> Don
     return bodies.NoMembers(), None
 
 
-def _named(table: IndexedTable, asked: bodies.IndexRequest) -> IndexStatus:
+_name_of = attrgetter("name")
+
+
+def _named(table: LocalTable, asked: bodies.IndexRequest) -> IndexStatus:
     if not asked.index_name:
         raise invalid("index_name is the name of an index")
     known = {index.name: index for index in table.indexes()}
@@ -89,7 +97,7 @@ def _named(table: IndexedTable, asked: bodies.IndexRequest) -> IndexStatus:
     return known[asked.index_name]
 
 
-def _keyed(scope: Scope, name: str) -> IndexedTable:
+def _keyed(scope: Scope, name: str) -> LocalTable:
     table = scope.db[name]
     if not table.primary_key:
         raise unsupported(_OF_LANCE)
@@ -104,7 +112,7 @@ def _refuse_scope(scope: Scope) -> None:
         raise invalid("an index is no part of a transaction or snapshot: ask outside of them")
 
 
-def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[str, dict[str, Any]]:
+def _kind_of(asked: bodies.CreateIndexRequest) -> tuple[Any, dict[str, Any]]:
     text = asked.index_type
     kind = text.upper() if isinstance(text, str) else ""
     for words, is_of in ((_VECTOR_WORDS, kind in _VECTOR), (_WORDS, _KINDS.get(kind) == "fts")):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.server.rest.schemas import JsonField, JsonSchema, JsonType
+from siltstone.lance_namespace.specification.bodies import JsonField, JsonSchema, JsonType
 
 _PLAIN: dict[str, str] = {
     "bool": "bool",
@@ -25,7 +25,7 @@ _PLAIN: dict[str, str] = {
 }
 
 
-def schema_json(schema: pa.Schema, *, is_remote: bool) -> JsonSchema:
+def schema_json(schema: pa.Schema, *, is_remote: bool = False) -> JsonSchema:
     """Return a schema as JSON; `is_remote`: for LanceDB's remote client."""
     return JsonSchema([_field(field, _lance_name if is_remote else _name) for field in schema], {})
 

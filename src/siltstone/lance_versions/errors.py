@@ -60,10 +60,6 @@ def invalid(why: str) -> Refused:
     return Refused(Code.INVALID_INPUT, why)
 
 
-class UnsupportedOperationError(errors.RequestError):
-    """The specification has the operation; this store does not offer it."""
-
-
 class NamespaceNotFoundError(errors.RequestError):
     """There is no such namespace: it was not created, or was dropped, and no table is in it."""
 
@@ -104,30 +100,40 @@ class InvalidTableStateError(errors.RequestError):
     """The table is in another state than the request assumes; nothing was changed."""
 
 
+# The first that fits decides, so leaves come before their group.
 _CODES: tuple[tuple[type[errors.SiltstoneError], Code], ...] = (
-    (UnsupportedOperationError, Code.UNSUPPORTED),
     (NamespaceNotFoundError, Code.NAMESPACE_NOT_FOUND),
     (NamespaceExistsError, Code.NAMESPACE_EXISTS),
     (NamespaceNotEmptyError, Code.NAMESPACE_NOT_EMPTY),
+    (VersionNotFoundError, Code.VERSION_NOT_FOUND),
+    (InvalidTableStateError, Code.INVALID_TABLE_STATE),
     (errors.TableNotFoundError, Code.TABLE_NOT_FOUND),
     (errors.TableExistsError, Code.TABLE_EXISTS),
-    (VersionNotFoundError, Code.VERSION_NOT_FOUND),
-    (errors.SnapshotExpiredError, Code.VERSION_NOT_FOUND),
-    (InvalidTableStateError, Code.INVALID_TABLE_STATE),
     (errors.SchemaMismatchError, Code.SCHEMA_VALIDATION),
+    (errors.SnapshotExpiredError, Code.VERSION_NOT_FOUND),
     (errors.ReadOnlyError, Code.PERMISSION_DENIED),
-    (errors.AccessError, Code.PERMISSION_DENIED),
+    (errors.ClosedError, Code.UNAVAILABLE),
     (errors.RequestError, Code.INVALID_INPUT),
     (errors.ConflictError, Code.CONCURRENT_MODIFICATION),
-    (errors.BusyError, Code.UNAVAILABLE),
-    (errors.UnavailableError, Code.UNAVAILABLE),
+    (errors.FencedError, Code.PERMISSION_DENIED),
     (errors.OwnedError, Code.UNAVAILABLE),
-    (errors.FencedError, Code.UNAVAILABLE),
+    (errors.BusyError, Code.THROTTLING),
+    (errors.UnavailableError, Code.UNAVAILABLE),
+    (errors.PoisonedError, Code.UNAVAILABLE),
 )
 
 
-def code_of(error: errors.SiltstoneError) -> Code:
-    """Return the code of the Lance Namespace specification for an error."""
+def code_of(error: Exception) -> Code:
+    """Return the code of the specification for an error: what its client should do."""
     if isinstance(error, Refused):
         return Code(error.code)  # of an owner in another process it came as a number
+    if isinstance(error, errors.AccessError):
+        return Code.UNAUTHENTICATED if error.status == 401 else Code.PERMISSION_DENIED
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL)
+
+
+def sentence_of(error: Exception) -> str:
+    """Return what a client is told: of what is not there with the words that clients look for."""
+    text = str(error)
+    is_gone = code_of(error).name.endswith("_NOT_FOUND") and "not found" not in text
+    return f"not found: {text}" if is_gone else text

@@ -8,17 +8,18 @@ from siltstone import deadline
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
-from siltstone.lance_namespace.errors import invalid, unsupported
-from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.statements import collected, require_column, table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_versions.errors import invalid, unsupported
 
 Altered = tuple[bodies.VersionAnswer, int | None]
 
 
-def alter_table_add_columns(scope: Scope, name: str, asked: bodies.AddColumnsRequest) -> Altered:
+def alter_table_add_columns(scope: Scope, asked: bodies.AddColumnsRequest) -> Altered:
     """Add columns, each the value of a SQL expression over the old ones."""
+    name = ids.table_of(asked)
 
     def work(tx: DefiningTransaction) -> None:
         table, most = table_in(tx, name), scope.limits.columns_max
@@ -49,10 +50,9 @@ def _add(table: EngineTransactionTable, entry: bodies.NewColumn) -> Expression:
     return value
 
 
-def alter_table_alter_columns(
-    scope: Scope, name: str, asked: bodies.AlterColumnsRequest
-) -> Altered:
+def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -> Altered:
     """Rename columns."""
+    name = ids.table_of(asked)
     names = list[tuple[str, str]]()
     for entry in asked.alterations:
         if entry.data_type is not None or entry.nullable is not None:
@@ -70,8 +70,9 @@ def alter_table_alter_columns(
     return _altered(scope, name, work)
 
 
-def alter_table_drop_columns(scope: Scope, name: str, asked: bodies.DropColumnsRequest) -> Altered:
+def alter_table_drop_columns(scope: Scope, asked: bodies.DropColumnsRequest) -> Altered:
     """Drop columns."""
+    name = ids.table_of(asked)
 
     def work(tx: DefiningTransaction) -> None:
         for column in asked.columns:
@@ -83,5 +84,5 @@ def alter_table_drop_columns(scope: Scope, name: str, asked: bodies.DropColumnsR
 
 
 def _altered(scope: Scope, name: str, work: Callable[[DefiningTransaction], None]) -> Altered:
-    _, seq = scope.write(work, None)
-    return bodies.VersionAnswer(version_now(scope.db.core, name, seq)), seq
+    _, commit = scope.write(work, None)
+    return bodies.VersionAnswer(version_now(scope.db.core, name, commit.seq)), commit.seq

@@ -1,7 +1,8 @@
-"""Bodies: the requests and answers of the operations on rows, columns, tags and indexes, as types.
+"""Bodies: the requests and answers of all operations, as types.
 
 Names and meanings are those of the Lance Namespace specification. A member that is not here is
-refused (`members`). A request with no member that counts is a `TableRequest`.
+refused (`members`). A request with no member that counts is a `TableRequest`, or a
+`NamespaceRequest`: its `id` is that of the path, over REST.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from siltstone.lance_namespace.rows.full_text import FullTextQuery
-from siltstone.lance_namespace.rows.members import (
+from siltstone.lance_namespace.specification.full_text import FullTextQuery
+from siltstone.lance_namespace.specification.members import (
     FIXED,
     Count,
     HintFlag,
     HintNumber,
+    HintText,
     Limit,
     Name,
     Names,
@@ -25,6 +27,8 @@ from siltstone.lance_namespace.rows.members import (
     RequestPart,
 )
 
+OPERATIONS_MAX = 1_000
+"""Of one batch."""
 IndexType = Annotated[Any, Meta(extra_json_schema={"type": "string"})]
 """Of another kind or type it is "not offered", which clients tell from a wrong request."""
 
@@ -45,6 +49,10 @@ class CommittedAnswer(AnswerBody, kw_only=True):
     transaction_id: str | None = None
 
 
+class VersionAnswer(AnswerBody):
+    version: Count
+
+
 class NoMembers(AnswerBody):
     """An answer that says no more than that it is done."""
 
@@ -59,6 +67,211 @@ class TableRequest(RequestBody, kw_only=True):
 class TablePageRequest(TableRequest, kw_only=True):
     page_token: str | None = None
     limit: Count | None = None
+
+
+# namespaces
+
+
+class NamespaceRequest(RequestBody, kw_only=True):
+    id: list[str] | None = None
+
+
+class CreateNamespaceRequest(NamespaceRequest):
+    mode: str | None = None
+    properties: dict[str, str] | None = None
+
+
+class DropNamespaceRequest(NamespaceRequest):
+    mode: str | None = None
+    behavior: str | None = None
+
+
+class ListNamespacesRequest(NamespaceRequest, kw_only=True):
+    page_token: str | None = None
+    limit: Count | None = None
+
+
+class ListTablesRequest(ListNamespacesRequest, kw_only=True):
+    include_declared: bool | None = None
+
+
+class ListAllTablesRequest(RequestBody, kw_only=True):
+    page_token: str | None = None
+    limit: Count | None = None
+    include_declared: bool | None = None
+
+
+class NamespaceAnswer(AnswerBody):
+    properties: dict[str, str]
+    transaction_id: str | list[str] | None = None
+
+
+class NamespacesAnswer(PageAnswer):
+    namespaces: list[str]
+
+
+class TablesAnswer(PageAnswer):
+    tables: list[str]
+
+
+# tables
+
+
+class DescribeTableRequest(TableRequest, kw_only=True):
+    version: Count | None = None
+    with_table_uri: bool | None = None
+    load_detailed_metadata: bool | None = None
+    check_declared: HintFlag = None
+    tag: NotOffered = None
+    vend_credentials: HintFlag = None  # files of this machine need none
+
+
+class TableExistsRequest(TableRequest):
+    version: Count | None = None
+
+
+class DeclareRequest(TableRequest):
+    location: str | None = None
+    vend_credentials: HintFlag = None
+    properties: NotOffered = None
+
+
+class JsonType(AnswerBody):
+    """An Arrow type; `fields` of lists and structs, `length` of lists of a fixed size."""
+
+    type: str
+    fields: list[JsonField] | None = None
+    length: Count | None = None
+
+
+class JsonField(AnswerBody):
+    name: str
+    nullable: bool
+    type: JsonType
+
+
+class JsonSchema(AnswerBody):
+    fields: list[JsonField]
+    metadata: dict[str, str]
+
+
+class TableAnswer(AnswerBody):
+    """Where a table is. `version` and `schema`: where they were asked for."""
+
+    table: str
+    namespace: list[str]
+    location: str
+    properties: dict[str, str]
+    is_only_declared: bool
+    managed_versioning: bool | None = None
+    table_uri: str | None = None
+    version: Count | None = None
+    schema: JsonSchema | None = None
+
+
+class DropTableAnswer(CommittedAnswer):
+    id: list[str]
+    location: str
+
+
+class RenameTableRequest(TableRequest):
+    new_table_name: Name
+    new_namespace_id: list[str] | None = None
+    new_namespace: list[str] | None = None  # LanceDB sends this one, empty if unnamed
+
+
+# versions that Lance clients commit
+
+
+class DeclareAnswer(CommittedAnswer):
+    location: str
+    managed_versioning: bool
+
+
+class BranchesAnswer(AnswerBody):
+    """A table has no branch but main, which is not named."""
+
+    branches: Annotated[dict[str, Any], Meta(max_length=0)]
+
+
+class ListVersionsRequest(TablePageRequest):
+    descending: bool | None = None
+
+
+class DescribeVersionRequest(TableRequest):
+    version: Count | None = None
+
+
+class TableVersionAnswer(VersionAnswer):
+    manifest_path: str
+    manifest_size: Count
+    e_tag: str
+    metadata: dict[str, str]
+    timestamp_millis: Count | None = None
+
+
+class VersionsAnswer(PageAnswer):
+    versions: list[TableVersionAnswer]
+    transaction_id: str | None = None
+
+
+class OneVersionAnswer(CommittedAnswer):
+    version: TableVersionAnswer
+
+
+class CreateVersionRequest(TableRequest):
+    version: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    manifest_path: str
+    manifest_size: int | None = None
+    e_tag: HintText = None
+    naming_scheme: HintText = None
+    metadata: NotOffered = None
+
+
+class VersionRange(RequestPart):
+    start_version: int | None = None
+    end_version: int | None = None
+
+
+class DeleteVersionsRequest(TableRequest):
+    ranges: Annotated[list[VersionRange], Meta(min_length=1, max_length=OPERATIONS_MAX)]
+
+
+class DeletedVersionsAnswer(CommittedAnswer):
+    deleted_count: Count
+
+
+class CreateVersionsRequest(RequestBody):
+    entries: Annotated[list[CreateVersionRequest], Meta(min_length=1, max_length=OPERATIONS_MAX)]
+
+
+class TableOperation(RequestPart):
+    """One of the four."""
+
+    declare_table: DeclareRequest | None = None
+    create_table_version: CreateVersionRequest | None = None
+    delete_table_versions: DeleteVersionsRequest | None = None
+    deregister_table: TableRequest | None = None
+
+
+class CommitTablesRequest(RequestBody):
+    operations: Annotated[list[TableOperation], Meta(min_length=1, max_length=OPERATIONS_MAX)]
+
+
+class DoneOperation(AnswerBody):
+    """What came of an operation, under its name."""
+
+    declare_table: DeclareAnswer | None = None
+    create_table_version: OneVersionAnswer | None = None
+    delete_table_versions: DeletedVersionsAnswer | None = None
+    deregister_table: DropTableAnswer | None = None
+
+
+class CommitTablesAnswer(CommittedAnswer):
+    results: Annotated[list[DoneOperation], Meta(min_length=1)]
+
+
+# tables with their rows
 
 
 class FragmentLengths(AnswerBody):
@@ -120,10 +333,6 @@ class AlterColumnsRequest(TableRequest):
 
 class DropColumnsRequest(TableRequest):
     columns: Names
-
-
-class VersionAnswer(AnswerBody):
-    version: Count
 
 
 class CreateTableAnswer(VersionAnswer):
@@ -245,10 +454,14 @@ class MergeInsertAnswer(VersionAnswer):
     num_deleted_rows: Count
 
 
+Assignment = Annotated[list[str], Meta(min_length=2, max_length=2)]
+"""A column, and the SQL expression of its new value; a tuple is no schema that clients can read."""
+
+
 class UpdateRequest(TableRequest):
     """`updates` are pairs of a column and a SQL expression."""
 
-    updates: Annotated[list[tuple[str, str]], Meta(min_length=1)]
+    updates: Annotated[list[Assignment], Meta(min_length=1)]
     predicate: str | None = None
     only_if: str | None = None
     properties: NotOffered = None

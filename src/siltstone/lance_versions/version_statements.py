@@ -25,9 +25,9 @@ from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import group
 from siltstone.formats.manifest import Version
-from siltstone.lance_namespace import table_versions
-from siltstone.lance_namespace.errors import NamespaceNotEmptyError
-from siltstone.lance_namespace.table_versions import TableVersions
+from siltstone.lance_versions import table_versions
+from siltstone.lance_versions.errors import NamespaceNotEmptyError
+from siltstone.lance_versions.table_versions import TableVersions
 from siltstone.storage.lance.external.version_import import staged_manifest
 from siltstone.storage.tables.values import ImportedVersion, StagedVersion
 
@@ -181,8 +181,9 @@ class VersionStatements:
         gone = [v for v in seen.versions if first <= v.pin.version < end and not v.is_hidden]
         if tx.is_applied:
             return len(gone)
-        if seen.newest in gone:
-            raise RequestError(f"version {end - 1} of {name!r} is the newest: it cannot be deleted")
+        if seen.newest is not None and seen.newest in gone:
+            number = seen.newest.pin.version
+            raise RequestError(f"version {number} of {name!r} is the newest: it cannot be deleted")
         if gone:
             table = catalogs.find(tx.catalog, name)
             tx.change(group.Hide(catalogs.incarnation_of(table).id, first, end))

@@ -11,10 +11,13 @@ A member that the type of the request has not is refused by its name, too: no re
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
+import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import fields
+
+from siltstone.lance_versions.errors import Refused, invalid, unsupported
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Limit = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
@@ -32,6 +35,9 @@ HintFlag = Annotated[bool | None, _HINT]
 HintText = Annotated[str | None, _HINT]
 NotOffered = Annotated[Any, _REFUSED]
 OnlyFalse = Annotated[bool | None, _ONLY_FALSE]
+
+
+Request = TypeVar("Request", bound=Struct)
 
 
 class RequestPart(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -66,8 +72,49 @@ def _spelled(request: type[Struct]) -> dict[str, str]:
     return {field.name: field.encode_name for field in fields(request)}
 
 
-def not_offered(asked: Struct) -> str | None:
+def converted(given: object, request: type[Request], *, strict: bool = True) -> Request:
+    """Return the members of a request as its type; not `strict`: they are texts of an address.
+
+    Raises:
+        Refused: It is not as the type describes it; it names the member.
+    """
+    try:
+        return msgspec.convert(given, request, strict=strict)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise wrong(error) from None
+
+
+def wrong(error: Exception) -> Refused:
+    """Return the refusal of a request that is not as its type describes it."""
+    return invalid(f"the request is wrong: {error}")
+
+
+def refuse_not_offered(asked: object) -> None:
+    """Refuse a request for what its operation does not do, or of another branch than main.
+
+    Raises:
+        Refused: It names the member.
+    """
+    if not isinstance(asked, RequestPart):
+        return
+    name = not_offered(asked)
+    if name is not None:
+        raise unsupported(f"{name} is not offered here")
+
+
+def refuse_branch(branch: str | None) -> None:
+    """Refuse another branch than main.
+
+    Raises:
+        Refused: It is one.
+    """
+    if branch and branch != "main":
+        raise unsupported(f"there is no branch {branch[:128]!r}, only main")
+
+
+def not_offered(asked: RequestPart) -> str | None:
     """Return the name of a member that says something and is not offered; None: there is none."""
+    refuse_branch(getattr(asked, "branch", None))
     for name, kind in kinds(type(asked)).items():
         value = getattr(asked, name)
         spelled = _spelled(type(asked))[name]

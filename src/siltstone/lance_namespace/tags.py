@@ -12,59 +12,59 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import no_such
 from siltstone.formats.manifest import Catalog
-from siltstone.lance_namespace import requests
-from siltstone.lance_namespace.errors import Code, Refused, invalid
-from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.version_numbers import past_of, version_in
 from siltstone.lance_namespace.scope import Scope, shown
-from siltstone.lance_namespace.version_statements import VersionStatements
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.pages import page
+from siltstone.lance_versions.errors import Code, Refused, invalid
+from siltstone.lance_versions.version_statements import VersionStatements
 
 _NAME_MAX = 128
 Set = tuple[bodies.NoMembers, int | None]
 
 
-def list_table_tags(
-    scope: Scope, name: str, asked: bodies.TablePageRequest
-) -> tuple[bodies.TagsAnswer, None]:
+def list_table_tags(scope: Scope, asked: bodies.TablePageRequest) -> tuple[bodies.TagsAnswer, None]:
     """Return the tags of a table, and the version that each names."""
-    wanted = {"page_token": asked.page_token, "limit": asked.limit}
-    page = requests.page(sorted(_tags(scope, name).items()), wanted, "tags")
-    found = {tag: _shown(scope, name, seq) for tag, seq in page["tags"]}
-    return bodies.TagsAnswer(found, page.get("page_token")), None
+    name = ids.table_of(asked)
+    tags = _tags(scope, name)
+    names, token = page(sorted(tags), asked)
+    return bodies.TagsAnswer({tag: _shown(scope, name, tags[tag]) for tag in names}, token), None
 
 
 def get_table_tag_version(
-    scope: Scope, name: str, asked: bodies.TagRequest
+    scope: Scope, asked: bodies.TagRequest
 ) -> tuple[bodies.VersionAnswer, int]:
     """Return the version that a tag names."""
+    name = ids.table_of(asked)
     seq = _seq_at(_tags(scope, name), asked.tag)
     return bodies.VersionAnswer(_shown(scope, name, seq).version), seq
 
 
-def create_table_tag(scope: Scope, name: str, asked: bodies.SetTagRequest) -> Set:
+def create_table_tag(scope: Scope, asked: bodies.SetTagRequest) -> Set:
     """Name a version."""
-    return _set(scope, name, asked, is_new=True)
+    return _set(scope, asked, is_new=True)
 
 
-def update_table_tag(scope: Scope, name: str, asked: bodies.SetTagRequest) -> Set:
+def update_table_tag(scope: Scope, asked: bodies.SetTagRequest) -> Set:
     """Let a tag name another version."""
-    return _set(scope, name, asked, is_new=False)
+    return _set(scope, asked, is_new=False)
 
 
-def delete_table_tag(scope: Scope, name: str, asked: bodies.TagRequest) -> Set:
+def delete_table_tag(scope: Scope, asked: bodies.TagRequest) -> Set:
     """Forget a tag."""
+    name = ids.table_of(asked)
 
     def work(tx: DefiningTransaction) -> None:
         _seq_at(_tags_of(tx.catalog, name), asked.tag)
         VersionStatements(tx).tag_table(name, asked.tag, None)
 
     with scope.db.tag_turns.of(name):
-        return bodies.NoMembers(), scope.write(work, None)[1]
+        return bodies.NoMembers(), scope.write(work, None)[1].seq
     raise AssertionError
 
 
-def _set(scope: Scope, name: str, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
-    tag = asked.tag
+def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
+    name, tag = ids.table_of(asked), asked.tag
     if len(tag) > _NAME_MAX:
         raise invalid(f"a tag is 1 to {_NAME_MAX} characters; this one is {len(tag)}")
 
@@ -78,7 +78,7 @@ def _set(scope: Scope, name: str, asked: bodies.SetTagRequest, *, is_new: bool) 
 
     with scope.db.tag_turns.of(name):
         seq = past_of(scope.db.core, name, asked.version).seq
-        return bodies.NoMembers(), scope.write(work, None)[1]
+        return bodies.NoMembers(), scope.write(work, None)[1].seq
     raise AssertionError
 
 

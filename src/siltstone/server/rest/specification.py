@@ -1,0 +1,291 @@
+"""Specification: the routes of the Lance Namespace specification, made of its table of operations.
+
+Here is what is HTTP: members that stand in the address, rows that are sent as they are read (a
+whole table costs no more memory than a batch), and the forms that LanceDB's remote client wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, get_type_hints
+
+import msgspec
+
+from siltstone.errors import UnavailableError
+from siltstone.lance_namespace.operations import OPERATIONS, REFUSED, Operation
+from siltstone.lance_namespace.rows.creation import PRIMARY_KEY
+from siltstone.lance_namespace.rows.queries import read
+from siltstone.lance_namespace.rows.statements import collected
+from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
+from siltstone.lance_namespace.scope import RowReads, location_of, seq_shown
+from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.members import (
+    AnyMembers,
+    Count,
+    converted,
+    refuse_not_offered,
+)
+from siltstone.lance_namespace.specification.schema_json import schema_json
+from siltstone.lance_versions.errors import invalid, unsupported
+from siltstone.operations import Role
+from siltstone.server.http.replies import Pieces, Reply
+from siltstone.server.http.route import ARROW, JSON, NOTHING, Route
+from siltstone.server.rest.call import DELIMITER, RestCall
+from siltstone.server.rest.lance_scope import LanceScope
+from siltstone.server.rest.scope import RequestScope
+from siltstone.server.rest.wire import arrow
+
+FILE, STREAM = "file", "stream"
+_IS_READ = frozenset(("query_table", "count_table_rows"))
+_PROPERTIES_HEADER = "x-lance-table-properties"
+
+
+def routes_of_specification(scope: RequestScope) -> Iterable[Route]:
+    """Yield the routes of all operations; those that are not offered come last."""
+    for operation in OPERATIONS.values():
+        yield _route(scope, operation)
+    query = _route(scope, OPERATIONS["query_table"])
+    path, handler = query.path.replace("/query", "/scan"), partial(_rows, scope, is_file=False)
+    yield replace(query, path=path, handler=handler, gives=STREAM)
+    for refused in REFUSED.values():
+        if refused.path:
+            path, handler = f"/v1/{refused.path}", partial(_refuse, refused.reason)
+            route = Route("POST", path, Role.READ, handler, f"Not offered: {path}")
+            yield replace(route, request=AnyMembers, answer=bodies.NoMembers, is_checked=True)
+
+
+def _refuse(reason: str, _: RestCall[Any]) -> Reply[bodies.NoMembers]:
+    raise unsupported(reason)
+
+
+def _route(scope: RequestScope, operation: Operation) -> Route:
+    method, _, path = operation.where.partition(" ")
+    own = _HANDLERS.get(operation.name)
+    takes = ARROW if operation.takes_rows else NOTHING if method == "GET" else JSON
+    return Route(
+        method,
+        path,
+        operation.role,
+        partial(_answered, scope, operation) if own is None else partial(own, scope),
+        (operation.run.__doc__ or "").partition("\n")[0].rstrip("."),
+        takes=takes,
+        gives=FILE if operation.name == "query_table" else JSON,
+        query=operation.query,
+        request=operation.request if takes == JSON else None,
+        answer=_ANSWERS.get(operation.name, operation.answer),
+        is_read=operation.name in _IS_READ,
+        is_checked=takes == JSON,
+        is_query_typed=operation.is_in_query,
+        is_commit_of_version=operation.name == "create_table_version",
+    )
+
+
+def _answered(scope: RequestScope, operation: Operation, call: RestCall[Any]) -> Reply[Any]:
+    """Answer a request as the operation does, in the form that REST has for it."""
+    rows = (call.body,) if operation.takes_rows else ()
+    made, seq = operation.run(LanceScope(scope, call), _members(call, operation), *rows)
+    form = _FORMS.get(operation.name)
+    return Reply(made if form is None else form(call, made), seq)
+
+
+# the members of a request
+
+
+def _members(call: RestCall[Any], operation: Operation) -> Any:
+    """Return the body with the members that stand in the address.
+
+    Raises:
+        Refused: A member is wrong, is not known, or is not offered.
+    """
+    given: dict[str, Any] = {name: text for name, text in call.query.items() if text}
+    given.pop("delimiter", None)
+    if operation.is_in_query:
+        spelled = _SPELLED.get(operation.name, _as_it_is)(call, given)
+        asked: Any = converted(spelled, operation.request, strict=False)
+        refuse_not_offered(asked)
+    else:
+        asked = call.asked
+        queried = converted(given, _query_of(operation), strict=False)
+        for name in given:
+            setattr(asked, name, getattr(queried, name))
+    if "{id}" in operation.where:
+        asked.id = list(call.named(asked.id))
+    if "{name}" in operation.where:
+        if asked.index_name not in {None, call.path["name"]}:
+            raise invalid(f"index_name is {asked.index_name!r:.80}, not that of the path")
+        asked.index_name = call.path["name"]
+    return asked
+
+
+@cache
+def _query_of(operation: Operation) -> type[msgspec.Struct]:
+    """Return the members that a query may have beside a body, as a type."""
+    hints = get_type_hints(operation.request, include_extras=True)
+    members = [(name, hints[name], None) for name in operation.query]
+    return msgspec.defstruct("Query", members, forbid_unknown_fields=True)
+
+
+def _as_it_is(_: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
+    return given
+
+
+def _of_creation(call: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a new table; the query may also name its key alone."""
+    text = given.pop("properties", None) or call.headers.get(_PROPERTIES_HEADER)
+    key = given.pop(PRIMARY_KEY, None)
+    found: Any = {}
+    if text:
+        try:
+            found = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            found = None
+        if not isinstance(found, dict):
+            raise invalid("properties is a JSON object of strings")
+    found = {name: str(value) for name, value in found.items()}
+    return given | {"properties": found | {PRIMARY_KEY: key} if key else found}
+
+
+def _of_merge(_: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a merge: `on` is names with commas between them."""
+    on = given.pop("on", None)
+    return given if on is None else given | {"on": [name for name in on.split(",") if name]}
+
+
+def _of_all_tables(call: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return which page is asked for: LanceDB names the last table of the one before, `a.b.t`."""
+    token = given.get("page_token")
+    if call.is_remote and token:
+        return given | {"page_token": DELIMITER.join(ids.ids_of(token))}
+    return given
+
+
+_SPELLED: dict[str, Callable[[RestCall[Any], dict[str, Any]], dict[str, Any]]] = {
+    "create_table": _of_creation,
+    "merge_insert_into_table": _of_merge,
+    "list_all_tables": _of_all_tables,
+}
+
+
+# the forms of answers
+
+
+def _nothing(_: RestCall[Any], __: object) -> bytes:
+    return b""
+
+
+def _count(_: RestCall[Any], found: bodies.CountAnswer) -> int:
+    return found.count
+
+
+def _plan(_: RestCall[Any], found: bodies.PlanAnswer) -> str:
+    return found.plan
+
+
+def _tags(call: RestCall[Any], found: bodies.TagsAnswer) -> object:
+    return found.tags if call.is_remote else found
+
+
+def _updated(call: RestCall[Any], found: bodies.UpdateAnswer) -> bodies.UpdateAnswer:
+    if call.is_remote:
+        found.rows_updated = found.updated_rows
+    return found
+
+
+def _all_tables(call: RestCall[Any], found: bodies.TablesAnswer) -> bodies.TablesAnswer:
+    """Return names as LanceDB's remote client takes them, or with the delimiter that is asked."""
+    delimiter = "." if call.is_remote else call.query.get("delimiter") or DELIMITER
+    tables = [name.replace(DELIMITER, delimiter) for name in found.tables]
+    token = found.page_token
+    if token is not None and call.is_remote:
+        token = token.replace(DELIMITER, delimiter)
+    return bodies.TablesAnswer(tables, page_token=token)
+
+
+_FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
+    "namespace_exists": _nothing,
+    "table_exists": _nothing,
+    "count_table_rows": _count,
+    "explain_table_query_plan": _plan,
+    "analyze_table_query_plan": _plan,
+    "list_table_tags": _tags,
+    "update_table": _updated,
+    "list_all_tables": _all_tables,
+}
+_ANSWERS: dict[str, Any] = {
+    "namespace_exists": None,
+    "table_exists": None,
+    "query_table": None,
+    "count_table_rows": Count,
+    "explain_table_query_plan": str,
+    "analyze_table_query_plan": str,
+}
+"""The types of answers that have another form over REST."""
+
+
+# what has a handler of its own
+
+
+def _rows(scope: RequestScope, call: RestCall[Any], *, is_file: bool = True) -> Reply[Pieces]:
+    """Return the rows that match, as an Arrow IPC file, or a stream."""
+    asked = _members(call, OPERATIONS["query_table"])
+    with ExitStack() as held:
+        reader, seq = read(LanceScope(scope, call), asked, held)
+        if call.transaction:
+            # The next statement of the transaction must not wait for this answer to be read.
+            reader = collected(reader, scope.limits).to_reader()
+            return Reply(arrow(reader, reader.close, is_file=is_file), seq)
+        held.callback(reader.close)
+        return Reply(arrow(reader, held.pop_all().close, is_file=is_file), seq)
+    raise AssertionError
+
+
+def _described(scope: RequestScope, call: RestCall[Any]) -> Reply[bodies.TableAnswer]:
+    """Return where a table is; to LanceDB's remote client also its columns, as they are now."""
+    operation = OPERATIONS["describe_table"]
+    if not call.is_remote:
+        return _answered(scope, operation, call)
+    asked = _members(call, operation)
+    name, version, core = ids.table_of(asked), asked.version, scope.served.parts.core
+    with scope.reading(call) as found:
+        seq, table = seq_shown(found), found[name]
+        schema = table.schema
+        if version is None:
+            version = version_now(core, name, seq)
+        else:
+            past = past_of(core, name, version)
+            seq = past.seq
+            with scope.served.db.snapshot(seq=seq) as snapshot:
+                schema = snapshot[past.name].schema
+        levels = ids.ids_of(name)
+        answer = bodies.TableAnswer(
+            table=levels[-1],
+            namespace=levels[:-1],
+            location=location_of(LanceScope(scope, call), _folder(scope, found, name)),
+            properties={PRIMARY_KEY: ",".join(table.primary_key)},
+            is_only_declared=False,
+            version=version,
+            schema=schema_json(schema, is_remote=True),
+        )
+        return Reply(answer, seq)
+
+
+def _folder(scope: RequestScope, found: RowReads, name: str) -> str:
+    """Return the folder of a table, for a client that opens it by its path.
+
+    There a version of a plain table has a name from the next checkpoint on, or from now.
+    """
+    seen = found.lance.versions(name)
+    if not seen.is_keyed and seen.committed:
+        with suppress(UnavailableError):  # it opens an older one, as every reader of a path
+            newest = seen.committed[-1].pin
+            scope.served.parts.core.tables.names.show(seen.folder, [newest])
+    return seen.folder
+
+
+_HANDLERS: dict[str, Callable[..., Reply[Any]]] = {
+    "query_table": _rows,
+    "describe_table": _described,
+}
