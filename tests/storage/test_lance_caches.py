@@ -12,7 +12,7 @@ from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.shares import LanceShares, Shares
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.caches import LanceCaches
+from siltstone.storage.lance.files.caches import LanceCaches
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.values import IndexSpec
 

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_tables, version_import
+from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.key_cover import TableKeys

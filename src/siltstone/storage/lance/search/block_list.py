@@ -23,7 +23,7 @@ import numpy as np
 import pyroaring
 
 from siltstone.formats.bits import Bits, all_of
-from siltstone.storage.lance.row_addresses import RowIds
+from siltstone.storage.lance.files.row_addresses import RowIds
 
 KEPT_MAX = 3
 _WORD = struct.Struct("<I")

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance import manifest
-from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.external import version_import
-from siltstone.storage.lance.manifest import FRAGMENTS, MALFORMED, SUPPORTED, fields, typed
-from siltstone.storage.lance.reader import LanceReader
+from siltstone.storage.lance.files import manifest
+from siltstone.storage.lance.files.dataset_files import DATA, DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.index_files import index_folders
+from siltstone.storage.lance.files.manifest import FRAGMENTS, MALFORMED, SUPPORTED, fields, typed
+from siltstone.storage.lance.read.reader import LanceReader
 from siltstone.storage.tables.inventories import read_checked
 
 # Numbers of the fields (lance.table.Manifest) that name no file, but for that of the indexes. Not
@@ -82,7 +82,7 @@ class LancePaths:
         where = self._data.root / pin.folder
         with translated(where, is_reading=True):
             dataset = self._reader.dataset(where, pin.version, self._data.root / pin.path)
-            return version_import.index_folders(pin.folder, dataset)
+            return index_folders(pin.folder, dataset)
 
 
 @dataclass(frozen=True, slots=True)

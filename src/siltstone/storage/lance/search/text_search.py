@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.storage.lance.row_addresses import RowIds
+from siltstone.storage.lance.files.row_addresses import RowIds
 from siltstone.storage.tables.values import (
     IndexOption,
     Ranked,

@@ -38,14 +38,14 @@ from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.shares import LanceShares
-from siltstone.storage.lance import indexes as lance_indexes
-from siltstone.storage.lance.dataset_files import DatasetFiles
-from siltstone.storage.lance.deletions import HiddenRows, Verify
-from siltstone.storage.lance.errors import is_panic
-from siltstone.storage.lance.parts import Part, data_files
-from siltstone.storage.lance.pinned_search import LanceSearch
-from siltstone.storage.lance.point_reads import PointReads
-from siltstone.storage.lance.row_addresses import RowAddresses, live_offsets
+from siltstone.storage.lance.files.dataset_files import DatasetFiles
+from siltstone.storage.lance.files.deletions import HiddenRows, Verify
+from siltstone.storage.lance.files.errors import is_panic
+from siltstone.storage.lance.files.parts import Part, data_files
+from siltstone.storage.lance.files.point_reads import PointReads
+from siltstone.storage.lance.files.row_addresses import RowAddresses, live_offsets
+from siltstone.storage.lance.read.pinned_search import LanceSearch
+from siltstone.storage.lance.search import indexes as lance_indexes
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
     POSITION,

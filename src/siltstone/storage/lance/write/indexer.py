@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance import indexes as lance_indexes
-from siltstone.storage.lance.commits import LanceCommits
-from siltstone.storage.lance.compactor import canonical, described
-from siltstone.storage.lance.dataset_files import DatasetFiles
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.external import version_import
-from siltstone.storage.lance.pinned import parts_with
-from siltstone.storage.lance.reader import LanceReader
+from siltstone.storage.lance.files.dataset_files import DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.index_files import index_files
+from siltstone.storage.lance.read.pinned import parts_with
+from siltstone.storage.lance.read.reader import LanceReader
+from siltstone.storage.lance.search import indexes as lance_indexes
+from siltstone.storage.lance.write.commits import LanceCommits
+from siltstone.storage.lance.write.compactor import canonical, described
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
@@ -47,7 +47,7 @@ class LanceIndexer:
             if self._files.is_dir(left):
                 self._files.rmdir(left)
             self._data.name(f"{home}/{name}" for name in self._files.list(written))
-            names = version_import.index_files(self._files, self._root, home)
+            names = index_files(self._files, self._root, home)
             with self._syncs.all() as syncing:
                 self._data.begin(syncing, names, is_known=True)
                 files = self._inventories.hashed(names, None)

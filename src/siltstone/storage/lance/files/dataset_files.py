@@ -24,9 +24,9 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.storage.files.files import Files
 from siltstone.storage.files.place import named
 from siltstone.storage.files.syncs import Syncing, Syncs
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.external import version_import
-from siltstone.storage.lance.point_reads import PartSessions
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.index_files import index_files, index_folders
+from siltstone.storage.lance.files.point_reads import PartSessions
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import Inventories
 
@@ -141,7 +141,7 @@ class DatasetFiles:
 
         An index never changes: all files of its folder were there when it was committed.
         """
-        return self.files_of_indexes(version_import.index_folders(folder, dataset), inventory)
+        return self.files_of_indexes(index_folders(folder, dataset), inventory)
 
     def files_of_indexes(self, folders: Mapping[str, int], inventory: str) -> list[str]:
         """Return the files in the folders of indexes; with the least size of each."""
@@ -149,7 +149,7 @@ class DatasetFiles:
         known = self.known(inventory) if folders else ()
         for index, nbytes in folders.items():
             mine = [path for path in known if path.startswith(f"{index}/")]
-            found += mine or version_import.index_files(self.files, self.root, index, nbytes)
+            found += mine or index_files(self.files, self.root, index, nbytes)
         return found
 
     def _known_by_both(self, path: str) -> None:

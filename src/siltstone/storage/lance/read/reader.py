@@ -19,13 +19,13 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.shares import LanceShares
 from siltstone.storage.files import arrow_file
-from siltstone.storage.lance.caches import LanceCaches
-from siltstone.storage.lance.dataset_files import DatasetFiles
-from siltstone.storage.lance.deletions import HiddenRows
-from siltstone.storage.lance.manifest import DeletionFile, without_deletions
-from siltstone.storage.lance.pinned import LancePinned
-from siltstone.storage.lance.staged_catalog import StagedCatalog, open_newest
-from siltstone.storage.lance.text_search import analyzer
+from siltstone.storage.lance.files.caches import LanceCaches
+from siltstone.storage.lance.files.dataset_files import DatasetFiles
+from siltstone.storage.lance.files.deletions import HiddenRows
+from siltstone.storage.lance.files.manifest import DeletionFile, without_deletions
+from siltstone.storage.lance.files.staged_catalog import StagedCatalog, open_newest
+from siltstone.storage.lance.read.pinned import LancePinned
+from siltstone.storage.lance.search.text_search import analyzer
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import check as check_file
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from siltstone.storage.lance.row_addresses import RowAddresses
-from siltstone.storage.lance.vector_indexes import refine_of
+from siltstone.storage.lance.files.row_addresses import RowAddresses
+from siltstone.storage.lance.search.vector_indexes import refine_of
 from siltstone.storage.tables.values import Lengths, NearestQuery, Ranked, Segment, Span
 
 ADDRESS, DISTANCE, QUERY = "_rowaddr", "_distance", "query_index"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from siltstone.shares import LanceShares
-from siltstone.storage.lance.staged_catalog import lance_module
+from siltstone.storage.lance.files.staged_catalog import lance_module
 
 _ALONE_BYTES = 1 << 20
 _SERVED_MAX = 4096

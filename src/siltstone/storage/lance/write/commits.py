@@ -20,18 +20,18 @@ import pyarrow as pa
 
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
-from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.manifest import renumbered, without_deletions
-from siltstone.storage.lance.parts import data_files
-from siltstone.storage.lance.pinned import LancePinned
-from siltstone.storage.lance.staged_catalog import (
+from siltstone.storage.lance.files.dataset_files import DATA, TRANSACTIONS, DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.manifest import renumbered, without_deletions
+from siltstone.storage.lance.files.parts import data_files
+from siltstone.storage.lance.files.staged_catalog import (
     StagedCatalog,
     lance_module,
     open_newest,
     put,
     writing,
 )
+from siltstone.storage.lance.read.pinned import LancePinned
 from siltstone.storage.tables import base_numbers, staging
 from siltstone.storage.tables.promotion import public_name
 from siltstone.storage.tables.values import (

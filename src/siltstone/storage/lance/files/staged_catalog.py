@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.storage.files.files import Files
-from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.files.errors import translated
 
 _TABLE_ID = ["pin"]
 # Of a handle that lives for one commit. Lance's own bounds are 1 GiB and 6 GiB.

@@ -18,7 +18,7 @@ from pathlib import Path
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import TEMPORARY_SUFFIX, Files
-from siltstone.storage.lance import manifest
+from siltstone.storage.lance.files import manifest
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.values import ShownTable
 

@@ -33,21 +33,21 @@ import pyarrow as pa
 
 from siltstone.errors import SiltstoneError, UnavailableError
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
-from siltstone.storage.lance import manifest as lance_manifest
-from siltstone.storage.lance import root_tables
-from siltstone.storage.lance.commits import LanceCommits
-from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.pinned import LancePinned
-from siltstone.storage.lance.reader import LanceReader
-from siltstone.storage.lance.staged_catalog import (
+from siltstone.storage.lance.external import root_tables
+from siltstone.storage.lance.files import manifest as lance_manifest
+from siltstone.storage.lance.files.dataset_files import DATA, TRANSACTIONS, DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.staged_catalog import (
     StagedCatalog,
     lance_module,
     open_newest,
     put,
     writing,
 )
-from siltstone.storage.lance.writer import LanceWriter
+from siltstone.storage.lance.read.pinned import LancePinned
+from siltstone.storage.lance.read.reader import LanceReader
+from siltstone.storage.lance.write.commits import LanceCommits
+from siltstone.storage.lance.write.writer import LanceWriter
 from siltstone.storage.tables import promotion, staging
 from siltstone.storage.tables.inventories import describe
 from siltstone.storage.tables.values import Batches, Ephemeral, Listed, ShownTable

@@ -16,20 +16,21 @@ from siltstone.formats import blobs
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files import arrow_file
-from siltstone.storage.lance import adoption, deletions
-from siltstone.storage.lance.commits import LanceCommits, fragments_of
-from siltstone.storage.lance.dataset_files import DATA, TRANSACTIONS, DatasetFiles
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.parts import Part
-from siltstone.storage.lance.pinned import LancePinned, parts_with
-from siltstone.storage.lance.reader import LanceReader
-from siltstone.storage.lance.staged_catalog import (
+from siltstone.storage.lance.files import deletions
+from siltstone.storage.lance.files.dataset_files import DATA, TRANSACTIONS, DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.parts import Part
+from siltstone.storage.lance.files.staged_catalog import (
     lance_module,
     open_newest,
     put,
     put_blank,
     writing,
 )
+from siltstone.storage.lance.read.pinned import LancePinned, parts_with
+from siltstone.storage.lance.read.reader import LanceReader
+from siltstone.storage.lance.write import adoption
+from siltstone.storage.lance.write.commits import LanceCommits, fragments_of
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (

@@ -16,10 +16,10 @@ import numpy as np
 
 from siltstone import deadline
 from siltstone.formats.bits import Bits, all_of
-from siltstone.storage.lance import nearest, text_search
-from siltstone.storage.lance.block_list import BlockLists
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.row_addresses import RowAddresses, RowIds, row_ids
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.row_addresses import RowAddresses, RowIds, row_ids
+from siltstone.storage.lance.search import nearest, text_search
+from siltstone.storage.lance.search.block_list import BlockLists
 from siltstone.storage.tables.values import (
     Lengths,
     NearestQuery,
@@ -30,7 +30,7 @@ from siltstone.storage.tables.values import (
 )
 
 if TYPE_CHECKING:
-    from siltstone.storage.lance.pinned import LancePinned
+    from siltstone.storage.lance.read.pinned import LancePinned
 
 _COUNTED_MAX = 4096
 

@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance import indexes as lance_indexes
-from siltstone.storage.lance import manifest as lance_manifest
-from siltstone.storage.lance.commits import LanceCommits
-from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.reader import LanceReader
+from siltstone.storage.lance.files import manifest as lance_manifest
+from siltstone.storage.lance.files.dataset_files import DATA, DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.read.reader import LanceReader
+from siltstone.storage.lance.search import indexes as lance_indexes
+from siltstone.storage.lance.write.commits import LanceCommits
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import Compacted, InputsMovedError, Span
 from siltstone.units import require

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance.dataset_files import DatasetFiles
-from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.files.dataset_files import DatasetFiles
+from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from siltstone.storage.lance import deletions
-from siltstone.storage.lance.dataset_files import DATA, DatasetFiles
-from siltstone.storage.lance.errors import translated
-from siltstone.storage.lance.pinned import LancePinned
+from siltstone.storage.lance.files import deletions
+from siltstone.storage.lance.files.dataset_files import DATA, DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.read.pinned import LancePinned
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import StagedFiles
 from siltstone.units import require

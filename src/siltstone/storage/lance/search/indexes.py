@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from siltstone.choices import IndexKind
-from siltstone.storage.lance.vector_indexes import encoding_of, of_vectors
+from siltstone.storage.lance.search.vector_indexes import encoding_of, of_vectors
 from siltstone.storage.tables.values import IndexSpec, InputsMovedError, Segment
 
 STAGING = "staging"  # the empty directory that a merged text index leaves in its own

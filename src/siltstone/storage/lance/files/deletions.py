@@ -23,8 +23,8 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.bits import Bits, all_of, without_some
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance.dataset_files import DatasetFiles
-from siltstone.storage.lance.manifest import DeletionFile
+from siltstone.storage.lance.files.dataset_files import DatasetFiles
+from siltstone.storage.lance.files.manifest import DeletionFile
 from siltstone.storage.tables.values import Span
 
 DELETIONS = "_deletions"
