@@ -81,7 +81,9 @@ class HttpServer:
         arrivals = Arrivals(router, self._handover)
         config = uvicorn.Config(
             router,
-            http=cast("Any", partial(HttpConnection, policy, sessions, executor.submit, arrivals)),
+            http=cast(
+                "Any", partial(HttpConnection, policy, sessions, executor.submit, arrivals.add)
+            ),
             interface="asgi3",
             loop="asyncio",
             lifespan="off",
