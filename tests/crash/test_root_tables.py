@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance import manifest, root_tables
+from siltstone.storage.lance.external import root_tables
+from siltstone.storage.lance.files import manifest
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.values import ShownTable
 from tests.crash.moments import IS_LONG

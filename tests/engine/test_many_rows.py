@@ -12,7 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.maintenance.merge import merge
-from siltstone.storage.lance.pinned import LancePinned
+from siltstone.storage.lance.read.pinned import LancePinned
 from tests.maintenance.stores import open_store
 
 COUNT = 30_000

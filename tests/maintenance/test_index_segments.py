@@ -16,7 +16,7 @@ from siltstone.api.store import Store
 from siltstone.choices import IndexKind
 from siltstone.maintenance.index.index_plan import SEGMENTS_MAX
 from siltstone.maintenance.merge import merge
-from siltstone.storage.lance import writer
+from siltstone.storage.lance.write import writer
 from siltstone.storage.tables.values import Segment
 from tests.storage.searches import SCHEMA, SIZE, check, rows
 

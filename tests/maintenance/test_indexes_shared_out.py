@@ -19,7 +19,7 @@ from siltstone.maintenance.compaction.optimize import Optimized
 from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.index.index_plan import Execute, IndexTask, Unfit
 from siltstone.maintenance.merge import merge
-from siltstone.storage.lance import writer
+from siltstone.storage.lance.write import writer
 from siltstone.storage.tables.values import BuiltSegment, Segment
 from tests.storage.searches import SCHEMA, WORDS, check, rows
 

@@ -15,7 +15,7 @@ from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.flush import checkpoint
-from siltstone.storage.lance.deletions import HiddenRows
+from siltstone.storage.lance.files.deletions import HiddenRows
 from tests.maintenance.stores import open_store
 from tests.maintenance.test_history_after_a_merge import merge_beside, run_of
 

@@ -27,8 +27,8 @@ from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.commits import LanceCommits
-from siltstone.storage.lance.staged_catalog import StagedCatalog
+from siltstone.storage.lance.files.staged_catalog import StagedCatalog
+from siltstone.storage.lance.write.commits import LanceCommits
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.jobs import Jobs
 from tests.engine.seams import HookedTables, fake_env

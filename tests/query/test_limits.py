@@ -11,7 +11,7 @@ import pytest
 
 import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
-from siltstone.storage.lance.pinned import LancePinned
+from siltstone.storage.lance.read.pinned import LancePinned
 
 ROWS = 3_000
 

@@ -17,8 +17,8 @@ import pytest
 import siltstone as st
 from siltstone.failpoints import Failpoint, Point
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance import compactor
 from siltstone.storage.lance.lance_tables import lance_tables
+from siltstone.storage.lance.write import compactor
 from siltstone.storage.manifest.manifest_store import ManifestStore, system_time_us
 from siltstone.storage.tables.values import Compacted, InputsMovedError
 from tests.races import shop

@@ -11,10 +11,10 @@ import pytest
 
 from siltstone.errors import CorruptionError
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance import deletions
+from siltstone.storage.lance.files import deletions
+from siltstone.storage.lance.files.manifest import without_deletions
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.lance.manifest import without_deletions
-from siltstone.storage.lance.writer import CROWD_MAX
+from siltstone.storage.lance.write.writer import CROWD_MAX
 from siltstone.storage.tables.values import IndexSpec
 from tests.storage.test_fold_contract import FOLDER, SCHEMA, batch, fold, ids, three_parts, without
 

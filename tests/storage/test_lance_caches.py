@@ -10,9 +10,9 @@ import pyarrow as pa
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.shares import LanceShares, Shares
+from siltstone.process.shares import LanceShares, Shares
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance.caches import LanceCaches
+from siltstone.storage.lance.files.caches import LanceCaches
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.values import IndexSpec
 

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from siltstone.deadline import Deadline, within
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
+from siltstone.process.deadline import Deadline, within
 from siltstone.storage.files.files import RealFiles
-from siltstone.storage.lance import pinned
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.lance.pinned import LancePinned
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.lance.read import pinned
+from siltstone.storage.lance.read.pinned import LancePinned
+from siltstone.storage.tables.store_tables import Tables
 
 FOLDER = "tables/t-1/base"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])

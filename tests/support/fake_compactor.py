@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from siltstone.formats.manifest import Pin
-from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
     INDEX_DIRECTORY,

@@ -15,7 +15,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files import arrow_file
-from siltstone.storage.lance.errors import translated
+from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import kept_names, staging
 from siltstone.storage.tables.values import (
     POSITION,

@@ -1,4 +1,7 @@
-"""Snapshot: all tables of a joined store at one seq, held open by the owner for this process."""
+"""Snapshot: all tables of a joined store at one seq, held open by the owner for this process.
+
+Each method asks the owner for the same one; what is made of rows is made here.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from siltstone.api.snapshot import Snapshot
+from siltstone.api.tables import SnapshotTable
 from siltstone.engine.read.moment import as_utc
 from siltstone.errors import ClosedError, RequestError
 from siltstone.joined import protocol
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
-from siltstone.joined.tables import JoinedSnapshotTable
 from siltstone.operations import Face, Operation, operation
 
 if TYPE_CHECKING:
@@ -105,7 +108,37 @@ class JoinedSnapshot(Snapshot):
         return ask(self, row, operation_name, dict(request), keyed, *given)
 
 
+@remote(Face.SNAPSHOT_TABLE)
+class JoinedSnapshotTable(SnapshotTable):
+    """One table at the seq of its snapshot."""
+
+    __slots__ = ("_name", "_snapshot")
+
+    def __init__(self, snapshot: JoinedSnapshot, name: str) -> None:
+        self._snapshot, self._name = snapshot, name
+
+    def __repr__(self) -> str:
+        return f"<table {self._name!r} at seq {self._snapshot.seq}>"
+
+    def __reduce__(self) -> tuple[Callable[..., SnapshotTable], tuple[object, ...]]:
+        """Pickle as path, name and seq: another process reads the files, at the same seq."""
+        return _table_at, (str(self._snapshot.root), self._name, self._snapshot.seq)
+
+    def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
+        return self._snapshot.ask_table(operation, f"table/{self._name}", arguments, named)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
 def _snapshot_at(root: str, seq: int) -> Snapshot:
     from siltstone.local.snapshot import snapshot_at  # noqa: PLC0415 - it brings an owner's parts
 
     return snapshot_at(root, "", "first_use", seq)
+
+
+def _table_at(root: str, table: str, seq: int) -> SnapshotTable:
+    from siltstone.local.snapshot import table_at  # noqa: PLC0415 - as above
+
+    return table_at(root, "", "first_use", table, seq)

@@ -3,6 +3,8 @@
 It answers like `Store`, with the same errors. What it reads is durable; what it writes is committed
 by the owner. The owner may go away: then calls raise UnavailableError (commits that were on their
 way InDoubtError), and the next process that connects with `join=True` may become the owner.
+
+Handles of tables carry their ids, not their names: a rename does not disturb them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import pyarrow as pa
 
 from siltstone.api import results
 from siltstone.api.store import Store
+from siltstone.api.tables import Table
 from siltstone.choices import Missing, StagedOp
 from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import RequestError
@@ -24,17 +27,17 @@ from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.owner_turns import OwnerTurns
 from siltstone.joined.remote import ask, remote
 from siltstone.joined.snapshot import JoinedSnapshot
-from siltstone.joined.tables import JoinedTable
 from siltstone.joined.targets import Target
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.operations import Effect, Face, Operation, operation
 from siltstone.options import resolve
 from siltstone.paths import root_of
-from siltstone.shown import Listing
+from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.open.environment import Storage
     from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.dataset import SnapshotDataset
 
 
 _OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
@@ -45,7 +48,9 @@ _OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
 
 @remote(Face.STORE)
 class JoinedStore(Store):
-    """A store that another process owns, with all methods of `Store`. Any thread; context manager.
+    """A store that another process owns, with the methods of `Store`.
+
+    Any thread may use it. A context manager.
 
     Examples:
         >>> with st.connect(db.serve(port=0).url) as joined:
@@ -196,8 +201,42 @@ class JoinedStore(Store):
         self.pool.close()
 
 
+@remote(Face.TABLE)
+class JoinedTable(Table):
+    """One table of a joined store: reads are fresh, writes are a transaction each.
+
+    A write whose answer is lost raises InDoubtError; `outcome` of its transaction id tells.
+    """
+
+    __slots__ = ("_db", "_id")
+
+    def __init__(self, db: JoinedStore, table_id: int) -> None:
+        self._db, self._id = db, table_id
+
+    def __reduce__(self) -> tuple[Callable[..., Table], tuple[object, ...]]:
+        """Pickle as path and id: what comes back reads the files, as of any store."""
+        self._db.require_near("to be pickled")
+        return _table_now, (str(self._db.path), self._id)
+
+    def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
+        return self._db.pool.call(operation, f"table/{self._id}", arguments, named)
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    def dataset(self) -> SnapshotDataset:
+        return self._db.snapshot()[self.name].dataset()
+
+
 def _reopen(path: str) -> Store:
     from siltstone.local.store import reopen  # noqa: PLC0415 - as in `_storage`
 
     root = root_of(path)
     return reopen(path, resolve(root, {}))
+
+
+def _table_now(root: str, table_id: int) -> Table:
+    from siltstone.local.tables import table_now  # noqa: PLC0415 - as above
+
+    return table_now(root, "", "first_use", table_id)

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.write.transaction import Phase
@@ -19,10 +20,9 @@ from siltstone.joined import protocol
 from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
-from siltstone.joined.tables import JoinedTransactionTable
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.operations import Codec, Effect, Face, Operation, operation
-from siltstone.turns import NONE_CLOSED, TableClosedError
+from siltstone.process.turns import NONE_CLOSED, TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
@@ -138,3 +138,23 @@ class JoinedTransaction(Transaction):
             self._pool.give(self._home)
         finally:
             self.phase = Phase.ENDED
+
+
+@remote(Face.TRANSACTION_TABLE)
+class JoinedTransactionTable(TransactionTable):
+    """One table in a joined transaction; writes return how many rows they wrote."""
+
+    __slots__ = ("_id", "_tx")
+
+    def __init__(self, tx: JoinedTransaction, table_id: int) -> None:
+        self._tx, self._id = tx, table_id
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} in {self._tx!r}>"
+
+    def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
+        return self._tx.ask_table(operation, f"table/{self._id}", arguments, named)
+
+    @property
+    def id(self) -> int:
+        return self._id

@@ -27,7 +27,6 @@ import lance_namespace as spec
 import lance_namespace.errors as spec_errors
 
 from siltstone.api.store import Store
-from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError, not_one_of
 from siltstone.joined.store import JoinedStore
 from siltstone.lance_namespace import scope as scopes
@@ -37,6 +36,7 @@ from siltstone.lance_versions.fresh import KEYED
 from siltstone.lance_versions.turns import Turns
 from siltstone.local.store import LocalStore
 from siltstone.operations import Effect
+from siltstone.process.context_exits import close_on_exit, commit_on_exit
 
 Answer = dict[str, Any]
 Answers = Callable[[str, Mapping[str, Any], bytes | None], Answer]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, cast, get_args
 
-from siltstone import deadline
 from siltstone.choices import Encoding
 from siltstone.errors import no_such
 from siltstone.lance_namespace.scope import Scope
@@ -21,6 +20,7 @@ from siltstone.lance_namespace.specification.pages import page
 from siltstone.lance_versions.errors import Code, Refused, invalid, no_column, unsupported
 from siltstone.local.tables import LocalTable
 from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.process import deadline
 
 Done = tuple[bodies.NoMembers, None]
 _VECTOR = {f"IVF_{encoding.upper()}": encoding for encoding in get_args(Encoding)}

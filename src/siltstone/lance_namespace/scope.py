@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from siltstone import deadline
 from siltstone.api.results import Receipt
 from siltstone.errors import ReadOnlyError, RequestError, TableNotFoundError
 from siltstone.lance_namespace.limits import RowLimits
@@ -26,7 +25,8 @@ from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.local.transaction import LocalTransaction
-from siltstone.retry import Retry
+from siltstone.process import deadline
+from siltstone.process.retry import Retry
 
 ATTEMPTS = 100
 Found = TypeVar("Found")

@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from siltstone.api.readable import Columns, Condition
 from siltstone.api.snapshot import Snapshot
-from siltstone.api.tables import SnapshotTable, Table
+from siltstone.api.tables import SnapshotTable
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.interrupts import DeferredSignals
+from siltstone.engine.read.kept import readable
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError
@@ -29,7 +31,7 @@ from siltstone.query.search.searchable import Searchable
 from siltstone.storage.manifest.manifest_store import Lease
 
 if TYPE_CHECKING:
-    from siltstone.local.store import LocalStore
+    from siltstone.open.shared import Opened
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.frames import Variables
 
@@ -265,45 +267,40 @@ def table_at(root: str, store_id: str, verify: str, table: str, seq: int) -> Sna
         SnapshotExpiredError: The store does not keep that seq any more.
         RequestError: There is another store now, or none.
     """
-    with _reopened((root, store_id, verify)) as store:
-        return store.snapshot(seq=seq)[table]
+    with reopened((root, store_id, verify)) as store:
+        return _at(store, seq)[table]
     raise AssertionError
 
 
 def snapshot_at(root: str, store_id: str, verify: str, seq: int) -> Snapshot:
     """Return a snapshot as another process pickled it; errors as of `table_at`."""
-    with _reopened((root, store_id, verify)) as store:
-        return store.snapshot(seq=seq)
+    with reopened((root, store_id, verify)) as store:
+        return _at(store, seq)
     raise AssertionError
 
 
-def table_now(root: str, store_id: str, verify: str, table_id: int) -> Table:
-    """Return a table as another process pickled it: read-only, always at the newest seq.
-
-    Raises:
-        TableNotFoundError: It was dropped.
-        RequestError: There is another store now, or none.
-    """
-    with _reopened((root, store_id, verify)) as store:
-        found = store.table(table_id)
-        _ = found.name  # it raises if the table was dropped
-        return found
-    raise AssertionError
+def _at(store: Opened, seq: int) -> LocalSnapshot:
+    core = store.parts.core
+    state = core.state()
+    return LocalSnapshot(core, state, readable(state, seq))
 
 
 @contextmanager
-def _reopened(place: Place) -> Generator[LocalStore]:
-    """Yield a store that only reads; what the block takes of it keeps it open."""
-    from siltstone.local.store import reopen  # noqa: PLC0415 - it is above
+def reopened(place: Place) -> Generator[Opened]:
+    """Yield a store that only reads; its core, which the block takes, keeps it open."""
+    from siltstone.open.shared import read  # noqa: PLC0415 - it brings an owner's parts
 
-    root, store_id, verify = place
-    store = reopen(root, resolve(root_of(root), {"verify": verify}))
+    path, store_id, verify = place
+    root = root_of(path)
+    store = read(root, resolve(root, {"verify": verify}), lambda opened, _: opened)
     try:
-        if store_id not in {"", store.store_id}:
+        found = store.parts.core.state().view.record.store_id
+        if store_id not in {"", found}:
             raise RequestError(
-                f"{root} has store {store.store_id}; what comes back was pickled of {store_id}"
+                f"{path} has store {found}; what comes back was pickled of {store_id}"
             )
         yield store
     except BaseException:
-        store.close()
+        with DeferredSignals():
+            store.leave(0)
         raise

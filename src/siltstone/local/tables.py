@@ -28,15 +28,15 @@ from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import ConflictError, RequestError
-from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
+from siltstone.formats.log.group import DELETE, UPSERT
 from siltstone.formats.manifest import Catalog, TableDefinition
-from siltstone.local.snapshot import LocalSnapshot, place_of, table_now
+from siltstone.local.snapshot import LocalSnapshot, place_of, reopened
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.indexer import TableIndexes
+from siltstone.process.retry import Retry
 from siltstone.query.search.searchable import Searchable
-from siltstone.retry import Retry
 
 if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset
@@ -361,3 +361,23 @@ def _deletes(
 def _regiven(given: RowInput, table_schema: TableSchema) -> pa.RecordBatch:
     """Return given rows in a form that can be given again, when a transaction is re-run."""
     return table_schema.rows.to_batch(given.rows) if given.batch is None else given.batch
+
+
+def table_now(root: str, store_id: str, verify: str, table_id: int) -> Table:
+    """Return a table as another process pickled it: read-only, always at the newest seq.
+
+    Raises:
+        TableNotFoundError: It was dropped.
+        RequestError: There is another store now, or none.
+    """
+    with reopened((root, store_id, verify)) as store:
+        core = store.parts.core
+
+        def indexes() -> TableIndexes:
+            core.writer()
+            raise AssertionError(store.root)
+
+        found = LocalTable(core, table_id, indexes)
+        _ = found.name  # it raises if the table was dropped
+        return found
+    raise AssertionError

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from siltstone import malloc
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
@@ -24,12 +23,13 @@ from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.options import Options
+from siltstone.process import malloc
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import Site
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 
 if TYPE_CHECKING:
     from siltstone.maintenance.backup.backup import Backuper

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from siltstone import malloc, threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
@@ -26,10 +25,9 @@ from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import ConflictError, CorruptionError, SiltstoneError, UnavailableError
-from siltstone.formats import group
 from siltstone.formats.features import format_of_catalog
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Record, Tag
-from siltstone.latency import Latency
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.fallback import FALLBACK_BYTES_MAX, full
@@ -53,6 +51,8 @@ from siltstone.maintenance.schedule.upkeep import Upkeep, Workers
 from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
+from siltstone.process import malloc, threads
+from siltstone.process.latency import Latency
 from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
 from siltstone.storage.files.place import require_links
 from siltstone.storage.lance.lance_tables import require_threads
@@ -61,7 +61,8 @@ from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, s
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.manifest.store_format import StoreFormat
 from siltstone.storage.site import bound_to
-from siltstone.storage.tables.tables import TableReader, Tables
+from siltstone.storage.tables.store_tables import Tables
+from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal

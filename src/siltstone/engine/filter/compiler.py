@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -23,7 +24,6 @@ from sqlglot.expressions.core import Expression
 
 from siltstone.engine.filter import arithmetic, compare, literals, pushed, typed
 from siltstone.engine.filter.compare import Term
-from siltstone.engine.filter.filters import Filter, in_order
 from siltstone.engine.filter.literals import Literal, Operator
 from siltstone.engine.filter.typed import Value, boolean, null, of_scalar
 from siltstone.errors import RequestError, no_such
@@ -33,14 +33,23 @@ DEPTH_MAX = 64
 _DIALECT = "postgres"
 
 
-def compile_filter(text: str, schema: pa.Schema) -> Filter:
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """A boolean expression for Arrow, what Lance may see of it, and the columns that it reads."""
+
+    expression: pc.Expression
+    push: pushed.Push | None
+    columns: frozenset[str]
+
+
+def compile_filter(text: str, schema: pa.Schema) -> Compiled:
     """Compile a SQL boolean expression over the columns of `schema`.
 
     Raises:
         RequestError: The text does not parse, is not supported, or does not fit the columns' types.
     """
     with _bounded(text, "the filter", "; use a join instead"):
-        return _filter(text, _tree(text), schema)
+        return _compiled(_tree(text), schema)
 
 
 @contextmanager
@@ -53,19 +62,18 @@ def _bounded(text: str, what: str, instead: str = "") -> Generator[None]:
         raise RequestError(f"{what} is nested too deeply") from error
 
 
-def compile_parts(text: str, schema: pa.Schema) -> list[Filter]:
+def compile_parts(text: str, schema: pa.Schema) -> list[Compiled]:
     """Compile a valid filter in parts: the operands of its outermost ANDs.
 
     The filter is true where all parts are true.
     """
-    return [_filter(text, node, schema) for node in _conjuncts(_tree(text))]
+    return [_compiled(node, schema) for node in _conjuncts(_tree(text))]
 
 
-def _filter(text: str, node: Expression, schema: pa.Schema) -> Filter:
+def _compiled(node: Expression, schema: pa.Schema) -> Compiled:
     compiler = _Compiler(schema)
     found = compiler.truth(node)
-    columns = in_order(compiler.columns, schema)
-    return Filter(text, found.expression, columns, schema, found.push)
+    return Compiled(found.expression, found.push, frozenset(compiler.columns))
 
 
 def _conjuncts(node: Expression) -> list[Expression]:
@@ -82,7 +90,7 @@ def _conjuncts(node: Expression) -> list[Expression]:
     return found
 
 
-def compile_value(text: str, schema: pa.Schema) -> tuple[Value | None, tuple[str, ...]]:
+def compile_value(text: str, schema: pa.Schema) -> tuple[Value | None, frozenset[str]]:
     """Compile a SQL expression of any type over the columns of `schema`; None is a bare NULL.
 
     Return also the top-level columns that it reads.
@@ -94,8 +102,8 @@ def compile_value(text: str, schema: pa.Schema) -> tuple[Value | None, tuple[str
         compiler = _Compiler(schema)
         found = compiler.term(_tree(text))
     if not isinstance(found, Literal):
-        return found, in_order(compiler.columns, schema)
-    return (None if found.value is None else of_scalar(literals.own_scalar(found))), ()
+        return found, frozenset(compiler.columns)
+    return (None if found.value is None else of_scalar(literals.own_scalar(found))), frozenset()
 
 
 def is_comparison(text: str, names: Sequence[str]) -> bool:

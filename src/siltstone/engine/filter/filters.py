@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
@@ -28,6 +28,9 @@ from siltstone.arguments import is_text
 from siltstone.engine.filter import arrow, pickled, pushed
 from siltstone.engine.filter.typed import Value
 from siltstone.errors import RequestError
+
+if TYPE_CHECKING:
+    from siltstone.engine.filter.compiler import Compiled
 
 CACHED_FILTERS_MAX = 256
 _SHOWN_CHARACTERS = 200
@@ -162,7 +165,7 @@ def parse(text: str, schema: pa.Schema) -> Filter:
     # Late: sqlglot takes 0.3 s to import, and a process that filters nothing should not wait.
     from siltstone.engine.filter import compiler  # noqa: PLC0415
 
-    return compiler.compile_filter(text, schema).check()
+    return _of_text(text, compiler.compile_filter(text, schema), schema).check()
 
 
 def compares_columns(text: str, schema: pa.Schema) -> bool:
@@ -184,16 +187,21 @@ def compares_columns(text: str, schema: pa.Schema) -> bool:
 def _parts(text: str, schema: pa.Schema) -> Sequence[Filter]:
     from siltstone.engine.filter import compiler  # noqa: PLC0415 - as in `parse`
 
-    return compiler.compile_parts(text, schema)
+    return [_of_text(text, part, schema) for part in compiler.compile_parts(text, schema)]
+
+
+def _of_text(text: str, found: Compiled, schema: pa.Schema) -> Filter:
+    columns = _in_order(found.columns, schema)
+    return Filter(text, found.expression, columns, schema, found.push)
 
 
 def _of_piece(piece: arrow.FilterPiece, schema: pa.Schema) -> Filter:
-    columns = in_order(piece.columns, schema)
+    columns = _in_order(piece.columns, schema)
     found = piece.expression
     return Filter(found, found, columns, schema, piece.push, piece.conjuncts)
 
 
-def in_order(names: Iterable[str], schema: pa.Schema) -> tuple[str, ...]:
+def _in_order(names: Iterable[str], schema: pa.Schema) -> tuple[str, ...]:
     """Return names of columns in the order of the schema."""
     wanted = set(names)
     return tuple(name for name in schema.names if name in wanted)
@@ -274,7 +282,7 @@ def compile_value(text: str, schema: pa.Schema) -> Expression:
         with suppress(msgspec.DecodeError):
             return Expression(text, None, (), _numbers(text))
     value, columns = compiler.compile_value(text, schema)
-    return Expression(text, value, columns)
+    return Expression(text, value, _in_order(columns, schema))
 
 
 _numbers = msgspec.json.Decoder(tuple[float | None, ...]).decode

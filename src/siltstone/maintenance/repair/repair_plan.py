@@ -14,7 +14,7 @@ import msgspec
 
 from siltstone.errors import CorruptionError
 from siltstone.formats import manifest
-from siltstone.formats.frame import Frame
+from siltstone.formats.log.frame import Frame
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, pins_of
 from siltstone.maintenance.backup.backup import format_of, lost_format, named_by
 from siltstone.maintenance.gc.sweep import distinct
@@ -33,7 +33,7 @@ from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
 from siltstone.storage.tables import base_numbers, promotion
 from siltstone.storage.tables.kept_names import kept_of, place
-from siltstone.storage.tables.key_runs import KEYS
+from siltstone.storage.tables.keys.key_runs import KEYS
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
 

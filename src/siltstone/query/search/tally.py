@@ -4,8 +4,8 @@
     word     a word of a row that is a term, or in a fuzzy search is like one
     df       how many rows have a word
 
-The score is BM25, exactly as Lance has it (`storage.lance.text_search`): the sum over the terms,
-and over the words that each of them accepts.
+The score is BM25, exactly as Lance has it (`storage.lance.search.text_search`): the sum over the
+terms, and over the words that each of them accepts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.levels.row_texts import TextBlock
+from siltstone.engine.columns.row_texts import TextBlock
 from siltstone.query.search.candidates import Candidates
 from siltstone.storage.tables.tables import TextAnalyzer
 

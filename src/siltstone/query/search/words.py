@@ -19,13 +19,13 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from siltstone import deadline
+from siltstone.engine.columns.row_texts import TextBlock, text_block
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.levels.row_texts import TextBlock, text_block
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
 from siltstone.maintenance.index.index_plan import stored_name
+from siltstone.process import deadline
 from siltstone.query.search.candidates import BASE, Candidates
 from siltstone.query.search.fresh import matching
 from siltstone.query.search.stored import Blocked, Stored, tied_at
@@ -52,9 +52,9 @@ def indexed_columns(reader: Reader) -> frozenset[str]:
     if isinstance(reader, PlainReader):
         known = {index.column for index in _of_version(reader)}
         return frozenset(name for name in shown if name in known)
-    if reader.texts is None:
+    if reader.levels.texts is None:
         return frozenset()
-    ids, texts = reader.table_schema.ids, reader.texts
+    ids, texts = reader.table_schema.ids, reader.levels.texts
     return frozenset(name for name in shown if texts.on(ids[name]))
 
 
@@ -157,7 +157,7 @@ class WordSearch:
             may = matching(reader, level, self.where)
             start = 0
             for index, part in enumerate(level.parts):
-                blocks = reader.vectors.kept(
+                blocks = reader.levels.vectors.kept(
                     level.source,
                     level.parts,
                     index,
@@ -279,8 +279,8 @@ def word_search(
     if query.is_phrase and not options.get("with_position"):
         is_plain = isinstance(reader, PlainReader)
         raise needs_index(column, ", with_position=True", is_plain=is_plain)
-    assert reader.texts is not None
-    analyzer = reader.texts.analyzer(options)
+    assert reader.levels.texts is not None
+    analyzer = reader.levels.texts.analyzer(options)
     wanted = _wanted(query, analyzer)
     return WordSearch(reader, query, column, weight, where, stored, index, wanted, name)
 
@@ -308,9 +308,9 @@ def _index(
     if isinstance(reader, PlainReader):
         _require_one(column, [index.name for index in found])
         return dict(found[0].options), found[0], None
-    assert reader.texts is not None
+    assert reader.levels.texts is not None
     number = reader.table_schema.ids[column]
-    declared = reader.texts.on(number)
+    declared = reader.levels.texts.on(number)
     _require_one(column, [index.name for index in declared])
     is_built = [index.name for index in found] == [stored_name(declared[0])]
     options = cast("Options", dict(declared[0].options))

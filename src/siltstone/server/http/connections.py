@@ -34,7 +34,6 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from siltstone.errors import RequestError
 from siltstone.joined.targets import keep_alive
-from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.sessions import Session, Sessions
@@ -70,12 +69,15 @@ class HttpConnection(HttpToolsProtocol):
         policy: ListenerPolicy,
         sessions: Sessions,
         submit: Callable[..., object],
-        arrivals: Arrivals,
+        arrived: Callable[[HttpConnection, Any], None],
         **given: Any,
     ) -> None:
-        """Begin one connection; `submit` runs in a thread what may wait."""
+        """Begin one connection; `submit` runs in a thread what may wait.
+
+        `arrived` takes each request whose head came, as uvicorn's cycle: see `Arrivals.add`.
+        """
         super().__init__(**given)
-        self._arrivals = arrivals
+        self._arrived = arrived
         self._policy, self._sessions, self._submit = policy, sessions, submit
         self._session: Session | None = None
 
@@ -185,7 +187,7 @@ class HttpConnection(HttpToolsProtocol):
             if cycle.scope["path"] != self._policy.health_path:
                 self.send_answer(cycle, self._refusal())
                 return
-        self._arrivals.add(self, cycle)
+        self._arrived(self, cycle)
 
     def _refusal(self) -> Response:
         text = f"{self._policy.connections_max} connections are open; try again later"

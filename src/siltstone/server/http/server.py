@@ -23,8 +23,8 @@ from typing import Any, Protocol, cast
 
 import uvicorn
 
-from siltstone import threads
 from siltstone.errors import UnavailableError
+from siltstone.process import threads
 from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.connections import HttpConnection, end
 from siltstone.server.http.handover import HandOver
@@ -81,7 +81,9 @@ class HttpServer:
         arrivals = Arrivals(router, self._handover)
         config = uvicorn.Config(
             router,
-            http=cast("Any", partial(HttpConnection, policy, sessions, executor.submit, arrivals)),
+            http=cast(
+                "Any", partial(HttpConnection, policy, sessions, executor.submit, arrivals.add)
+            ),
             interface="asgi3",
             loop="asyncio",
             lifespan="off",

@@ -13,21 +13,21 @@ from pathlib import Path
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.shares import LanceShares, Shares
+from siltstone.process.shares import LanceShares, Shares
 from siltstone.storage.files.files import Files
-from siltstone.storage.lance.client_views import LanceClientViews
-from siltstone.storage.lance.commits import LanceCommits
-from siltstone.storage.lance.compactor import LanceCompactor
-from siltstone.storage.lance.dataset_files import DatasetFiles
+from siltstone.storage.lance.external.client_views import LanceClientViews
 from siltstone.storage.lance.external.external_tables import LanceExternal
-from siltstone.storage.lance.indexer import LanceIndexer
-from siltstone.storage.lance.needed_paths import LancePaths
-from siltstone.storage.lance.public_names import LanceNames
-from siltstone.storage.lance.reader import OPEN_PARTS_MAX, LanceReader
-from siltstone.storage.lance.staged_catalog import lance_module
-from siltstone.storage.lance.writer import LanceRewriter, LanceWriter
-from siltstone.storage.tables.key_cover import TableKeys
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.lance.external.public_names import LanceNames
+from siltstone.storage.lance.files.dataset_files import DatasetFiles
+from siltstone.storage.lance.files.staged_catalog import lance_module
+from siltstone.storage.lance.read.needed_paths import LancePaths
+from siltstone.storage.lance.read.reader import OPEN_PARTS_MAX, LanceReader
+from siltstone.storage.lance.write.commits import LanceCommits
+from siltstone.storage.lance.write.compactor import LanceCompactor
+from siltstone.storage.lance.write.indexer import LanceIndexer
+from siltstone.storage.lance.write.writer import LanceRewriter, LanceWriter
+from siltstone.storage.tables.keys.key_cover import TableKeys
+from siltstone.storage.tables.store_tables import Tables
 
 _THREADS = "LANCE_IO_THREADS"
 SHARES = Shares.of(1 << 30).lance

@@ -1,1 +1,1 @@
-"""What other Lance clients wrote: found, checked, imported."""
+"""Other Lance clients: what they wrote, and the versions and names that they see."""

@@ -27,12 +27,12 @@ from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.files.files import Files
-from siltstone.storage.lance import manifest as lance_manifest
-from siltstone.storage.lance.dataset_files import TRANSACTIONS, DatasetFiles
-from siltstone.storage.lance.errors import translated
 from siltstone.storage.lance.external import external_change, version_import
-from siltstone.storage.lance.pinned import LancePinned
-from siltstone.storage.lance.reader import LanceReader
+from siltstone.storage.lance.files import manifest as lance_manifest
+from siltstone.storage.lance.files.dataset_files import TRANSACTIONS, DatasetFiles
+from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.read.pinned import LancePinned
+from siltstone.storage.lance.read.reader import LanceReader
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.values import ExternalVersion, ImportedVersion, StagedVersion

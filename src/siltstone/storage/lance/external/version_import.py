@@ -20,15 +20,13 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.formats import blobs
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
+from siltstone.formats.types import blobs
 from siltstone.storage.files.files import Files
-from siltstone.storage.tables.kept_names import kept_of
+from siltstone.storage.lance.files.index_files import inside
 from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, public_name
-from siltstone.storage.tables.values import INDEX_DIRECTORY, StagedVersion
+from siltstone.storage.tables.values import StagedVersion
 
-_MEM_WAL = "MemWal"
-"""The kind of index as which Lance lists a log of its own."""
 MANIFEST_BYTES_MAX = 256 << 20
 VERSION_MAX = (1 << 63) - 1
 _VERSIONS, _DATA, _DELETIONS = "_versions", "data", "_deletions"
@@ -38,7 +36,6 @@ _HALF_WRITTEN_NAME = re.compile(
     rf"([0-9]{{1,20}}\.manifest|{_STAGED_NAME.pattern})#[0-9]{{1,9}}|\.tmp[0-9A-Za-z]{{6}}"
 )
 _TRANSACTION_NAME = re.compile(r"[0-9]{1,20}-[0-9A-Za-z-]{1,64}\.txn")
-_FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,68 +185,13 @@ def _named(folder: str, fragment: Any) -> Iterator[tuple[str, int | None]]:
     for file in metadata.files:
         if file.base_id is not None:
             raise RequestError(f"the data file {file.path!r} lies in another dataset")
-        yield _inside(folder, _DATA, file.path), file.file_size_bytes
+        yield inside(folder, _DATA, file.path), file.file_size_bytes
     deletions = fragment.deletion_file()
     if deletions is not None:
         head, _, name = str(deletions).rpartition("/")
         if head != _DELETIONS:
             raise RequestError(f"the deletion file {deletions!r} lies elsewhere")
-        yield _inside(folder, _DELETIONS, name), None
-
-
-def index_folders(folder: str, dataset: Any) -> dict[str, int]:
-    """Return the folders, relative to the root, that hold the indexes of a version.
-
-    With the least size of each according to Lance.
-
-    Raises:
-        RequestError: An index lies in another dataset, or is the log of Lance.
-    """
-    indexes = dataset.describe_indices()
-    if any(index.index_type == _MEM_WAL for index in indexes):
-        raise RequestError(
-            "MemWAL is not offered: rows in it would be seen by no reader of the store; write them"
-            " with `upsert` or `append`, which are durable when they return"
-        )
-    segments = [segment for index in indexes for segment in index.segments]
-    if any(segment.base_id is not None for segment in segments):
-        raise RequestError("an index lies in another dataset")
-    return {
-        _inside(folder, INDEX_DIRECTORY, str(segment.uuid)): segment.size_bytes or 0
-        for segment in segments
-    }
-
-
-def index_files(files: Files, root: Path, folder: str, nbytes_min: int = 0) -> list[str]:
-    """Return the files in the folder of an index, relative to the root.
-
-    With either name: a clean-up may be deleting the public ones.
-
-    Raises:
-        RequestError: The folder is missing, contains unknown entries, or lacks a file.
-    """
-    found: dict[str, int] = {}
-    for home in (kept_of(folder), folder):
-        if home is None or not files.is_dir(root / home):
-            continue
-        for name in files.list(root / home):
-            path = _inside(folder, "", name)
-            if files.is_dir(root / home / name):
-                raise RequestError(f"the index {folder} holds a directory, {name!r}")
-            with contextlib.suppress(FileNotFoundError):
-                found[path] = files.size(root / home / name)
-    if not found:
-        raise RequestError(f"the index {folder} is missing")
-    if sum(found.values()) < nbytes_min:
-        held = sum(found.values())
-        raise RequestError(f"the index {folder} has {held} bytes, its version says {nbytes_min}")
-    return sorted(found)
-
-
-def _inside(folder: str, directory: str, name: str) -> str:
-    if not _FILE_NAME.fullmatch(name):
-        raise RequestError(f"a file called {name[:200]!r} cannot be one of the table")
-    return "/".join(part for part in (folder, directory, name) if part)
+        yield inside(folder, _DELETIONS, name), None
 
 
 def _refuse_unwhole(files: Files, path: Path, size: int | None) -> None:

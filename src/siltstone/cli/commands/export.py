@@ -1,0 +1,230 @@
+"""Export: the rows of a table as a file, whole or not at all.
+
+The rows are those of one snapshot. They go to a temporary file next to the target, which is synced
+and then takes its name: a run that fails or is killed leaves the target as it was. A run that fails
+removes its temporary file; one that is killed leaves it. CSV spells binary as base64, and lists and
+structs as JSON; `create --from` and `upsert` read such values from the other formats alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from siltstone.cli.arguments import AsOf, Db, Quiet, Table
+from siltstone.cli.commands.rows import Columns, Filter, Limit, names_of
+from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.output import Form, cell, emit_record, lines_of, rows_of
+from siltstone.cli.sessions import at_moment
+from siltstone.errors import RequestError, UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP_ROWS = 1 << 17
+GROUP_BYTES_MAX = 64 << 20
+
+
+def export(
+    table: Table,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV, TSV, NDJSON, Parquet or Arrow, by the file's ending, also with .gz;"
+            " - is NDJSON on stdout.",
+            allow_dash=True,
+            show_default=False,
+        ),
+    ],
+    db: Db,
+    columns: Columns = None,
+    where: Filter = None,
+    limit: Limit = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(help="What separates the cells of CSV. Default: a comma; in .tsv a tab."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file if it exists.")
+    ] = False,
+    *,
+    as_of: AsOf,
+    form: Form,
+    quiet: Quiet = False,
+) -> None:
+    """Write the rows of a table to a file, whole or not at all."""
+    from siltstone.cli.files import delimiter_of, ending_of
+
+    ending = ending_of(file)
+    write = _WRITERS.get(ending)
+    if write is None or (ending == "parquet" and file.suffix == ".gz"):
+        endings = ", ".join(sorted(_WRITERS))
+        raise UsageError(
+            f"{file}: the file's ending must be one of {endings}; all but parquet also with .gz"
+        )
+    if str(file) == "-" and form in {Form.JSON, Form.CSV}:
+        other = f"siltstone scan {table} --{form.value}"
+        raise UsageError(f"an export to - is NDJSON; `{other}` prints the other form")
+    separator = delimiter_of(delimiter, ending)
+    with at_moment(db, as_of) as snapshot:
+        reader = snapshot[table].scan(names_of(columns), where, limit)
+        counted = _Counted(reader)
+        if str(file) == "-":
+            write(sys.stdout.buffer, reader.schema, counted, separator)
+            sys.stdout.flush()
+            return
+        with _whole(file, overwrite=overwrite) as sink:
+            write(sink, reader.schema, counted, separator)
+        seq = snapshot.seq
+    if not quiet:
+        emit_record({"table": table, "file": str(file), "rows": counted.rows, "seq": seq}, form)
+
+
+class _Counted:
+    """Batches, and how many rows have passed. One thread."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader, self.rows = reader, 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._reader:
+            self.rows += batch.num_rows
+            yield batch
+
+
+@contextlib.contextmanager
+def _whole(path: Path, *, overwrite: bool) -> Generator[IO[bytes]]:
+    """Yield a file that becomes `path` when the block ends, and is removed if it fails.
+
+    Raises:
+        RequestError: The file exists, and is not to be overwritten; the format lacks a type.
+        NotFoundError: Its directory does not exist.
+        UnavailableError: The file system refuses.
+    """
+    import secrets
+
+    import pyarrow as pa
+
+    if not overwrite and path.exists():
+        raise RequestError(f"{path} exists already; use --overwrite to replace it")
+    # Another name each time: what a killed run left must not be in the way of the next.
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with beside.open("xb") as file:
+            if path.suffix.lower() == ".gz":
+                with gzip.GzipFile(path.stem, "wb", fileobj=file, mtime=0) as packed:
+                    yield packed  # type: ignore[misc]
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)  # noqa: PTH105 - the call whose promise is meant
+        _sync(path.parent)
+    except pa.ArrowException as error:  # a type that the format lacks
+        raise RequestError(f"cannot write {path}: {error}") from error
+    except FileNotFoundError as error:
+        raise NotFoundError(f"cannot write {path}: {error.strerror}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    """Make a name in a directory outlast a power loss."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _csv(sink: IO[bytes], schema: pa.Schema, batches: _Counted, delimiter: str) -> None:
+    import pyarrow as pa
+    import pyarrow.csv as pcsv
+
+    shown = pa.schema([field.with_type(_cell_type(field.type)) for field in schema])
+    options = pcsv.WriteOptions(delimiter=delimiter)
+    with pcsv.CSVWriter(sink, shown, write_options=options) as writer:
+        for batch in batches:
+            columns = [
+                _cells(column, field.type)
+                for column, field in zip(batch.columns, shown, strict=True)
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=shown))
+
+
+def _cell_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type as which values go into CSV: a text, where CSV has no form for them."""
+    import pyarrow as pa
+
+    types = pa.types
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
+    is_text = is_bytes or types.is_fixed_size_binary(kind) or types.is_nested(kind)
+    is_text = is_text or types.is_duration(kind) or isinstance(kind, pa.BaseExtensionType)
+    return pa.string() if is_text else kind
+
+
+def _cells(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if column.type.equals(kind):
+        return column
+    (values,) = zip(*rows_of([pa.RecordBatch.from_arrays([column], ["v"])]), strict=True)
+    return pa.array([None if value is None else cell(value) for value in values], kind)
+
+
+def _ndjson(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:
+    for line in lines_of(schema.names, rows_of(batches), Form.NDJSON):
+        sink.write(line.encode())
+
+
+def _parquet(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(sink, schema) as writer:
+        for table in _groups(schema, batches):
+            writer.write_table(table, row_group_size=GROUP_ROWS)
+
+
+def _groups(schema: pa.Schema, batches: _Counted) -> Iterator[pa.Table]:
+    """Yield batches together: each becomes a row group, and small ones are slow to read."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        rows = sum(each.num_rows for each in held)
+        if rows >= GROUP_ROWS or sum(each.nbytes for each in held) >= GROUP_BYTES_MAX:
+            yield pa.Table.from_batches(held, schema)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+def _arrow(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:
+    import pyarrow as pa
+
+    with pa.ipc.new_file(cast("Any", sink), schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+_WRITERS: dict[str, Callable[[IO[bytes], pa.Schema, _Counted, str], None]] = {
+    "csv": _csv,
+    "tsv": _csv,
+    "ndjson": _ndjson,
+    "jsonl": _ndjson,
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "feather": _arrow,
+    "ipc": _arrow,
+}

@@ -1,0 +1,1 @@
+"""What lies in the folder of a dataset: names, manifests, parts, deletion files, addresses."""

@@ -1,0 +1,1 @@
+"""Versions opened at their pins, and the files that they need."""

@@ -1,0 +1,1 @@
+"""What Lance's indexes are, and what is asked of them: vectors, words, and the rows left out."""

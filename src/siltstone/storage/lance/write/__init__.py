@@ -1,0 +1,1 @@
+"""New versions: rows, compacted parts, index segments, adopted parts."""

@@ -1,0 +1,168 @@
+"""Key places: where the key runs of a pin say that rows are.
+
+A run says which parts it covers; no part is ever changed, so what it says stays true. Parts that no
+run covers are the reader's to search. A match may be of a part that is gone, or of a hidden row:
+the row of the key, if there is one, is then another match, perhaps in an older run. So the order of
+runs decides nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries, merged
+from siltstone.formats.keys import Codes, KeyCodec
+from siltstone.storage.tables.keys.key_runs import OpenRun
+from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.values import Span
+from siltstone.units import require
+
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A run, and where the parts start for which this pin asks it."""
+
+    run: OpenRun
+    starts: dict[int, int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is asked for all parts that the run covers."""
+        return len(self.starts) == len(self.run.foot.parts)
+
+
+class PinnedKeys:
+    """The key runs of one pin. Immutable; threads may share it."""
+
+    def __init__(self, table: PinnedTable, runs: Iterable[OpenRun]) -> None:
+        self._table = table
+        self._numbers = [part.number for part in table.part_ids]
+        self._starts = [first for first, _ in table.spans]
+        self._start_of = dict(zip(self._numbers, self._starts, strict=True))
+        left = dict(zip(self._numbers, table.spans, strict=True))
+        serving: list[Serving] = []
+        for run in reversed([*runs]):
+            mine = {part: left.pop(part)[0] for part in run.foot.parts if part in left}
+            serving.append(Serving(run, mine))
+        self.newest_first: Sequence[Serving] = tuple(serving)
+        self.uncovered: dict[int, Span] = {n: span for n, span in left.items() if span[0] < span[1]}
+        """The parts with rows that no run covers, by their numbers."""
+        found = {each.run.foot.secret for each in serving}
+        require(len(found) <= 1, f"the key runs of {table.pin.path} have different secrets")
+        self.secret: int | None = found.pop() if found else None
+
+    def place_of(self, position: int) -> int:
+        """Return the place of the row at a position: what `position_of` knows in later pins."""
+        at = bisect_right(self._starts, position) - 1
+        return self._numbers[at] << OFFSET_BITS | position - self._starts[at]
+
+    def position_of(self, place: int) -> int | None:
+        """Return the position of a place of this or an earlier pin; None if its part is gone."""
+        start = self._start_of.get(place >> OFFSET_BITS)
+        return None if start is None else start + (place & OFFSET_MASK)
+
+    def find(self, code: int) -> Iterator[int]:
+        """Yield the positions of the matches of a stable code, hidden rows among them."""
+        for each in self.newest_first:
+            starts = each.starts
+            for place in each.run.find(code):
+                start = starts.get(place >> OFFSET_BITS)
+                if start is not None:
+                    yield start + (place & OFFSET_MASK)
+
+    def find_many(self, wanted: Codes) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of an index into `wanted` (stable, ascending) and a position."""
+        needles_found, positions_found = [_NONE], [_NONE]
+        for each in self.newest_first:
+            needles, places = each.run.find_many(wanted)
+            kept, positions = _positions(each, places)
+            needles_found.append(needles[kept])
+            positions_found.append(positions)
+        return np.concatenate(needles_found), np.concatenate(positions_found)
+
+    def living(self, serving: Serving) -> Iterator[Entries]:
+        """Yield the entries of a run whose rows live."""
+        if serving.is_whole and not self._table.pin.hidden:
+            yield from serving.run.entries()  # all of them, so no place is looked at
+            return
+        for codes, places in serving.run.entries():
+            kept, positions = _positions(serving, places)
+            if self._table.pin.hidden:
+                kept[kept] = self._table.live.has(positions)
+            yield (codes, places) if kept.all() else (codes[kept], places[kept])
+
+    def ordered(self) -> Iterator[Entries]:
+        """Yield the entries of all rows that the runs cover, ascending by stable code.
+
+        The pin hides no row. It holds about two blocks of each run.
+        """
+        return merged([self.living(each) for each in self.newest_first])
+
+    def positions_of(self, places: np.ndarray) -> np.ndarray:
+        """Return the positions of places that `ordered` yielded."""
+        numbers = np.array(sorted(self._start_of), np.int64)
+        starts = np.array([self._start_of[number] for number in numbers.tolist()], np.int64)
+        places = places.view(np.uint64)
+        parts = (places >> np.uint64(OFFSET_BITS)).view(np.int64)
+        offsets = (places & np.uint64(OFFSET_MASK)).view(np.int64)
+        return offsets + starts[numbers.searchsorted(parts)]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the runs find every row of the pin."""
+        return self.secret is not None and not self.uncovered and not self._table.pin.hidden
+
+    def wrong_entries(self, serving: Serving, codec: KeyCodec) -> tuple[int, int]:
+        """Return how many living rows of its parts a run lacks, and how many entries are wrong.
+
+        Wrong are those of other rows, of a row that has one already, and out of order. It reads the
+        keys of the parts.
+        """
+        codes, is_of_it, wanted = self._codes(serving, codec)
+        has, wrong, last = np.zeros(len(codes), bool), 0, None
+        for found, places in serving.run.entries():
+            wrong += int((found[1:] < found[:-1]).sum()) + (last is not None and found[0] < last)
+            last = found[-1]
+            kept, positions = _positions(serving, places)
+            at = np.minimum(positions, len(codes) - 1)
+            is_right = (at == positions) & is_of_it[at] & (codes[at] == found[kept]) & ~has[at]
+            right = np.unique(at[is_right])
+            wrong += len(positions) - len(right)
+            has[right] = True
+        return int((wanted & ~has).sum()), wrong
+
+    def _codes(self, serving: Serving, codec: KeyCodec) -> tuple[Codes, np.ndarray, np.ndarray]:
+        """Return by position: the code, if a run covers the part; whether; and whether it lives."""
+        rows = self._table.spans[-1][1] if self._table.spans else 0
+        codes, is_of_it = np.zeros(rows, np.int64), np.zeros(rows, bool)
+        lives, secret = np.zeros(rows, bool), serving.run.foot.secret
+        for span in self._spans_of(serving):
+            is_of_it[slice(*span)], lives[slice(*span)] = True, self._table.live.bools(*span)
+            at = span[0]
+            for batch in self._table.scan(list(codec.names), within=span, with_hidden=True):
+                codes[at : at + batch.num_rows] = codec.stable_codes(batch, secret)
+                at += batch.num_rows
+        return codes, is_of_it, lives
+
+    def _spans_of(self, serving: Serving) -> list[Span]:
+        spans = dict(zip(self._numbers, self._table.spans, strict=True))
+        return [spans[part] for part in serving.starts]
+
+
+def _positions(serving: Serving, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which places are of parts that the pin asks a run for, and their positions."""
+    if not serving.starts:
+        return np.zeros(len(places), bool), _NONE
+    parts = np.array(sorted(serving.starts), np.int64)
+    starts = np.array([serving.starts[part] for part in parts.tolist()], np.int64)
+    numbers = (places >> np.uint64(OFFSET_BITS)).view(np.int64)
+    at = np.minimum(parts.searchsorted(numbers), len(parts) - 1)
+    kept = parts[at] == numbers
+    offsets = (places & np.uint64(OFFSET_MASK)).view(np.int64)
+    return kept, offsets[kept] + starts[at[kept]]
