@@ -173,7 +173,8 @@ def _value(kind: Any) -> object:
     if schema.get("type") == "array" and "$ref" in schema["items"]:
         return _VALUES[schema["items"]["$ref"].rpartition("/")[2]]
     kinds_of = {"string": "a", "integer": 1, "array": ["a"], "object": {}}
-    return [["a", "b"]] if "prefixItems" in json.dumps(schema) else kinds_of[schema["type"]]
+    is_of_pairs = schema.get("items", {}).get("type") == "array"
+    return [["a", "b"]] if is_of_pairs else kinds_of[schema["type"]]
 
 
 _VALUES: dict[str, list[dict[str, Any]]] = {

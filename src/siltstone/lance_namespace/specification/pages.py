@@ -29,7 +29,8 @@ def page(
         asked: A limit of 0 is an empty page, without a next one; none is `PAGE_MAX`, at most.
         name_of: Returns the name of an entry.
     """
-    left = [entry for entry in found if name_of(entry) > (asked.page_token or "")]
+    after = asked.page_token or ""
+    left = [entry for entry in found if name_of(entry) > after]
     shown = left[: most_of(asked)]
     return shown, name_of(shown[-1]) if 0 < len(shown) < len(left) else None
 
