@@ -7,16 +7,14 @@ wraps and half from the one around that. Commits with wrappers and without take 
 disk is the same for both; what a commit without any takes more than the sum, or less, stands in the
 last stage.
 
-What a run found, as `bench.history` keeps it:
+What a run found:
 
-    {"about": text, "cases": {case: {"stages": {stage: us}, "whole": us}}}
+    {case: {"stages": {stage: us}, "ran": [stage], "whole": us}}
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
-import shutil
 import sys
 import tempfile
 import time
@@ -29,9 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 import siltstone as st
-from bench import data, history, limits
+from bench import data
 from bench.report import number
-from siltstone.cli.bench.machine import facts
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.recent_writes import RecentWrites
 from siltstone.engine.write.row_plan import RowPlan
@@ -112,26 +109,16 @@ class Probe:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure commits of one row by one thread, each synced; and as if a sync took no time."""
+    """Measure upserts of one row by the main thread, each synced; and as if a sync took no time.
+
+    Shown are means over the middle 80 % of the commits.
+    """
     parser = argparse.ArgumentParser("python -m bench profile", description=main.__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--quick", action="store_true", help="a few seconds, and not recorded")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
     given = parser.parse_args(arguments)
-    seconds = 0.3 if given.quick else given.seconds
-    begin = time.perf_counter()
-    folder = Path(tempfile.mkdtemp(prefix="siltstone-bench-", dir=given.dir))
-    try:
-        machine, allowed = facts(folder), limits.measure(folder, seconds / 4)
-        found = profile(folder / "store", seconds)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    _show(found, Console())
-    if not given.quick:
-        command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
-        took = time.perf_counter() - begin
-        run = history.now("profile", command, took, machine, allowed, found)
-        print(f"recorded as {history.add(run).name}; now: python -m bench report", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="siltstone-bench-", dir=given.dir) as folder:
+        _show(profile(Path(folder) / "store", given.seconds), Console())
     return 0
 
 
@@ -144,8 +131,7 @@ def profile(path: Path, seconds: float) -> dict[str, Any]:
         cases = {"synced": _case(accounts, stream, seconds)}
         with _instant_sync():
             cases["if a sync took no time"] = _case(accounts, stream, seconds)
-    about = "Upserts of one row by the main thread; means over the middle 80 % of the commits."
-    return {"about": about, "cases": cases}
+    return cases
 
 
 def _case(table: Any, stream: Iterator[data.Row], seconds: float) -> dict[str, Any]:
@@ -217,14 +203,13 @@ def _seconds(work: Callable[[], None]) -> float:
 
 
 def _show(found: dict[str, Any], console: Console) -> None:
-    cases = found["cases"]
-    table = Table("us", *cases)
+    table = Table("us", *found)
     for column in table.columns[1:]:
         column.justify = "right"
-    for stage in next(iter(cases.values()))["stages"]:
-        table.add_row(stage, *(number(case["stages"][stage]) for case in cases.values()))
+    for stage in next(iter(found.values()))["stages"]:
+        table.add_row(stage, *(number(case["stages"][stage]) for case in found.values()))
     table.add_section()
-    table.add_row("all of it", *(number(case["whole"]) for case in cases.values()))
+    table.add_row("all of it", *(number(case["whole"]) for case in found.values()))
     console.print(table)
 
 

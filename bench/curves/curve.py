@@ -1,6 +1,6 @@
 """Curve: what siltstone does as one thing grows, point by point, within a limit of time.
 
-What a run found, as `bench.history` keeps it:
+What a run found, as `bench.kept` keeps it:
 
     {name: {"points": [{"x": number, metric: value, ..}, ..],
             "left_out": {x: why}, "error": text, if a point failed}}
