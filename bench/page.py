@@ -1,7 +1,7 @@
 """Page: `docs/benchmarks.md`, made of `results.json` and `reasons.toml` and of nothing else.
 
-Five sentences, a table of all targets, and one of those that are missed; why they are stands in
-`reasons.toml`, by the target's name.
+Five sentences, a table of all targets, one of those that are missed, and a drawing of the curves.
+Why a target is missed stands in `reasons.toml`, by the target's name.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from bench.targets import Answer
 from bench.workload import Sizes
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+CURVES = "benchmarks/curves.svg"
 _REASONS = Path(__file__).with_name("reasons.toml")
 _PEERS = {"sqlite": "SQLite", "duckdb": "DuckDB", "lance": "Lance"}
 _TARGETS = ["target", "wanted", "measured", "", "lowest to highest", "command", "on, commit"]
 
 
 def write(page: Path = PAGE, file: Path = kept.FILE) -> list[str]:
-    """Write the page; return the missed targets of which no reason is known."""
+    """Write the page and its drawing; return the missed targets of which no reason is known."""
+    from bench import plots  # matplotlib is of the group `dev`
+
     runs = kept.load(file)
     page.write_text(text(runs))
+    plots.draw(runs, page.parent / CURVES)
     return [one.name for one in answers(runs) if one.is_met is False and one.name not in reasons()]
 
 
@@ -39,6 +43,9 @@ def text(runs: list[Run]) -> str:
     parts += ["## Targets", _table(_TARGETS, lines)]
     if missed := [one for one in found if one.is_met is False]:
         parts += ["## Misses", _table(["missed", "what is known of it"], list(_misses(missed)))]
+    if grown := [run for run in runs if run.kind == "curves"]:
+        told = "; ".join(f"`{run.command}`, {run.date[:10]}, {run.commit}" for run in grown)
+        parts += ["## More and more of one thing", f"![curves]({CURVES})", f"Measured by {told}."]
     return "\n\n".join(parts) + "\n"
 
 

@@ -18,9 +18,11 @@ def test_the_page_is_what_is_kept() -> None:
     assert page.PAGE.read_text() == page.text(RUNS)
 
 
-def test_the_page_is_five_sentences_a_table_of_targets_and_one_of_misses() -> None:
+def test_the_page_is_five_sentences_a_table_of_targets_one_of_misses_and_a_drawing() -> None:
     _, _, text = page.PAGE.read_text().partition("# Benchmarks\n\n")
-    sentences, targets, misses = re.split(r"\n\n## (?:Targets|Misses)\n\n", text)
+    sentences, targets, misses, drawing = re.split(r"\n\n## .+\n\n", text)
+    assert drawing.startswith(f"![curves]({page.CURVES})\n")
+    assert (page.PAGE.parent / page.CURVES).exists()
     assert [line[-1] for line in sentences.splitlines()] == ["."] * 5
     assert "not measured" not in sentences
     assert "|" not in sentences
