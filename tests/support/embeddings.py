@@ -12,15 +12,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-REAL = Path(__file__).parents[1] / "examples" / "search" / "texts.parquet"
+REAL = Path(__file__).parents[2] / "examples" / "search" / "texts.parquet"
 NEAR = 32
 
 
 def real() -> np.ndarray:
     """Return the vectors of the texts: airlines, airports and packages, 384 floats each."""
-    column = pq.read_table(REAL, columns=["v"])["v"].combine_chunks()
-    flat = column.flatten().to_numpy().astype(np.float32)
-    return _of_length_1(flat.reshape(len(column), -1))
+    listed = pq.read_table(REAL, columns=["v"])["v"].to_pylist()
+    return _of_length_1(np.array(listed, np.float32))
 
 
 def like_real(count: int, seed: int) -> np.ndarray:
