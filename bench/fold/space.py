@@ -1,8 +1,4 @@
-"""What a store takes on disk while its rows are replaced: `python -m bench.space --help`.
-
-    python -m bench.space --rows 1e6                merges of a fifth, a vacuum after each
-    python -m bench.space --rows 1e6 --background   the owner vacuums by itself
-    python -m bench.space --rows 1e6 --keep-all     no record of the retention is thinned
+"""Space: what a store takes on disk while its rows are replaced.
 
 Each round upserts a fifth of the keys, evenly spread, merges them into base and moves the clock:
 all rounds together take the hour of the retention. Printed are bytes for each byte of live rows:
@@ -18,13 +14,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 
-from bench.fold import BATCH_ROWS, loaded, rows
+from bench.fold.rows import BATCH_ROWS, loaded, rows
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.open.environment import Env
@@ -66,10 +61,11 @@ def files_of_base(db: LocalStore) -> set[str]:
     return {file.path for pin in pins if pin for file in site.tables.reader.files(pin)}
 
 
-def play(root: Path, count: int, rounds: int, bounds: Bounds, *, background: bool) -> None:
+def space(root: Path, given: argparse.Namespace) -> None:
     """Replace rows round by round and print what the store takes."""
+    count, rounds, bounds = given.rows, given.rounds, KEEP_ALL if given.keep_all else BOUNDS
     clock = Clock()
-    options = Options(background=background, retention_s=RETENTION_S)
+    options = Options(background=given.background, retention_s=RETENTION_S)
     with LocalStore.open(root, options, env=Env(now_us=clock, bounds=bounds)) as db:
         table = loaded(db, count)
         first = db.seq
@@ -85,7 +81,7 @@ def play(root: Path, count: int, rounds: int, bounds: Bounds, *, background: boo
             db.merge()
             clock.ahead_us += int(RETENTION_S * 1e6 / rounds)
             before = time.perf_counter()
-            if not background:
+            if not given.background:
                 db.vacuum(dry_run=False)
             took = time.perf_counter() - before
             share = {kind: n / live for kind, n in taken(root, files_of_base(db)).items()}
@@ -103,22 +99,3 @@ def play(root: Path, count: int, rounds: int, bounds: Bounds, *, background: boo
                 some = past["t"].to_arrow(columns=["v"]).num_rows
             took = time.perf_counter() - before
             print(f"scan at seq {seq} of {db.seq}: {some:,} rows, {took:.2f} s")
-
-
-def main() -> None:
-    """Read the command line and play."""
-    parser = argparse.ArgumentParser("python -m bench.space")
-    parser.add_argument("--rows", type=float, default=1e6)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--background", action="store_true")
-    parser.add_argument("--keep-all", action="store_true")
-    parser.add_argument("--dir", type=Path, default=None)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.dir, prefix="siltstone-space-") as folder:
-        root = Path(folder) / "s"
-        bounds = KEEP_ALL if given.keep_all else BOUNDS
-        play(root, int(given.rows), given.rounds, bounds, background=given.background)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,52 +1,51 @@
-"""Uniform upserts over a large base, beside RocksDB: `python -m bench.upserts --help`.
+"""Upserts: uniform ones over a large base of which a fifth was replaced; RocksDB and Lance beside.
 
-    python -m bench.upserts --rows 1e8 --upserts 1e7    siltstone: load, hide a fifth, upsert, read
-    python -m bench.upserts --rows 1e7 --upserts 1e7 --rocksdb      the same keys in RocksDB
-    python -m bench.upserts --rows 1e7 --upserts 1e5 --lance        merge_insert of Lance by itself
-    python -m bench.upserts --rows 1e6 --upserts 1e6 --peers        all three, one after the other
-
-Rows have 100 bytes. Of siltstone and Lance the bytes are those of new files (the log is left out),
-of RocksDB what its process wrote without a log: all per byte of the upserts. A fifth of the loaded
-rows is replaced before, so that its old versions are hidden. Then new processes open the store, and
+Of siltstone and Lance the bytes are those of new files (the log is left out), of RocksDB what its
+process wrote without a log: all per byte of the upserts. Then new processes open the store, and
 read keys of files that the system has in memory.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import shutil
 import struct
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
 import lance
 import numpy as np
 import pyarrow as pa
-from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 import siltstone as st
-from bench.fold import BATCH_ROWS, SCHEMA, opened, written
-from bench.ingest import peak_bytes, written_by_process
+from bench.fold.cold import opened
+from bench.fold.rows import (
+    BATCH_ROWS,
+    SCHEMA,
+    TEXT,
+    apart,
+    peak_bytes,
+    rows,
+    written,
+    written_by_process,
+)
 
 _LOAD_ROWS, _MERGE_LOADS = 2_000_000, 5
-_TEXT = 75
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _KEY = struct.Struct(">q")
 
 
-def rows(keys: np.ndarray, turn: int) -> pa.Table:
-    """Return rows of about 100 bytes, made fast."""
-    random = np.random.default_rng(turn)
-    numbers = random.integers(0, 1 << 62, len(keys))
-    text = pa.py_buffer(_HEX[random.integers(0, 16, len(keys) * _TEXT, np.uint8)].tobytes())
-    offsets = pa.py_buffer((np.arange(len(keys) + 1, dtype=np.int32) * _TEXT).tobytes())
-    texts = pa.StringArray.from_buffers(len(keys), offsets, text)
-    values = [pa.array(keys), pa.array(numbers), pa.array(numbers / 3), texts]
-    return pa.table(values, names=list(SCHEMA))
+def upserts(root: Path, given: argparse.Namespace) -> None:
+    """Upsert and read, after the peers if they are asked for, each in a process of its own."""
+    count, wanted = given.rows, given.upserts
+    if given.peers:
+        apart(rocksdb, root.with_name("rocksdb"), count, wanted)
+        apart(merge_insert, root.with_name("lance"), count, wanted)
+    apart(load, root, count)
+    apart(upsert, root, count, wanted)
+    warm(root)
+    for threads in (1, 8):
+        apart(read, root, count, threads)
+    apart(scan, root)
 
 
 def stretches(count: int) -> Iterator[np.ndarray]:
@@ -55,10 +54,10 @@ def stretches(count: int) -> Iterator[np.ndarray]:
         yield np.arange(first, min(count, first + _LOAD_ROWS))
 
 
-def batches(count: int, upserts: int) -> Iterator[pa.Table]:
+def batches(count: int, wanted: int) -> Iterator[pa.Table]:
     """Yield batches of uniform keys."""
     random = np.random.default_rng(7)
-    for turn in range(upserts // BATCH_ROWS):
+    for turn in range(wanted // BATCH_ROWS):
         yield rows(np.unique(random.integers(0, count, BATCH_ROWS)), turn)
 
 
@@ -80,13 +79,13 @@ def load(root: Path, count: int) -> None:
     print(f"process that loaded: at most {peak_bytes('self') / 1e6:,.0f} MB", flush=True)
 
 
-def upsert(root: Path, count: int, upserts: int) -> None:
+def upsert(root: Path, count: int, wanted: int) -> None:
     """Upsert at full speed with default options, and merge what is left; print what was written."""
     before, user, longest = written(root), 0, 0.0
     began = time.monotonic()
     with st.connect(root) as db:
         table = db["t"]
-        for new in batches(count, upserts):
+        for new in batches(count, wanted):
             at = time.monotonic()
             table.upsert(new)
             longest, user = max(longest, time.monotonic() - at), user + new.nbytes
@@ -96,7 +95,7 @@ def upsert(root: Path, count: int, upserts: int) -> None:
         status = db.status()
     more = written(root) - before
     parts = {name: round(size / user, 3) for name, size in more.most_common()}
-    print(f"siltstone: {upserts / seconds:,.0f} upserts/s, the longest commit {longest:.2f} s")
+    print(f"siltstone: {wanted / seconds:,.0f} upserts/s, the longest commit {longest:.2f} s")
     print(f"written per byte of user data: {sum(more.values()) / user:.2f}  {parts}")
     print(f"memory: {status.memory.total / 1e6:,.0f} MB counted", end=", ")
     print(f"{peak_bytes('self') / 1e6:,.0f} MB of the process at most", flush=True)
@@ -126,8 +125,10 @@ def scan(root: Path) -> None:
     print(f"at most {peak_bytes('self') / 1e6:,.0f} MB", flush=True)
 
 
-def rocksdb(root: Path, count: int, upserts: int) -> None:
+def rocksdb(root: Path, count: int, wanted: int) -> None:
     """Do the same in RocksDB, without its log."""
+    from rocksdict import Options, Rdict, WriteBatch, WriteOptions  # of the group `bench`
+
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     db, unlogged = Rdict(str(root), options), WriteOptions()
@@ -137,7 +138,7 @@ def rocksdb(root: Path, count: int, upserts: int) -> None:
         numbers, text = new["v"].to_numpy(), "".join(map(str, new["text"].to_pylist())).encode()
         batch = WriteBatch(raw_mode=True)
         for at, key in enumerate(new["id"].to_pylist()):
-            value = numbers[at].tobytes() * 2 + text[at * _TEXT : (at + 1) * _TEXT]
+            value = numbers[at].tobytes() * 2 + text[at * TEXT : (at + 1) * TEXT]
             batch.put(_KEY.pack(key), value)
         db.write(batch, unlogged)
 
@@ -146,63 +147,26 @@ def rocksdb(root: Path, count: int, upserts: int) -> None:
     db.flush()
     db.compact_range(None, None)
     before, user, began = written_by_process(), 0, time.monotonic()
-    for new in batches(count, upserts):
+    for new in batches(count, wanted):
         put(new)
         user += new.nbytes
     db.flush()
     seconds = time.monotonic() - began
     db.close()
     wrote = (written_by_process() - before) / user
-    print(f"RocksDB: {upserts / seconds:,.0f} upserts/s, {wrote:.2f} bytes per byte", flush=True)
+    print(f"RocksDB: {wanted / seconds:,.0f} upserts/s, {wrote:.2f} bytes per byte", flush=True)
 
 
-def merge_insert(root: Path, count: int, upserts: int) -> None:
+def merge_insert(root: Path, count: int, wanted: int) -> None:
     """Do the same with Lance by itself, with an index of the key."""
     for turn, keys in enumerate(stretches(count)):
         lance.write_dataset(rows(keys, turn), root, mode="append" if turn else "create")
     lance.dataset(root).create_scalar_index("id", "BTREE")
     before, user, began = written(root), 0, time.monotonic()
-    for new in batches(count, upserts):
+    for new in batches(count, wanted):
         merge = lance.dataset(root).merge_insert("id")
         merge.when_matched_update_all().when_not_matched_insert_all().execute(new)
         user += new.nbytes
     seconds = time.monotonic() - began
     wrote = sum((written(root) - before).values()) / user
-    print(f"Lance: {upserts / seconds:,.0f} upserts/s, {wrote:.2f} bytes per byte", flush=True)
-
-
-def apart(work: Callable[..., None], *given: object) -> None:
-    """Do something in a new process: its memory and its writes are its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        pool.submit(work, *given).result()
-
-
-def main() -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser("python -m bench.upserts", description=__doc__)
-    parser.add_argument("--rows", type=float, default=1e6)
-    parser.add_argument("--upserts", type=float, default=1e6)
-    parser.add_argument("--rocksdb", action="store_true")
-    parser.add_argument("--lance", action="store_true")
-    parser.add_argument("--peers", action="store_true", help="beside siltstone")
-    given = parser.parse_args()
-    count, upserts = int(given.rows), int(given.upserts)
-    folder = Path(tempfile.mkdtemp(prefix="upserts-"))
-    try:
-        if given.rocksdb or given.peers:
-            apart(rocksdb, folder / "rocksdb", count, upserts)
-        if given.lance or given.peers:
-            apart(merge_insert, folder / "lance", count, upserts)
-        if given.peers or not (given.rocksdb or given.lance):
-            apart(load, folder / "db", count)
-            apart(upsert, folder / "db", count, upserts)
-            warm(folder / "db")
-            for threads in (1, 8):
-                apart(read, folder / "db", count, threads)
-            apart(scan, folder / "db")
-    finally:
-        shutil.rmtree(folder)
-
-
-if __name__ == "__main__":
-    main()
+    print(f"Lance: {wanted / seconds:,.0f} upserts/s, {wrote:.2f} bytes per byte", flush=True)
