@@ -1,4 +1,4 @@
-"""The commands: `python -m bench --help`; `curves`, `profile`, `report` with it."""
+"""The commands: `python -m bench --help`; `curves`, `report` with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import kept, limits, page, peer, profile, report, runner
+from bench import kept, limits, page, peer, report, runner
 from bench.curves import command as curves
 from bench.results import Results
 from bench.workload import Sizes, Workload
@@ -84,7 +84,6 @@ def _report(arguments: list[str]) -> int:
 
 _COMMANDS = {
     "curves": curves.main,
-    "profile": profile.main,
     "report": _report,
 }
 
@@ -109,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m bench",
         description="siltstone beside its peers; other commands, each with a --help of its own:"
-        " curves, profile, report",
+        " curves, report",
     )
     parser.add_argument("--workloads", help="W1,W3,...; all of them if not given")
     parser.add_argument("--peers", help="siltstone,sqlite,...; all that are installed if not given")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import siltstone as st
-from bench import profile
+from bench.cpu import profile
 from siltstone.engine.commit.committer import Committer
 from siltstone.storage.files.files import RealFile
 

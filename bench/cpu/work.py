@@ -1,17 +1,19 @@
-"""CPU: what a commit, a read and a transfer cost of processor time, `python -m bench.cpu`.
+"""Work: what a commit, a read and a transfer cost of processor time.
 
-    python -m bench.cpu [--rounds N] [SOURCE ...]
-
-`bench.sources` says what a SOURCE is. Where it says "without its sync" a frame is written as
-always, and then nobody waits for the disk. Times are of one thread (`time.thread_time`), but for
-eight threads of the process, with all syncs, in microseconds for each transfer.
+Where it says "without its sync" a frame is written as always, and then nobody waits for the disk.
+Times are of one thread (`time.thread_time`), but for eight threads of the process, with all syncs,
+in microseconds for each transfer. As a program it prints its figures as JSON.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import json
 import os
 import resource
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -20,12 +22,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import sources
+from bench.cpu import sources
 
 _ROWS = 100_000
 _UPSERTS, _GETS, _TRANSFERS = 6_000, 20_000, 2_000
 _FROZEN = 40_000
 _THREADS, _THREADS_S = 8, 3.0
+
+
+def main(folder: Path, given: argparse.Namespace) -> None:
+    """Measure each source in turns, and print what was found."""
+    del folder  # each process has its own
+    sources.show(sources.measured("bench.cpu.work", given.sources, given.rounds))
 
 
 def measured(folder: Path) -> dict[str, float]:
@@ -110,4 +118,5 @@ def nobody_waits() -> Generator[None]:
 
 
 if __name__ == "__main__":
-    sources.main("bench.cpu", __doc__, measured, rounds=5)
+    with tempfile.TemporaryDirectory(prefix="siltstone-cpu-") as own:
+        sys.stdout.write(json.dumps(measured(Path(own))))

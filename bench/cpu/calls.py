@@ -1,20 +1,18 @@
-"""Calls: how many functions of siltstone one REST request runs, `python -m bench.calls`.
+"""Calls: how many functions of siltstone a commit, a get, a transfer and a REST request run.
 
-`python -m bench.calls --local` counts those of an upsert, a get and a transfer in this process, the
-main thread: also up to the write that is synced, and the calls of functions of C.
-
-A store with a table with a key is served in this process; a client sends `apply` with one upsert
-until nothing is done for the first time any more, and then some that are counted, in every thread
-of the server. A function counts each time it is entered, a generator or coroutine also each time
-it goes on. The request with the fewest calls is shown: what runs beside it now and then is not its
-own.
+Those in this process are of the main thread: also up to the write that is synced, and the calls of
+functions of C. For a request a store with a table with a key is served in this process; a client
+sends `apply` with one upsert until nothing is done for the first time any more, and then some that
+are counted, in every thread of the server. A function counts each time it is entered, a generator
+or coroutine also each time it goes on. The request with the fewest calls is shown: what runs beside
+it now and then is not its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -135,24 +133,17 @@ def _counted(counter: CallCounter, work: Callable[[], object]) -> tuple[Calls, i
     return min(found, key=lambda each: (ours(each[0]), each[0].total()))
 
 
-def main() -> None:
-    """Print the calls, by module, and how many they are."""
-    if "--local" in sys.argv[1:]:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, (calls, before_sync) in calls_in_process(Path(folder)).items():
-                modules = len({file for file, _ in calls} - {C})
-                inside = calls.total() - ours(calls)
-                print(
-                    f"{name}: {ours(calls)} calls in {modules} modules, {before_sync} of them up to"
-                    f" the sync; and {inside} of C"
-                )
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        found = calls_of_apply(Path(folder))
+def main(folder: Path, given: argparse.Namespace) -> None:
+    """Print how many calls there are in this process, and those of a request by function."""
+    del given
+    for name, (calls, before_sync) in calls_in_process(folder / "local").items():
+        modules = len({file for file, _ in calls} - {C})
+        inside = calls.total() - ours(calls)
+        print(
+            f"{name}: {ours(calls)} calls in {modules} modules, {before_sync} of them up to the"
+            f" sync; and {inside} of C"
+        )
+    found = calls_of_apply(folder / "served")
     for (file, function), count in sorted(found.items()):
         print(f"{count:4} {file}  {function}")
-    print(f"{ours(found)} calls in {len({file for file, _ in found} - {C})} modules")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print(f"apply: {ours(found)} calls in {len({file for file, _ in found} - {C})} modules")

@@ -1,12 +1,9 @@
-"""HTTP CPU: what a request costs a server of processor time, `python -m bench.http_cpu`.
+"""HTTP: what a request costs a server of processor time.
 
-    python -m bench.http_cpu [--rounds N] [--seconds S] [--clients N] [SOURCE ...]
-
-Each SOURCE is the `src` of a checkout; without one it is that of this checkout. Each serves a store
-of its own by `siltstone serve`, a process of its own, and all stay open; in each round the clients,
-threads of this process, ask one server after the other. The system says what a server used: its
-processor time, and how often one of its threads gave up a core or lost it. The page shows the
-median of the rounds, the lowest and the highest. It needs Linux.
+Each source serves a store of its own by `siltstone serve`, a process of its own, and all stay open;
+in each round the clients, threads of this process, ask one server after the other. The system says
+what a server used: its processor time, and how often one of its threads gave up a core or lost it.
+It needs Linux.
 
 "nothing" asks whether a table exists: a request that passes everything but a commit. "row
 transaction" upserts one row by `transaction/apply`, and is answered when it is durable.
@@ -20,20 +17,18 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
+from bench.cpu.sources import HERE, Found, environment, show
 from bench.http_client import Connection
 from bench.measure import Operation, run_for
 
 _ROWS = 100_000
 _WARM_UP_S = 1.0
 _TICKS = os.sysconf("SC_CLK_TCK")
-_HERE = Path(__file__).parents[1]
 _MAKE = """
 import sys
 import siltstone as st
@@ -72,51 +67,37 @@ class Server:
     port: int
 
 
-def main() -> None:
+def main(folder: Path, given: argparse.Namespace) -> None:
     """Measure each source in turns, and print what was found."""
-    parser = argparse.ArgumentParser("python -m bench.http_cpu", description=__doc__)
-    parser.add_argument("sources", nargs="*", type=Path, default=[_HERE / "src"])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--clients", type=int, default=16)
-    given = parser.parse_args()
-    found: dict[Path, dict[str, list[float]]] = {source: {} for source in given.sources}
-    with tempfile.TemporaryDirectory(prefix="siltstone-http-") as folder, ExitStack() as open_:
+    found: Found = {source: {} for source in given.sources}
+    with ExitStack() as open_:
         servers = {
-            source: open_.enter_context(_served(source, Path(folder) / str(number)))
+            source: open_.enter_context(_served(source, folder / str(number)))
             for number, source in enumerate(given.sources)
         }
-        for server in servers.values():
-            for work in _WORK.values():
-                _measured(server, work, given.clients, _WARM_UP_S, 0)
-        for turn, (source, server) in itertools.product(
-            range(1, given.rounds + 1), servers.items()
-        ):
-            for name, work in _WORK.items():
-                for what, value in _measured(
-                    server, work, given.clients, given.seconds, turn
-                ).items():
-                    found[source].setdefault(f"{name}: {what}", []).append(value)
-    for source, rounds in found.items():
-        print(source)
-        for name, values in rounds.items():
-            print(f"  {name:45} {median(values):8.1f}   {min(values):.1f} to {max(values):.1f}")
+        for server, work in itertools.product(servers.values(), _WORK.values()):
+            _measured(server, work, given.clients, _WARM_UP_S, 0)
+        turns = itertools.product(range(1, given.rounds + 1), servers.items(), _WORK.items())
+        for turn, (source, server), (name, work) in turns:
+            figures = _measured(server, work, given.clients, given.seconds, turn)
+            for what, value in figures.items():
+                found[source].setdefault(f"{name}: {what}", []).append(value)
+    show(found)
 
 
 @contextmanager
 def _served(source: Path, store: Path) -> Generator[Server]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(source.resolve()), str(_HERE)])}
     subprocess.run(
         [sys.executable, "-c", _MAKE, str(store), str(_ROWS)],
-        env=environment,
-        cwd=_HERE,
+        env=environment(source),
+        cwd=HERE,
         check=True,
     )
     command = [sys.executable, "-m", "siltstone", "serve", "--db", str(store), "--port", "0"]
     server = subprocess.Popen(
         command,
-        env=environment,
-        cwd=_HERE,
+        env=environment(source),
+        cwd=HERE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -176,6 +157,3 @@ def _row_transaction(connection: Connection, chance: random.Random) -> None:
 
 
 _WORK = {"nothing": _nothing, "row transaction": _row_transaction}
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Profile: where the microseconds of a commit go, `python -m bench profile --help`.
+"""Profile: where the microseconds of a commit go.
 
 Functions of the path of a commit are wrapped, in this process and for as long as it measures; the
 product knows nothing of it. Each stage is the time inside its function without that of the wrapped
@@ -15,8 +15,6 @@ What a run found:
 from __future__ import annotations
 
 import argparse
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -108,18 +106,12 @@ class Probe:
         return cost
 
 
-def main(arguments: list[str]) -> int:
+def main(folder: Path, given: argparse.Namespace) -> None:
     """Measure upserts of one row by the main thread, each synced; and as if a sync took no time.
 
     Shown are means over the middle 80 % of the commits.
     """
-    parser = argparse.ArgumentParser("python -m bench profile", description=main.__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
-    given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="siltstone-bench-", dir=given.dir) as folder:
-        _show(profile(Path(folder) / "store", given.seconds), Console())
-    return 0
+    _show(profile(folder / "store", given.seconds), Console())
 
 
 def profile(path: Path, seconds: float) -> dict[str, Any]:
@@ -211,7 +203,3 @@ def _show(found: dict[str, Any], console: Console) -> None:
     table.add_section()
     table.add_row("all of it", *(number(case["whole"]) for case in found.values()))
     console.print(table)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
