@@ -1,4 +1,4 @@
-"""Searches of threads, beside a writer and after commits, and peers: `python -m bench.search_load`.
+"""Load: searches of threads, next to a writer and after commits, and of peers.
 
 Vectors get an index, then a hundredth of them is updated. Measured are
 
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -26,8 +24,8 @@ import duckdb
 import lancedb
 import numpy as np
 
-import siltstone as st
-from bench.search import LANCE, OURS, Call, K, calls_of, table_of
+from bench.search.turns import LANCE, OURS
+from bench.search.vectors import Call, K, calls_of, filled, table_of
 
 WRITTEN_AT_ONCE, WRITTEN_A_SECOND = 100, 1_000
 
@@ -119,9 +117,11 @@ def medians(calls: dict[str, Call], queries: np.ndarray) -> dict[str, float]:
     return {name: 1e3 * statistics.median(of[len(of) // 5 :]) for name, of in walls.items()}
 
 
-def measure(db: Any, asked: argparse.Namespace, vectors: np.ndarray, folder: Path) -> None:
-    """Print what the module says of a table whose rows are these vectors."""
-    rows, rng = len(vectors), np.random.default_rng(2)
+def main(db: Any, folder: Path, asked: argparse.Namespace) -> None:
+    """Print what the module says."""
+    rows, rng = asked.rows, np.random.default_rng(2)
+    vectors = rng.standard_normal((rows, asked.size)).astype(np.float32)
+    filled(db, vectors, asked.encoding)
     queries = rng.standard_normal((256, asked.size)).astype(np.float32)
     some = rng.choice(rows, rows // 100, replace=False)
     moved = rng.standard_normal((len(some), asked.size)).astype(np.float32)
@@ -151,34 +151,3 @@ def measure(db: Any, asked: argparse.Namespace, vectors: np.ndarray, folder: Pat
             f"{name} {ms:.2f} ms" for name, ms in medians(called, queries[:60]).items()
         )
         print(f"median of a search: {told}")
-
-
-def main() -> int:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m bench.search_load", description=__doc__)
-    parser.add_argument("--rows", type=float, default=1e5)
-    parser.add_argument("--size", type=int, default=128, help="of a vector")
-    parser.add_argument("--threads", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--commits", type=int, default=10_000)
-    parser.add_argument("--encoding", default="flat")
-    parser.add_argument("--peers", action="store_true")
-    asked = parser.parse_args()
-    rows, rng = int(asked.rows), np.random.default_rng(1)
-    vectors = rng.standard_normal((rows, asked.size)).astype(np.float32)
-    with (
-        tempfile.TemporaryDirectory(prefix="siltstone-search-") as folder,
-        st.connect(Path(folder) / "s", background=False) as db,
-    ):
-        db.create_table("t", table_of(np.arange(0), vectors[:0]).schema, primary_key="id")
-        db["t"].upsert(table_of(np.arange(rows), vectors))
-        db.checkpoint()
-        db.merge()
-        db["t"].create_index("v", kind="vector", encoding=asked.encoding)
-        print(f"{rows:,} x {asked.size}, {asked.encoding}, 1 % updated since the merge")
-        measure(db, asked, vectors, Path(folder))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

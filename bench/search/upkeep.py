@@ -1,4 +1,4 @@
-"""What keeping an index of vectors up to date costs: `python -m bench.vector_upkeep`.
+"""Upkeep: what keeping an index of vectors up to date costs.
 
 A table of vectors gets an index. Then folds of a share of its rows each: once without the index,
 once with it, by the CPU of the process (a merge runs in it here) and the rows that segments were
@@ -9,8 +9,6 @@ built over. At last searches, with all of base covered by the index, and with a 
 from __future__ import annotations
 
 import argparse
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -59,7 +57,7 @@ def searched_ms(db: Any, queries: np.ndarray) -> float:
 
 def life(db: Any, asked: argparse.Namespace, *, indexed: bool) -> None:
     """Fold again and again; print what it took."""
-    rows, rng = int(asked.rows), np.random.default_rng(1)
+    rows, rng = asked.rows, np.random.default_rng(1)
     vectors = rng.standard_normal((rows, asked.size)).astype(np.float32)
     fold(db, table_of(np.arange(rows), vectors, 0))
     if indexed:
@@ -95,30 +93,10 @@ def life(db: Any, asked: argparse.Namespace, *, indexed: bool) -> None:
             print(f"search, {lag:.1%} of base uncovered: {searched_ms(db, queries):.2f} ms")
 
 
-def main() -> int:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(prog="python -m bench.vector_upkeep", description=__doc__)
-    parser.add_argument("--rows", type=float, default=3e4)
-    parser.add_argument("--size", type=int, default=384, help="of a vector")
-    parser.add_argument("--folds", type=int, default=10)
-    parser.add_argument("--share", type=float, default=0.02, help="of base that a fold changes")
-    parser.add_argument("--other", action="store_true", help="change another column alone")
-    parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("--uncovered", type=float, nargs="*", default=[0.01, 0.05, 0.2])
-    asked = parser.parse_args()
-    for indexed in (False, True):
-        with (
-            tempfile.TemporaryDirectory(prefix="siltstone-upkeep-") as folder,
-            st.connect(Path(folder) / "s", background=False) as db,
-        ):
-            db.create_table(
-                "t",
-                table_of(np.arange(0), np.zeros((0, asked.size), np.float32), 0).schema,
-                primary_key="id",
-            )
-            life(db, asked, indexed=indexed)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def main(db: Any, folder: Path, asked: argparse.Namespace) -> None:
+    """Live without an index, and in another store with one."""
+    with st.connect(folder / "indexed", background=False) as other:
+        for store, indexed in ((db, False), (other, True)):
+            empty = table_of(np.arange(0), np.zeros((0, asked.size), np.float32), 0)
+            store.create_table("t", empty.schema, primary_key="id")
+            life(store, asked, indexed=indexed)
