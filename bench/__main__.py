@@ -1,4 +1,4 @@
-"""The commands: `python -m bench --help`; `curves`, `profile`, `record`, `report` with it."""
+"""The commands: `python -m bench --help`; `curves`, `report` with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import history, limits, measured, page, peer, profile, report, runner
+from bench import kept, limits, page, peer, report, runner
 from bench.curves import command as curves
 from bench.results import Results
 from bench.workload import Sizes, Workload
@@ -44,15 +44,14 @@ def _compare(arguments: argparse.Namespace) -> int:
     begin = time.perf_counter()
     results = _measured(arguments, sizes, workloads)
     report.show(results, workloads, Console())
+    seconds, found = time.perf_counter() - begin, results.found()
+    run = kept.now("workloads", results.command, seconds, results.machine, results.limits, found)
     if arguments.json:
-        arguments.json.write_text(report.as_json(results))
+        arguments.json.write_text(kept.as_json(run))
     is_full = sizes.scale >= 1 and not (arguments.workloads or arguments.peers)
     if is_full or arguments.record:
-        found, seconds = results.found(), time.perf_counter() - begin
-        run = history.now(
-            "workloads", results.command, seconds, results.machine, results.limits, found
-        )
-        print(f"recorded as {history.add(run).name}; now: python -m bench report", file=sys.stderr)
+        kept.keep(run)
+        print("kept; now: python -m bench report", file=sys.stderr)
     return 1 if results.failures else 0
 
 
@@ -74,7 +73,7 @@ def _measured(arguments: argparse.Namespace, sizes: Sizes, workloads: list[Workl
 def _report(arguments: list[str]) -> int:
     """Write the page anew; return 1 where a target is missed and nobody said why."""
     parser = argparse.ArgumentParser(
-        "python -m bench report", description="the page of the documentation, from the history"
+        "python -m bench report", description="the page of the documentation, from what is kept"
     )
     parser.add_argument("--page", type=Path, default=page.PAGE)
     unexplained = page.write(parser.parse_args(arguments).page)
@@ -85,8 +84,6 @@ def _report(arguments: list[str]) -> int:
 
 _COMMANDS = {
     "curves": curves.main,
-    "profile": profile.main,
-    "record": measured.main,
     "report": _report,
 }
 
@@ -111,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m bench",
         description="siltstone beside its peers; other commands, each with a --help of its own:"
-        " curves, profile, record, report",
+        " curves, report",
     )
     parser.add_argument("--workloads", help="W1,W3,...; all of them if not given")
     parser.add_argument("--peers", help="siltstone,sqlite,...; all that are installed if not given")
@@ -120,11 +117,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="of tables and batches")
     parser.add_argument("--quick", action="store_true", help="one round, small: under two minutes")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
-    parser.add_argument("--json", type=Path, help="write all values to this file")
+    parser.add_argument("--json", type=Path, help="write the run to this file")
     parser.add_argument("--list", action="store_true", help="name the workloads, measure nothing")
-    parser.add_argument(
-        "--record", action="store_true", help="keep in the history what is not a full run, too"
-    )
+    parser.add_argument("--record", action="store_true", help="keep what is not a full run, too")
     return parser
 
 

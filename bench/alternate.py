@@ -32,11 +32,11 @@ def measured(checkout: Path, workloads: str, seconds: float) -> Measured:
         command = [checkout / ".venv/bin/python", "-m", "bench", "--workloads", workloads]
         command += ["--peers", OURS, "--seconds", str(seconds), "--json", found.name]
         subprocess.run(command, cwd=checkout, check=True, capture_output=True, timeout=3600)
-        medians = json.loads(Path(found.name).read_bytes())["medians"]
+        rounds = json.loads(Path(found.name).read_bytes())["rounds"]
     return {
-        (workload, metric): value
-        for workload, peers in medians.items()
-        for metric, value in peers[OURS].items()
+        (workload, metric): median(values)
+        for workload, peers in rounds.items()
+        for metric, values in peers[OURS].items()
     }
 
 

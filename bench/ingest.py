@@ -13,7 +13,6 @@ a second. Nothing is vacuumed, so it needs several times the space of what it up
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import shutil
 import sys
 import tempfile
@@ -21,7 +20,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 import siltstone as st
-from bench.fold import loaded, rows, written
+from bench.fold.rows import apart, loaded, peak_bytes, rows, written, written_by_process
 
 _POOL = 32
 """So many batches of values are made before: making them takes longer than upserting them."""
@@ -166,21 +164,6 @@ def _children() -> list[str]:
     return [pid for each in threads for pid in each.read_text().split()]
 
 
-def peak_bytes(pid: str) -> int:
-    """Return the most memory that a process had; 0 if it ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return 1024 * next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
-
-
-def written_by_process() -> int:
-    """Return the bytes that this process wrote, and its children that have ended."""
-    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["wchar"])
-
-
 def main() -> int:
     """Run it; return 1 if a commit was refused."""
     parser = argparse.ArgumentParser("python -m bench.ingest", description=__doc__)
@@ -194,8 +177,7 @@ def main() -> int:
     try:
         began = time.monotonic()
         # In a process of its own: what a load leaves in memory is not what upserts take.
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            pool.submit(load, folder / "db", int(given.rows)).result()
+        apart(load, folder / "db", int(given.rows))
         print(f"loaded {given.rows:,.0f} rows in {time.monotonic() - began:.0f} s", flush=True)
         is_refused = ingest(
             folder / "db", int(given.rows), 60 * given.minutes, given.batch, trace=given.trace

@@ -21,9 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import siltstone as st
-from bench.fold import BATCH_ROWS, SCHEMA
-from bench.ingest import peak_bytes
-from bench.upserts import apart, rows
+from bench.fold.rows import BATCH_ROWS, SCHEMA, apart, peak_bytes, rows
 
 MEMORY_BYTES = 32 << 20
 SCANS = WARM_UPS = 3

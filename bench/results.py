@@ -1,13 +1,10 @@
 """Results: what a run found, and the questions that targets and reports ask of it.
 
-A value stands under workload, peer, metric and round. JSON, as `bench.history` keeps it:
+A value stands under workload, peer, metric and round. JSON, as `bench.kept` keeps it:
 
     {"sizes": {"scale", "seconds", "rounds"}, "durable": [peer, ..],
      "rounds": {workload: {peer: {metric: [value of each round]}}},
      "failures": [{"workload", "peer", "error"}]}
-
-`--json` writes that and "command", "machine", "limits", "medians" (as "rounds", with one value) and
-"targets": [{"name", "value", "bound", "is_ceiling", "is_met"}].
 """
 
 from __future__ import annotations
@@ -59,17 +56,13 @@ class Results:
         return replace(self, rounds=one)
 
     def found(self) -> dict[str, Any]:
-        """Return it as `bench.history` keeps it."""
+        """Return it as `bench.kept` keeps it."""
         return {
             "sizes": asdict(self.sizes),
             "durable": sorted(self.durable),
             "rounds": self.rounds,
             "failures": self.failures,
         }
-
-    def asked(self) -> set[str]:
-        """Return the workloads of the run, those included of which nothing was found."""
-        return {*self.rounds, *(failure["workload"] for failure in self.failures)}
 
     def add(self, workload: str, peer: str, found: Metrics) -> None:
         metrics = self.rounds.setdefault(workload, {}).setdefault(peer, {})
@@ -111,12 +104,3 @@ class Results:
         """Return the peers that were measured anywhere, ours left out."""
         seen = {peer for found in self.rounds.values() for peer in found} - {OURS}
         return sorted(seen & self.durable if durable else seen)
-
-    def medians(self) -> dict[str, dict[str, Metrics]]:
-        return {
-            workload: {
-                peer: {metric: median(values) for metric, values in metrics.items()}
-                for peer, metrics in found.items()
-            }
-            for workload, found in self.rounds.items()
-        }

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.results import Results
 
 Question = Callable[[Results], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A target, and what was measured; `spread` is the lowest and highest value of a round."""
+
+    name: str
+    bound: float
+    value: float | None
+    is_ceiling: bool
+    spread: tuple[float, float] | None = None
+
+    @property
+    def subject(self) -> str:
+        """The workload that a target asks, or Spark: the first word of its name."""
+        return re.split(r"\W", self.name, maxsplit=1)[0]
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether it is met; None where it was not measured."""
+        if self.value is None:
+            return None
+        return self.value <= self.bound if self.is_ceiling else self.value >= self.bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +43,12 @@ class Target:
     value: Question
     is_ceiling: bool = False
 
-    def spread(self, results: Results) -> tuple[float, float] | None:
-        """Return the lowest and the highest value of a round; None of fewer than two rounds."""
+    def answer(self, results: Results) -> Answer:
+        """Return what a run found; the spread of two rounds or more."""
         each = (self.value(results.of_round(n)) for n in range(results.most_rounds))
         found = [value for value in each if value is not None]
-        return (min(found), max(found)) if len(found) > 1 else None
-
-    def is_met(self, results: Results) -> bool | None:
-        """Tell whether it is met; None where it was not measured."""
-        found = self.value(results)
-        if found is None:
-            return None
-        return found <= self.bound if self.is_ceiling else found >= self.bound
+        spread = (min(found), max(found)) if len(found) > 1 else None
+        return Answer(self.name, self.bound, self.value(results), self.is_ceiling, spread)
 
 
 def _against(workload: str, metric: str, *peers: str) -> Question:

@@ -97,9 +97,13 @@ def test_ten_rows_of_a_keyed_table_are_no_file_but_the_log(tmp_path: Path) -> No
         assert len([*(tmp_path / "shop").glob("tables/**/*.lance")]) == 1
 
 
+def numbers_of(text: str) -> set[str]:
+    return set(re.findall(r"\d[\d,]*\d", text))
+
+
 def test_the_numbers_of_readme_are_those_of_the_page_of_benchmarks() -> None:
     measured = (ROOT / "docs" / "benchmarks.md").read_text()
     (speed,) = re.findall(r"^## Speed$(.*?)^## ", README, re.MULTILINE | re.DOTALL)
     numbers = re.findall(r"\d+,\d{3}", speed)
     assert len(numbers) == 10
-    assert [number for number in numbers if f" {number} |" not in measured] == []
+    assert numbers_of(measured) >= set(numbers)

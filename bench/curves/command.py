@@ -14,9 +14,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import history, limits, svg
+from bench import kept, limits
 from bench.curves import ALL
 from bench.curves.curve import Bounds, Curve, follow
+from bench.report import number
 from siltstone.cli.bench.machine import facts
 
 
@@ -46,8 +47,8 @@ def main(arguments: list[str]) -> int:
     if given.record or (is_sound and not given.quick and len(chosen) == len(ALL)):
         command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
         seconds = time.perf_counter() - begin
-        run = history.now("curves", command, seconds, machine, allowed, found)
-        print(f"recorded as {history.add(run).name}; now: python -m bench report", file=sys.stderr)
+        kept.keep(kept.now("curves", command, seconds, machine, allowed, found))
+        print("kept; now: python -m bench report", file=sys.stderr)
     return 0 if is_sound else 1
 
 
@@ -73,7 +74,7 @@ def _show(kind: type[Curve], found: dict[str, Any], console: Console) -> None:
     for point in points:
         table.add_column(f"{point['x']:,}", justify="right")
     for metric in metrics:
-        cells = [svg.number(point[metric]) if metric in point else "" for point in points]
+        cells = [number(point[metric]) if metric in point else "" for point in points]
         table.add_row(metric, *cells)
     console.print(f"{kind.name}: {kind.title}", table)
     for x, reason in found["left_out"].items():
@@ -95,7 +96,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="few points: under a minute")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
-    parser.add_argument(
-        "--record", action="store_true", help="keep in the history what is not a full run, too"
-    )
+    parser.add_argument("--record", action="store_true", help="keep what is not a full run, too")
     return parser

@@ -1,6 +1,6 @@
 """Curve: what siltstone does as one thing grows, point by point, within a limit of time.
 
-What a run found, as `bench.history` keeps it:
+What a run found, as `bench.kept` keeps it:
 
     {name: {"points": [{"x": number, metric: value, ..}, ..],
             "left_out": {x: why}, "error": text, if a point failed}}
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -38,8 +38,7 @@ class Curve(Protocol):
     points: ClassVar[tuple[int, ...]]
     x_usual: ClassVar[int]  # the highest point, if none is asked for
     s_each: ClassVar[float]  # about what one more of x takes an idle machine, in seconds
-    # What is drawn: a title and its metrics, in one unit.
-    panels: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]]
+    drawn: ClassVar[tuple[str, ...]]  # metrics in one unit
 
     def __init__(self, folder: Path, seconds: float) -> None: ...
 
@@ -82,8 +81,3 @@ def _measure(curve: Curve, bounds: Bounds, found: dict[str, Any], say: Say) -> N
         found["points"].append({"x": x, **curve.measure(x)})
         last = time.perf_counter() - start
     found["left_out"] |= beyond
-
-
-def series(found: dict[str, Any], metric: str) -> Sequence[tuple[float, float]]:
-    """Return the points at which a metric was measured."""
-    return [(point["x"], point[metric]) for point in found["points"] if metric in point]

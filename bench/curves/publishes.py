@@ -26,13 +26,7 @@ class Publishes:
     points = (1, 10, 100, 1_000, 10_000)
     x_usual = 10_000
     s_each = 0.005
-    panels = (
-        ("one-row commits/s", ("commits/s",)),
-        ("open, ms", ("open ms",)),
-        ("a checkpoint of one row, ms", ("checkpoint ms",)),
-        ("a publish, ms", ("publish ms",)),
-        ("bytes of a manifest record", ("record bytes",)),
-    )
+    drawn = ("commits/s",)
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._path, self._seconds = folder / "store", seconds

@@ -29,14 +29,7 @@ class Rows:
     points = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
     x_usual = 10_000_000
     s_each = 3e-6
-    panels = (
-        ("bulk load, rows/s", ("load rows/s",)),
-        ("scan, rows/s", ("sum rows/s", "all columns rows/s")),
-        ("point reads/s", ("reads/s",)),
-        ("one-row commits/s", ("commits/s",)),
-        ("checkpoint and merge of the load, s", ("settle s",)),
-        ("open and read one row, ms", ("open ms",)),
-    )
+    drawn = ("load rows/s", "all columns rows/s")
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder, self._seconds = folder, seconds

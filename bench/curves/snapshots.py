@@ -29,14 +29,7 @@ class Snapshots:
     points = (1, 10, 100, 1_000)
     x_usual = 1_000
     s_each = 0.001
-    panels = (
-        ("one-row commits/s", ("commits/s",)),
-        ("open one more, us", ("snapshot us",)),
-        ("point reads/s", ("oldest reads/s", "newest reads/s")),
-        ("scan of all columns, ms", ("oldest scan ms", "newest scan ms")),
-        ("a checkpoint, ms", ("checkpoint ms",)),
-        ("close all and open as many, ms", ("turn over ms",)),
-    )
+    drawn = ("commits/s",)
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._seconds = seconds

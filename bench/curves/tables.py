@@ -25,14 +25,7 @@ class Tables:
     points = (1, 10, 100, 1_000)
     x_usual = 1_000
     s_each = 0.04
-    panels = (
-        ("one-row commits/s, table by table", ("commits/s",)),
-        ("a transaction, ms a table", ("transaction ms a table",)),
-        ("create, ms a table", ("create ms",)),
-        ("first checkpoint, ms a table", ("checkpoint ms a table",)),
-        ("open, ms", ("open ms",)),
-        ("bytes of a manifest record", ("record bytes",)),
-    )
+    drawn = ("commits/s",)
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._path, self._seconds = folder / "store", seconds

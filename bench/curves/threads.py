@@ -27,11 +27,7 @@ class Threads:
     points = (1, 2, 4, 8, 16, 32, 64)
     x_usual = 64
     s_each = 0.0
-    panels = (
-        ("commits/s", ("commits/s",)),
-        ("commit, ms", ("p50 ms", "p99 ms")),
-        ("point reads/s", ("reads/s",)),
-    )
+    drawn = ("commits/s",)
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._seconds = seconds

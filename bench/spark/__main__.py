@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import shutil
 import sys
@@ -15,18 +14,19 @@ from statistics import median
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from bench import history
-from bench.report import judged
+from bench import kept
+from bench.report import show_targets
 from bench.spark import tpch, workloads
 from bench.spark.raw_lance import RawLance
 from bench.spark.workloads import Place
+from bench.targets import Answer
 from siltstone.cli.bench.machine import facts
 from siltstone.spark import session
 
 Found = dict[str, Any]
 TPCH = "TPC-H"
+_ROWS = 10_000_000
 
 
 def main() -> int:
@@ -75,16 +75,17 @@ def main() -> int:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
     targets = _targets(found)
-    _show(targets)
+    show_targets([Answer(**each) for each in targets], Console())
+    command = shlex.join(["python", "-m", "bench.spark", *sys.argv[1:]])
+    answered = {"rows": arguments.rows, "medians": _medians(found), "targets": targets}
+    if TPCH in found:
+        answered["TPC-H"] = {"scale": arguments.scale, "ratios": _ratios(found[TPCH])}
+    run = kept.now("spark", command, time.perf_counter() - begin, machine, {}, answered)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "found": found}, indent=1))
-    if arguments.record or not arguments.only:
-        command = shlex.join(["python", "-m", "bench.spark", *sys.argv[1:]])
-        kept = {"rows": arguments.rows, "medians": _medians(found), "targets": targets}
-        if TPCH in found:
-            kept["TPC-H"] = {"scale": arguments.scale, "ratios": _ratios(found[TPCH])}
-        run = history.now("spark", command, time.perf_counter() - begin, machine, {}, kept)
-        console.print(f"recorded as {history.add(run).name}; now: python -m bench report")
+        arguments.json.write_text(kept.as_json(run))
+    if not arguments.only and arguments.rows >= _ROWS and arguments.scale >= 1:
+        kept.keep(run)
+        console.print("kept; now: python -m bench report")
     return 0
 
 
@@ -104,7 +105,7 @@ def _ratios(found: workloads.Seconds) -> Found:
 
 
 def _targets(found: Found) -> list[dict[str, Any]]:
-    """Return each target with its answer, as `bench.page` reads them."""
+    """Return each target with its answer, as `bench.targets.Answer` has them."""
 
     def ratio(step: str, ours: str, theirs: str) -> float | None:
         if step not in found:
@@ -167,29 +168,14 @@ def _micro_batch(found: Found) -> float | None:
     return median(step["siltstone"]) / theirs
 
 
-def _show(targets: list[dict[str, Any]]) -> None:
-    table = Table("target", "wanted", "measured", "")
-    for one in targets:
-        name, bound, value, is_ceiling = one.values()
-        is_met = None
-        if value is not None:
-            is_met = value <= bound if is_ceiling else value >= bound
-        cells = judged(name, bound, value, is_met, is_ceiling)
-        table.add_row(*(cell.replace("**", "") for cell in cells))
-    Console().print(table)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.spark", description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=_ROWS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1, help="the scale factor of TPC-H")
     parser.add_argument("--only", help="the workloads whose name holds this")
     parser.add_argument("--dir", type=Path, help="where to write; must be the disk in question")
-    parser.add_argument("--json", type=Path, help="write all values to this file")
-    parser.add_argument(
-        "--record", action="store_true", help="keep in the history what is not a full run, too"
-    )
+    parser.add_argument("--json", type=Path, help="write the run to this file")
     return parser
 
 

@@ -1,7 +1,7 @@
 """CPU: the processor time of a commit, a read and a transfer, in a process of their own.
 
 A wait for the disk or a neighbour hardly moves it, so it tells more of a change than a rate does.
-Functions are counted in this process, for a commit of one row; see `bench.cpu` and `bench.calls`.
+Functions are counted in this process, for a commit of one row; see `bench.cpu`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-from bench.calls import C, calls_in_process, ours
+from bench.cpu.calls import C, calls_in_process, ours
 from bench.workload import Metrics, Place
 
 _NAMES = {
@@ -32,7 +32,7 @@ class Processor:
         del peer
 
     def measure(self, peer: Place, turn: int) -> Metrics:
-        command = [sys.executable, "-m", "bench.cpu", "--child"]
+        command = [sys.executable, "-m", "bench.cpu.work"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         found = {_NAMES[name]: value for name, value in json.loads(done.stdout).items()}
         fresh = peer.another(f"calls-{turn}")

@@ -19,7 +19,7 @@ def main() -> int:
     """Try what the command line asks for; return 1 where a defect was not caught."""
     arguments = _parser().parse_args()
     planted = every()
-    known = page.known(arguments.report, planted) if arguments.report else {}
+    known = page.known(page.DATA, planted) if arguments.report else {}
     skipped = known if arguments.changed else {}
     chosen = [each for each in _chosen(planted, arguments.names) if each.name not in skipped]
     outcomes: list[Outcome] = []
@@ -29,9 +29,9 @@ def main() -> int:
             outcomes.append(_tried(trials, each))
             known[each.name] = outcomes[-1]
             if arguments.report:  # at once: who is interrupted goes on with --changed
-                page.write(arguments.report, known.values())
+                page.write(arguments.report, page.DATA, known.values())
     if arguments.report:
-        page.write(arguments.report, known.values())
+        page.write(arguments.report, page.DATA, known.values())
     missed = [outcome for outcome in outcomes if outcome.verdict is not Verdict.CAUGHT]
     _say(f"{len(outcomes)} defects, {len(missed)} not caught")
     if arguments.json:
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", help="defects; all of them if not given")
     parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     parser.add_argument(
-        "--report", type=Path, help="put the outcomes into this page, and the JSON beside it"
+        "--report", type=Path, help="put the outcomes into this page and proof/defects.json"
     )
     parser.add_argument(
         "--changed", action="store_true", help="only those that the page does not know as they are"

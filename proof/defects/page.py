@@ -1,4 +1,4 @@
-"""Page: the table of all defects, for the documentation, and the same as JSON beside it.
+"""Page: the table of all defects, for the documentation, and the same as JSON in `DATA`.
 
 What was found out before is kept as long as the patch is the same, so one defect can be tried anew.
 """
@@ -13,6 +13,8 @@ from pathlib import Path
 
 from proof.defects.planted import Planted
 from proof.defects.trial import Outcome, Verdict
+
+DATA = Path(__file__).parents[1] / "defects.json"
 
 _HEAD = """\
 # Planted defects
@@ -31,9 +33,8 @@ A patch that did not change is not tried again each time: the last column is the
 """
 
 
-def known(path: Path, planted: Iterable[Planted]) -> dict[str, Outcome]:
-    """Return what the JSON beside the page `path` knows of defects, by name; those as they are."""
-    data = path.with_suffix(".json")
+def known(data: Path, planted: Iterable[Planted]) -> dict[str, Outcome]:
+    """Return what the JSON at `data` knows of defects, by name; those as they are."""
     told = {each["name"]: each for each in json.loads(data.read_text())} if data.exists() else {}
     found: dict[str, Outcome] = {}
     for each in planted:
@@ -51,11 +52,11 @@ def known(path: Path, planted: Iterable[Planted]) -> dict[str, Outcome]:
     return found
 
 
-def write(path: Path, outcomes: Iterable[Outcome]) -> None:
-    """Write the page and the JSON beside it, by the names of the defects."""
+def write(path: Path, data: Path, outcomes: Iterable[Outcome]) -> None:
+    """Write the page at `path` and the JSON at `data`, by the names of the defects."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.planted.name)
     path.write_text(written(ordered))
-    path.with_suffix(".json").write_text(as_json(ordered))
+    data.write_text(as_json(ordered))
 
 
 def as_json(outcomes: Iterable[Outcome]) -> str:

@@ -41,7 +41,7 @@ def main() -> int:
         for outcome in _scenario(name, arguments):
             outcomes.append(outcome)
             if arguments.report:  # at once: who is interrupted keeps what was found
-                page.write(arguments.report, [outcome])
+                page.write(arguments.report, page.DATA, [outcome])
     failures = sum(outcome.failures for outcome in outcomes)
     _say(f"{sum(outcome.images for outcome in outcomes)} disks, {failures} not as promised")
     return 1 if failures else 0
@@ -180,7 +180,7 @@ def _defect(arguments: argparse.Namespace) -> int:
             if outcome.failures:
                 _say(f"{arguments.defect}: caught in {name}, within {outcome.images} disks")
                 if arguments.report:
-                    page.write_defect(arguments.report, arguments.defect, outcome)
+                    page.write_defect(arguments.report, page.DATA, arguments.defect, outcome)
                 return 0
     _say(f"{arguments.defect}: UNDETECTED")
     return 1
@@ -208,7 +208,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--op", type=int, help="with --image: the one disk behind so many ops")
     parser.add_argument("--image", help="the label of that disk")
     parser.add_argument("--defect", help="plant this defect first; some disk has to show it")
-    parser.add_argument("--report", type=Path, help="put what came of it into this page")
+    parser.add_argument(
+        "--report", type=Path, help="put what came of it into this page and proof/power-loss.json"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Page: what came of the scenarios and the planted defects; as JSON beside it, to be kept."""
+"""Page: what came of the scenarios and the planted defects; as JSON in `DATA`, to be kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+DATA = Path(__file__).parents[1] / "power-loss.json"
 
 _HEAD = """\
 # Power loss
@@ -52,28 +54,27 @@ class Outcome:
     seconds: float
 
 
-def write(path: Path, outcomes: Iterable[Outcome]) -> None:
-    """Put outcomes into the page and the JSON beside it; those of other scenarios stay."""
-    told = known(path)
+def write(path: Path, data: Path, outcomes: Iterable[Outcome]) -> None:
+    """Put outcomes into the page at `path` and the JSON at `data`; other scenarios stay."""
+    told = known(data)
     told["scenarios"] |= {each.scenario: asdict(each) for each in outcomes}
-    _write(path, told)
+    _write(path, data, told)
 
 
-def write_defect(path: Path, defect: str, outcome: Outcome) -> None:
-    """Put what found a defect into the page."""
-    told = known(path)
+def write_defect(path: Path, data: Path, defect: str, outcome: Outcome) -> None:
+    """Put what found a defect into the page at `path` and the JSON at `data`."""
+    told = known(data)
     told["defects"][defect] = asdict(outcome)
-    _write(path, told)
+    _write(path, data, told)
 
 
-def known(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what the JSON beside the page `path` has: `scenarios` and `defects`, by name."""
-    data = path.with_suffix(".json")
+def known(data: Path) -> dict[str, dict[str, Any]]:
+    """Return what the JSON at `data` has: `scenarios` and `defects`, by name."""
     return json.loads(data.read_text()) if data.exists() else {"scenarios": {}, "defects": {}}
 
 
-def _write(path: Path, told: dict[str, dict[str, Any]]) -> None:
-    path.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n")
+def _write(path: Path, data: Path, told: dict[str, dict[str, Any]]) -> None:
+    data.write_text(json.dumps(told, indent=1) + "\n")
     path.write_text(written(told))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.calls import calls_in_process, calls_of_apply, ours
+from bench.cpu.calls import calls_in_process, calls_of_apply, ours
 
 CALLS_MAX = 110
 TO_THE_SYNC_MAX, READ_MAX = 13, 6

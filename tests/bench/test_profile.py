@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import siltstone as st
-from bench import profile
+from bench.cpu import profile
 from siltstone.engine.commit.committer import Committer
 from siltstone.storage.files.files import RealFile
 
@@ -16,7 +16,7 @@ def test_a_profile_names_each_stage_and_puts_back_what_it_wrapped(tmp_path: Path
     before = Committer.commit, RealFile.sync, RealFile.pwritev_synced
     found = profile.profile(tmp_path / "store", 0.1)
     assert (Committer.commit, RealFile.sync, RealFile.pwritev_synced) == before
-    synced, instant = found["cases"].values()
+    synced, instant = found.values()
     names = {stage for _, _, stage in profile._STAGES}
     for case in (synced, instant):
         assert case["whole"] > 0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import siltstone as st
-from bench.embeddings import like_real, real
 from tests.maintenance.test_encodings import filled, table_of
+from tests.support.embeddings import like_real, real
 
 ROWS, K, QUERIES = 50_000, 10, 100
 

@@ -68,7 +68,7 @@ def test_the_page_lists_exactly_the_defects_and_none_is_undetected() -> None:
 
 
 def test_the_page_is_of_the_patches_as_they_are() -> None:
-    known = page.known(PAGE, PLANTED)
+    known = page.known(page.DATA, PLANTED)
     assert [*known] == [planted.name for planted in PLANTED]
     assert {outcome.verdict for outcome in known.values()} == {Verdict.CAUGHT}
     for outcome in known.values():
@@ -112,12 +112,11 @@ def test_a_defect_that_no_test_notices_is_undetected_and_told(tmp_path: Path) ->
     assert outcome.verdict is Verdict.UNDETECTED
     assert "1 defects, 1 undetected" in page.written([outcome])
     assert "**UNDETECTED**" in page.written([outcome])
-    page.write(tmp_path / "page.md", [outcome])
-    assert (
-        page.known(tmp_path / "page.md", [outcome.planted])["harmless"].verdict is outcome.verdict
-    )
+    data = tmp_path / "defects.json"
+    page.write(tmp_path / "page.md", data, [outcome])
+    assert page.known(data, [outcome.planted])["harmless"].verdict is outcome.verdict
     other = replace(outcome.planted, digest="another")
-    assert page.known(tmp_path / "page.md", [other]) == {}
+    assert page.known(data, [other]) == {}
 
 
 def test_a_suite_that_fails_without_the_defect_proves_nothing(tmp_path: Path) -> None:

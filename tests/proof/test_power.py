@@ -169,7 +169,7 @@ def test_a_disk_is_found_on_which_something_is_missing_where_nobody_synced(
 
 
 def test_the_page_tells_of_all_scenarios_and_that_defects_of_durability_were_caught() -> None:
-    told = page.known(PAGE)
+    told = page.known(page.DATA)
     assert PAGE.read_text() == page.written(told)
     whole = {name for name in SCENARIOS if not name.startswith(BRIEF)} - {AGAIN}
     assert whole <= set(told["scenarios"])

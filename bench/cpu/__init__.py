@@ -1,0 +1,1 @@
+"""CPU: what a commit, a read and a request cost; `python -m bench.cpu --help`."""

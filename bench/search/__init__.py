@@ -1,0 +1,1 @@
+"""Search: the nearest vectors and words of texts; `python -m bench.search --help`."""
