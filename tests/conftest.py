@@ -21,14 +21,14 @@ from hypothesis import HealthCheck, settings
 from siltstone.engine.write import bulk
 from siltstone.maintenance.merge import merge
 from tests.children import hide_pandas
-from tests.nightly import IS_NIGHTLY, SEED, left
+from tests.nightly import IS_NIGHTLY, SEED, by_day, left
 
 # A deadline measures the machine, not siltstone: a busy runner would fail a right test.
 settings.register_profile(
     "ci",
     deadline=None,
     derandomize=True,
-    max_examples=200 if IS_NIGHTLY else 40,
+    max_examples=by_day(40, 200),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -82,9 +82,14 @@ def _leave(config: pytest.Config, items: list[pytest.Item]) -> None:
     marks = left(item.nodeid for item in items)
     gone = [item for item, is_left in zip(items, marks, strict=True) if is_left]
     if gone:
-        config.stash[_LEFT].update(item.nodeid.partition("::")[0] for item in gone)
+        config.stash[_LEFT].update(_suite(item.nodeid) for item in gone)
         config.hook.pytest_deselected(items=gone)
         items[:] = [item for item, is_left in zip(items, marks, strict=True) if not is_left]
+
+
+def _suite(nodeid: str) -> str:
+    """Return the folder of a test, as tests/crash."""
+    return nodeid.partition("::")[0].rpartition("/")[0]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -147,14 +152,13 @@ def pytest_terminal_summary(
     if config.stash[_LEFT]:
         terminalreporter.section("left to `make nightly`")
         for name, count in sorted(config.stash[_LEFT].items()):
-            terminalreporter.write_line(f"{count:7}  {name}")
+            terminalreporter.write_line(f"{count:7} tests of {name}")
     suites, files = Counter[str](), Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                path = report.nodeid.partition("::")[0]
-                files[path] += report.duration
-                suites[path.rpartition("/")[0] or "tests"] += report.duration
+                files[report.nodeid.partition("::")[0]] += report.duration
+                suites[_suite(report.nodeid)] += report.duration
     if len(suites) < 2:
         return
     terminalreporter.section("seconds of each suite, and of the slowest files")
