@@ -65,13 +65,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each file to one process by `--dist loadgroup`, and to one all that use Spark's session.
 
+    A file may name another group, to share with others what is made once for a process.
+
     A session starts a JVM and a dozen processes of Python, and gets faster by use. These tests
     begin: they take longer than any file. What is left to the night is deselected.
     """
     _leave(config, items)
     for item in items:
-        group = "spark" if _has_session(item) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("xdist_group") is None:
+            group = "spark" if _has_session(item) else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: not _has_session(item))
 
 
