@@ -31,7 +31,7 @@ from tests.crash.store_scenarios import SCENARIOS
 from tests.nightly import IS_NIGHTLY, by_day
 from tests.support.simulated_files import Fault, Kind, Operation, SimFiles, When
 
-FAULTS_TRIED, SHORT_TRIED = 4, by_day(1, 3)
+FAULTS_TRIED, SHORT_TRIED = 3, by_day(1, 3)
 FAULTS = [
     Fault(0, kind, when, is_sticky=is_sticky)
     for kind, when in (
