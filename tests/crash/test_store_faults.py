@@ -44,7 +44,7 @@ FAULTS = [
 ]
 pytestmark = [
     pytest.mark.xdist_group("lives of stores"),  # they are recorded once
-    pytest.mark.timeout(36_000 if IS_LONG else 300),
+    pytest.mark.timeout(36_000 if IS_LONG else by_day(300, 1_200)),
 ]
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 
