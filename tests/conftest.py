@@ -79,15 +79,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what `make nightly` alone runs, but not what the command line names."""
-    if IS_NIGHTLY or any("::" in argument for argument in config.args):
+    """Take out what `make nightly` alone runs, but no test of a file that is asked for by name."""
+    if IS_NIGHTLY:
         return
+    at = config.invocation_params.dir
+    named = {(at / argument.partition("::")[0]).resolve() for argument in config.args}
     marks = left(item.nodeid for item in items)
-    gone = [item for item, is_left in zip(items, marks, strict=True) if is_left]
+    gone = [
+        item
+        for item, is_left in zip(items, marks, strict=True)
+        if is_left and item.path.resolve() not in named
+    ]
     if gone:
         config.stash[_LEFT].update(_suite(item.nodeid) for item in gone)
         config.hook.pytest_deselected(items=gone)
-        items[:] = [item for item, is_left in zip(items, marks, strict=True) if not is_left]
+        kept = set(items) - set(gone)
+        items[:] = [item for item in items if item in kept]
 
 
 def _suite(nodeid: str) -> str:

@@ -6,8 +6,8 @@ forms are run by day all the same: `2` the first two, `1/3` each third one, othe
 commit; none where nothing is said. A line may name a file instead: what it says is then true of all
 its tests that have no line. Behind a `#` stands what the lines are about.
 
-A test that caught a planted defect is never left, whatever its line says. Whoever names a test by
-its node id gets it at any time. Tests that are long ask `by_day` how long they are.
+A test that caught a planted defect is never left, whatever its line says; nor is one of a file that
+the command line names. Tests that are long ask `by_day` how long they are.
 """
 
 from __future__ import annotations

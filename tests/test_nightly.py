@@ -102,6 +102,21 @@ def test_a_wrong_line_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("asked", "is_left"),
+    [
+        ("tests/clients", True),
+        ("tests/clients/test_client_matrix.py", False),
+    ],
+)
+def test_of_a_file_that_is_asked_for_by_name_nothing_is_left(asked: str, is_left: bool) -> None:
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", asked]
+    day = {name: value for name, value in os.environ.items() if not name.startswith("SILTSTONE_")}
+    found = subprocess.run(command, env=day, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ("left to `make nightly`" in found.stdout) is is_left, found.stdout
+    assert ("test_the_page_is_what_the_clients_do" in found.stdout) is not is_left
+
+
+@pytest.mark.parametrize(
     ("wanted", "is_nightly"),
     [
         ({}, False),
