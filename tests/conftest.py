@@ -8,11 +8,12 @@ A run ends with what it left to `make nightly`; one of more than one suite with 
 had of the time.
 """
 
+import gc
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -21,14 +22,14 @@ from hypothesis import HealthCheck, settings
 from siltstone.engine.write import bulk
 from siltstone.maintenance.merge import merge
 from tests.children import hide_pandas
-from tests.nightly import IS_NIGHTLY, SEED, left
+from tests.nightly import IS_NIGHTLY, SEED, by_day, left
 
 # A deadline measures the machine, not siltstone: a busy runner would fail a right test.
 settings.register_profile(
     "ci",
     deadline=None,
     derandomize=True,
-    max_examples=200 if IS_NIGHTLY else 40,
+    max_examples=by_day(40, 200),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -61,30 +62,59 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LEFT] = Counter()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without collecting garbage, in two thirds of the time; and never look at them.
+
+    A run has 13,000 of them in each process, and each full collection walked through all.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each file to one process by `--dist loadgroup`, and to one all that use Spark's session.
+
+    A file may name another group, to share with others what is made once for a process.
 
     A session starts a JVM and a dozen processes of Python, and gets faster by use. These tests
     begin: they take longer than any file. What is left to the night is deselected.
     """
     _leave(config, items)
     for item in items:
-        group = "spark" if _has_session(item) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("xdist_group") is None:
+            group = "spark" if _has_session(item) else item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: not _has_session(item))
 
 
 def _leave(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take out what `make nightly` alone runs, but not what the command line names."""
-    if IS_NIGHTLY or any("::" in argument for argument in config.args):
+    """Take out what `make nightly` alone runs, but no test of a file that is asked for by name."""
+    if IS_NIGHTLY:
         return
+    at = config.invocation_params.dir
+    named = {(at / argument.partition("::")[0]).resolve() for argument in config.args}
     marks = left(item.nodeid for item in items)
-    gone = [item for item, is_left in zip(items, marks, strict=True) if is_left]
+    gone = [
+        item
+        for item, is_left in zip(items, marks, strict=True)
+        if is_left and item.path.resolve() not in named
+    ]
     if gone:
-        config.stash[_LEFT].update(item.nodeid.partition("::")[0] for item in gone)
+        config.stash[_LEFT].update(_suite(item.nodeid) for item in gone)
         config.hook.pytest_deselected(items=gone)
-        items[:] = [item for item, is_left in zip(items, marks, strict=True) if not is_left]
+        kept = set(items) - set(gone)
+        items[:] = [item for item in items if item in kept]
+
+
+def _suite(nodeid: str) -> str:
+    """Return the folder of a test, as tests/crash."""
+    return nodeid.partition("::")[0].rpartition("/")[0]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -147,14 +177,13 @@ def pytest_terminal_summary(
     if config.stash[_LEFT]:
         terminalreporter.section("left to `make nightly`")
         for name, count in sorted(config.stash[_LEFT].items()):
-            terminalreporter.write_line(f"{count:7}  {name}")
+            terminalreporter.write_line(f"{count:7} tests of {name}")
     suites, files = Counter[str](), Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                path = report.nodeid.partition("::")[0]
-                files[path] += report.duration
-                suites[path.rpartition("/")[0] or "tests"] += report.duration
+                files[report.nodeid.partition("::")[0]] += report.duration
+                suites[_suite(report.nodeid)] += report.duration
     if len(suites) < 2:
         return
     terminalreporter.section("seconds of each suite, and of the slowest files")

@@ -21,6 +21,7 @@ from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import File, Files, RealFiles
 from siltstone.storage.files.locks import Lock
+from tests.nightly import by_day
 from tests.unchanged import connect, contents
 
 ROOT = Path(__file__).parents[1]
@@ -211,7 +212,7 @@ print("opened", flush=True)
 
 def test_a_connect_that_was_killed_half_way_can_be_done_again(tmp_path: Path) -> None:
     kills = 0
-    for steps in range(1, 60, 5):
+    for steps in range(1, 60, by_day(13, 5)):
         path = tmp_path / f"s{steps}"
         done = subprocess.run(
             [sys.executable, "-c", f"path, steps = {str(path)!r}, {steps}\n{KILLED}"],

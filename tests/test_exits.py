@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from tests.nightly import by_day
 
 LOAD = """
 import atexit, os, sys, threading
@@ -88,7 +89,7 @@ def ended(
     )
 
 
-@pytest.mark.parametrize("attempt", range(2))
+@pytest.mark.parametrize("attempt", range(by_day(1, 2)))
 @pytest.mark.parametrize("end", ENDS)
 def test_a_process_that_never_closes_ends_with_its_own_status(
     tmp_path: Path, end: str, attempt: int

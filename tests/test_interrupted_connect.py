@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import tempfile
 import threading
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import siltstone as st
 from siltstone.open import shared
-from tests.crash.moments import IS_LONG
+from tests.crash.moments import IS_LONG, chance
 from tests.engine.seams import Threads
+from tests.nightly import by_day
 from tests.support.handles import is_owned
 from tests.support.traced import signalled
 from tests.unchanged import SMALL, connect
@@ -41,15 +42,18 @@ LINES_MIN = 40
 SCHEMA = {"id": "int64"}
 
 
+def lines() -> Iterator[int]:
+    """Yield the lines that are visited, without an end."""
+    stride = 1 if IS_LONG else by_day(8, 2)
+    return itertools.count(chance(os.environ["PYTEST_CURRENT_TEST"]).randint(1, stride), stride)
+
+
 def at_each_line(open_it: Callable[[], object], check: Callable[[str], None]) -> None:
     """Call `open_it`, interrupted at another line each time; a handle that it returns is closed.
 
-    In CI at every second line, from the first or the second on: which, the name of the test says.
+    By day at every eighth line: which ones, the commit says.
     """
-    stride = 1 if IS_LONG else 2
-    nth = zlib.crc32(os.environ["PYTEST_CURRENT_TEST"].encode()) % stride + 1 - stride
-    while True:
-        nth += stride
+    for nth in lines():
         with signalled(nth, where=WHERE) as line:
             try:
                 handle = open_it()
@@ -139,18 +143,18 @@ def test_ctrl_c_at_any_line_of_a_wait_for_another_thread_keeps_no_lock(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared, "WAIT_S", 0)
-    nth, is_interrupted = 0, True
     with connect(store) as db:
         held = shared._registry.stores[store]
-        while is_interrupted:
-            nth += 1
+        for nth in lines():
             held.phase, held.worker = shared.StorePhase.CLOSING, 0  # as if another thread closed it
             with (
                 signalled(nth, where=WHERE) as line,
                 pytest.raises((KeyboardInterrupt, st.OwnedError)),
             ):
                 connect(store)
-            held.phase, is_interrupted = shared.StorePhase.OPEN, line.has_acted
+            held.phase = shared.StorePhase.OPEN
             elsewhere(functools.partial(use, store))
             assert (len(held.handles), db["t"].count()) == (1, 1), line.at
+            if not line.has_acted:
+                break
     assert nth > LINES_MIN

@@ -47,6 +47,20 @@ def most_of(most: int) -> int:
     return most * _NIGHTLY_TIMES if IS_NIGHTLY else most
 
 
+def chosen(kinds: Sequence[Collection[Hashable]], rng: random.Random, most: int) -> list[int]:
+    """Return which moments are tried of those behind `kinds`, at most so many, in their order.
+
+    Firsts of a kind, others evenly, and the last.
+    """
+    if IS_LONG or len(kinds) <= most_of(most):
+        return list(range(len(kinds)))
+    first = firsts(kinds)
+    kept = {len(kinds) - 1, *rng.sample(first, min(len(first), most_of(most) * 2 // 3))}
+    rest = [at for at in range(len(kinds)) if at not in kept]
+    kept.update(spread(rest, rng, most_of(most) - len(kept)))
+    return sorted(kept)
+
+
 def firsts(kinds: Sequence[Collection[Hashable]]) -> list[int]:
     """Return where each kind is met first, in order."""
     seen: set[Hashable] = set()

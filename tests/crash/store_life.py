@@ -25,9 +25,9 @@ from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import Files
-from tests.crash.moments import IS_LONG, MOMENTS, chance, firsts, most_of, spread
+from tests.crash.moments import IS_LONG, MOMENTS, chance, chosen
 from tests.support.fake_lance import fake_lance
-from tests.support.simulated_files import Fault, SimFiles
+from tests.support.simulated_files import Fault, Operation, SimFiles
 
 ROOT = Path("/data/shop")
 OPTIONS = Options(background=False, segment_bytes=16_384, sync_interval_ms=3_600_000)
@@ -156,8 +156,8 @@ class Scenario:
         return life
 
     @cached_property
-    def recorded(self) -> tuple[dict[int, Answer], int]:
-        """What a reader sees at each seq, to read alone; and how many file operations it takes."""
+    def recorded(self) -> tuple[dict[int, Answer], list[Operation]]:
+        """What a reader sees at each seq, to read alone; and the file operations that it takes."""
         life = Life(SimFiles(), self.options)
         for step in self.steps:
             life.do(step)
@@ -169,7 +169,7 @@ class Scenario:
         life.abandon()
         plain = self.run(Life(SimFiles(), self.options))
         plain.abandon()
-        return life.states, plain.files.operations
+        return life.states, plain.files.trace
 
     @cached_property
     def moments(self) -> list[Shot]:
@@ -214,8 +214,13 @@ class Camera:
         crossed = {label for label, n in self._crossed.items() if n != before.get(label)}
         if len(trace) < 2:
             return frozenset(crossed)
-        place = trace[-2].path.parts[len(ROOT.parts) :][:1]
-        return frozenset({*crossed, f"{trace[-2].what} {'/'.join(place)}"})
+        return frozenset({*crossed, kind_of(trace[-2])})
+
+
+def kind_of(operation: Operation) -> str:
+    """Return what an operation does in which directory of the store, as "sync wal"."""
+    place = operation.path.parts[len(ROOT.parts) :][:1]
+    return f"{operation.what} {'/'.join(place)}"
 
 
 def photographed(scenario: Scenario) -> tuple[list[Shot], dict[int, Answer]]:
@@ -239,14 +244,8 @@ def every_moment(scenario: Scenario) -> list[Shot]:
 
 
 def tried(shots: Sequence[Shot], rng: random.Random, most: int = MOMENTS) -> list[Shot]:
-    """Return the moments that are tried of all: firsts of a kind, others evenly, and the last."""
-    if IS_LONG or len(shots) <= most_of(most):
-        return list(shots)
-    first = firsts([shot.after for shot in shots])
-    kept = {len(shots) - 1, *rng.sample(first, min(len(first), most_of(most) * 2 // 3))}
-    rest = [at for at in range(len(shots)) if at not in kept]
-    kept.update(spread(rest, rng, most_of(most) - len(kept)))
-    return [shots[at] for at in sorted(kept)]
+    """Return the moments that are tried of all."""
+    return [shots[at] for at in chosen([shot.after for shot in shots], rng, most)]
 
 
 def images_of(shot: Shot, rng: random.Random) -> list[tuple[str, SimFiles]]:

@@ -60,7 +60,7 @@ def initialise_until(files: SimFiles, at: int) -> bool:
 def test_a_store_that_was_killed_twice_while_it_was_made_is_completed_by_the_third():
     first = 1
     while initialise_until(files := SimFiles(), first):
-        for image in islice(files.images(random.Random(first)), most_of(3)):
+        for image in islice(files.images(random.Random(first)), most_of(1)):
             second = 1
             while initialise_until(again := image.files.killed(), second):
                 for last in again.images(random.Random(second)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.moments import IS_LONG, chance, some
+from tests.crash.moments import chance, some
 from tests.crash.store_life import (
     Camera,
     Life,
@@ -21,8 +21,10 @@ from tests.crash.store_life import (
     photographed,
 )
 from tests.crash.store_scenarios import SCENARIOS
+from tests.nightly import by_day
 from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
 
+pytestmark = pytest.mark.xdist_group("lives of stores")  # they are recorded once
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 
 
@@ -39,7 +41,7 @@ def test_a_power_cut_at_any_step_leaves_a_prefix_with_all_that_was_acknowledged(
 def test_what_opens_after_a_kill_at_any_step_survives_a_power_cut_right_after_that(name):
     shots, states = photographed(SCENARIOS[name])
     rng = chance(name)
-    for shot in some(shots, rng, 12):
+    for shot in some(shots, rng, 4):
         db = open_store(shot.files)
         seq, now = db.seq, answer(db)
         assert shot.acknowledged <= seq <= shot.begun, shot.label
@@ -54,9 +56,9 @@ def test_what_opens_after_a_kill_at_any_step_survives_a_power_cut_right_after_th
 def test_a_recovery_may_be_cut_off_at_any_step_and_is_run_again(name):
     shots, states = photographed(SCENARIOS[name])
     rng = chance(name)
-    for shot in some(shots, rng, 4):
+    for shot in some(shots, rng, 2):
         for label, files in images_of(shot, rng):
-            for again in some(_photographed_recovery(files, shot, label), rng, 4):
+            for again in some(_photographed_recovery(files, shot, label), rng, 2):
                 for deeper, last in images_of(again, rng):
                     check(last, again, states, rng, deeper)
 
@@ -66,8 +68,8 @@ def test_an_owner_killed_with_unsynced_writes_hands_over_whole_whatever_cuts_the
     """The heir reads what the dead one wrote and never synced: a power cut may still take it."""
     shots, states = photographed(SCENARIOS[name])
     rng = chance(name)
-    for shot in some(shots, rng, 6):
-        for moment in some(_photographed_recovery(shot.files, shot, shot.label), rng, 4):
+    for shot in some(shots, rng, 4):
+        for moment in some(_photographed_recovery(shot.files, shot, shot.label), rng, 3):
             for label, files in images_of(moment, rng):
                 check(files, moment, states, rng, label)
             check(moment.files.killed(), moment, states, rng, f"{moment.label}, killed")
@@ -89,9 +91,9 @@ def _photographed_recovery(files: SimFiles, shot: Shot, label: str) -> list[Shot
 @pytest.mark.parametrize("name", ["a transaction over tables", "merges", "tables that change"])
 def test_a_crash_inside_an_operation_is_swallowed_by_nobody(name, when):
     scenario = SCENARIOS[name]
-    states, operations = scenario.recorded
-    rng = chance(name)
-    for at in rng.sample(range(1, operations + 1), 12 if IS_LONG else 4):
+    states, trace = scenario.recorded
+    rng = chance(f"{name} {when}")
+    for at in rng.sample(range(1, len(trace) + 1), by_day(3, 12)):
         life = Life(SimFiles([Fault(at, when=when)]), scenario.options)
         with pytest.raises(SimulatedCrash):
             scenario.run(life)

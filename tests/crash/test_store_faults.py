@@ -2,17 +2,20 @@
 
 The call that meets it raises a SiltstoneError, and what that says holds: in doubt is decided by a
 reopen, anything else did not happen. When the cause is gone the same call works, at most after a
-reopen, and then a power cut loses nothing (guarantees 1-4). Some steps (`moments`);
-`SILTSTONE_CRASH=all` takes all.
+reopen, and then a power cut loses nothing (guarantees 1-4). Each scenario meets a few faults at
+some of its steps (`moments`); `SILTSTONE_CRASH=all` tries all faults at all steps.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from tests.crash.moments import IS_LONG, chance, most_of
+from tests.crash.moments import IS_LONG, MOMENTS, chance, chosen, some
 from tests.crash.store_life import (
     Life,
     Shot,
@@ -20,47 +23,56 @@ from tests.crash.store_life import (
     check,
     follow,
     images_of,
+    kind_of,
     rows_of,
     with_fault,
 )
 from tests.crash.store_scenarios import SCENARIOS
-from tests.support.simulated_files import Fault, Kind, SimFiles, When
+from tests.nightly import IS_NIGHTLY, by_day
+from tests.support.simulated_files import Fault, Kind, Operation, SimFiles, When
 
-STEPS, STEPS_MAX = 3, 24
+FAULTS_TRIED, SHORT_TRIED = 3, by_day(1, 3)
 FAULTS = [
-    (Kind.EIO, When.BEFORE),
-    (Kind.EIO, When.AFTER),
-    (Kind.ENOSPC, When.BEFORE),
-    (Kind.ENOSPC, When.MIDDLE),
+    Fault(0, kind, when, is_sticky=is_sticky)
+    for kind, when in (
+        (Kind.EIO, When.BEFORE),
+        (Kind.EIO, When.AFTER),
+        (Kind.ENOSPC, When.BEFORE),
+        (Kind.ENOSPC, When.MIDDLE),
+    )
+    for is_sticky in (False, True)
+]
+pytestmark = [
+    pytest.mark.xdist_group("lives of stores"),  # they are recorded once
+    pytest.mark.timeout(36_000 if IS_LONG else by_day(300, 1_200)),
 ]
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 
 
-def steps_of(operations: int, rng: random.Random) -> list[int]:
-    """Return some steps in any order, or all; of many a caller takes the first `STEPS`."""
-    every = range(1, operations + 1)
-    return list(every) if IS_LONG else rng.sample(every, min(STEPS_MAX, operations))
+def faults_of(trace: Sequence[Operation], rng: random.Random) -> list[Fault]:
+    """Return a fault at some steps, in any order, of each kind as many; or all at all steps."""
+    steps = [at + 1 for at in chosen([{kind_of(each)} for each in trace], rng, MOMENTS)]
+    if IS_LONG:
+        return [replace(fault, at=at) for at in steps for fault in FAULTS]
+    rng.shuffle(steps)
+    kinds = itertools.cycle(rng.sample(FAULTS, len(FAULTS)))
+    return [replace(fault, at=at) for fault, at in zip(kinds, steps, strict=False)]
 
 
 def are_enough(tried: int, failed: int) -> bool:
-    """Say whether a short run has tried enough steps: some faults are met by the reserve alone."""
-    return not IS_LONG and tried >= most_of(STEPS) and failed > 0
+    """Say whether a short run has tried enough faults: some are met by the reserve alone."""
+    return not IS_NIGHTLY and tried >= FAULTS_TRIED and failed > 0
 
 
-@pytest.mark.parametrize("is_sticky", [False, True])
-@pytest.mark.parametrize(("kind", "when"), FAULTS)
 @scenarios
-def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(
-    name, kind, when, is_sticky
-):
+def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(name):
     scenario = SCENARIOS[name]
-    states, operations = scenario.recorded
-    rng = chance(f"{name} {kind} {when} {is_sticky}")
+    states, trace = scenario.recorded
+    rng = chance(name)
     total = 0
-    for tried, at in enumerate(steps_of(operations, rng)):
+    for tried, fault in enumerate(faults_of(trace, rng)):
         if are_enough(tried, total):
             break
-        fault = Fault(at, kind, when, is_sticky=is_sticky)
         life, failed = with_fault(scenario, states, fault)
         # A checkpoint after a durable commit may fail without failing the commit.
         is_noted = life.db is not None and life.db.status().failure is not None
@@ -79,9 +91,10 @@ def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(
 @scenarios
 def test_a_short_write_is_finished_and_nobody_hears_of_it(name):
     scenario = SCENARIOS[name]
-    states, operations = scenario.recorded
+    states, trace = scenario.recorded
     rng = chance(name)
-    for at in steps_of(operations, rng) if IS_LONG else steps_of(operations, rng)[: most_of(STEPS)]:
+    writes = [at for at, each in enumerate(trace, 1) if each.what == "pwrite"]
+    for at in some(writes, rng, SHORT_TRIED):
         life = scenario.run(Life(SimFiles([Fault(at, Kind.SHORT)]), scenario.options))
         shot = Shot(f"short at {at}", life.files, life.acknowledged, life.begun)
         assert answer(life.store.snapshot()) == rows_of(states[life.seq])

@@ -11,6 +11,7 @@ from tests.crash.moments import chance, some
 from tests.crash.store_life import follow, images_of, open_store, photographed
 from tests.crash.store_scenarios import SCENARIOS
 
+pytestmark = pytest.mark.xdist_group("lives of stores")  # they are recorded once
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 
 
@@ -18,7 +19,7 @@ scenarios = pytest.mark.parametrize("name", SCENARIOS)
 def test_what_a_reader_sees_after_a_crash_the_next_owner_sees_too(name):
     shots, states = photographed(SCENARIOS[name])
     rng = chance(name)
-    for shot in some(shots, rng, 8):
+    for shot in some(shots, rng, 4):
         for label, files in images_of(shot, rng):
             seen = follow(files, shot, states, label)
             cut = next(files.images(rng))  # again: whatever it showed is durable
@@ -41,7 +42,7 @@ def db_seq(files) -> int:
 def test_what_a_reader_beside_a_killed_owner_shows_outlives_a_power_cut(name):
     shots, states = photographed(SCENARIOS[name])
     rng = chance(name)
-    for shot in some(shots, rng, 8):
+    for shot in some(shots, rng, 4):
         seen = follow(shot.files, shot, states, shot.label)
         db = open_store(next(shot.files.images(rng)).files)
         assert (seen or 0) <= db.seq, shot.label

@@ -115,14 +115,14 @@ def require_whole(files: SimFiles, expected: dict[int, Answer], label: str) -> N
 def test_a_vacuum_cut_off_at_any_step_keeps_every_seq(photographed: Photographs) -> None:
     shots, expected = photographed
     rng = chance("cut off")
-    for shot in tried(shots, rng, 8):
+    for shot in tried(shots, rng, 4):
         for label, files in images_of(shot, rng):
             require_whole(files, expected, label)
 
 
 def test_a_vacuum_killed_at_any_step_keeps_every_seq(photographed: Photographs) -> None:
     shots, expected = photographed
-    for shot in tried(shots, chance("killed"), 4):
+    for shot in tried(shots, chance("killed"), 2):
         require_whole(shot.files.killed(), expected, shot.label)
 
 
@@ -130,6 +130,6 @@ def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_every_seq(
     photographed: Photographs,
 ) -> None:
     shots, expected = photographed
-    for shot in tried(shots, chance("beside"), 12):
+    for shot in tried(shots, chance("beside"), 6):
         found = answers(shot.files.killed(), read_only=True)
         assert {seq: found[seq] for seq in found if seq} == {s: expected[s] for s in found if s}

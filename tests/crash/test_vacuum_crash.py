@@ -100,7 +100,7 @@ def test_a_vacuum_cut_off_at_any_step_loses_nothing_that_is_named(
     shots, expected = photographed
     assert len(shots) > 60
     rng = chance("cut off")
-    for shot in tried(shots, rng, 12):
+    for shot in tried(shots, rng, 6):
         for label, files in images_of(shot, rng):
             require_whole(files, expected, label)
 
@@ -109,7 +109,7 @@ def test_a_vacuum_killed_at_any_step_loses_nothing_that_is_named(
     photographed: Photographs,
 ) -> None:
     shots, expected = photographed
-    for shot in tried(shots, chance("killed"), 8):
+    for shot in tried(shots, chance("killed"), 4):
         require_whole(shot.files.killed(), expected, shot.label)
 
 
@@ -128,7 +128,7 @@ def test_a_vacuum_after_a_vacuum_that_was_cut_off_may_be_cut_off_too(
             life.store.vacuum(dry_run=False, grace_s=ALL_AGES_S)
             files.faults = ()
             life.abandon()
-            for again in tried(camera.shots, rng, 4):
+            for again in tried(camera.shots, rng, 2):
                 for deeper, last in images_of(again, rng):
                     require_whole(last, expected, f"{label}; {deeper}")
 
@@ -137,7 +137,7 @@ def test_a_process_that_reads_beside_a_vacuum_that_was_cut_off_sees_all_rows(
     photographed: Photographs,
 ) -> None:
     shots, (now, _) = photographed
-    for shot in tried(shots, chance("beside")):
+    for shot in tried(shots, chance("beside"), 12):
         files = shot.files.killed()
         with open_store(files, read_only=True, options=OPTIONS) as beside:
             assert rows_of(answer_of(beside)) == now, shot.label

@@ -20,6 +20,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from siltstone.engine.filter.filters import parse
+from tests.nightly import by_day
 
 Row = dict[str, object]
 Truth = bool | None
@@ -350,7 +351,7 @@ FILTERS = st.recursive(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=by_day(100, 500))
 @given(rows=ROWS, drawn=FILTERS)
 def test_a_filter_answers_each_row_as_three_valued_logic_does(rows, drawn):
     found = parse(drawn.text, SCHEMA).mask(table(rows))

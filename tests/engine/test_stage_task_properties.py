@@ -16,6 +16,7 @@ from siltstone.engine.write import bulk
 from siltstone.engine.write.stage_task import sorter_of
 from siltstone.storage.tables.keys import staged_keys
 from tests.maintenance.stores import open_store
+from tests.nightly import by_day
 
 SCHEMA = {"k": "string", "n": "int64", "rank": "int64"}
 
@@ -87,7 +88,7 @@ def content(source: object) -> Model:
     return found
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=by_day(20, 60), suppress_health_check=list(HealthCheck))
 @given(
     steps=some.lists(some.one_of(JOBS, OTHER), max_size=8), keyed_from=some.sampled_from([1, 999])
 )

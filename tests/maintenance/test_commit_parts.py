@@ -28,6 +28,7 @@ from siltstone.storage.files.files import RealFiles
 from tests.engine.seams import HookedTables, fake_env
 from tests.engine.seams import open_store as open_hooked
 from tests.maintenance.stores import Clock, env_of, rows
+from tests.nightly import by_day
 
 KEYED = {"id": "int64", "v": "int64"}
 PARTS_MAX = 4
@@ -69,7 +70,7 @@ def test_a_year_of_checkpoints_has_a_bounded_number_of_parts_and_rewrites_few_ro
 
 
 @given(some.lists(some.sampled_from([1, 2, 50, 3_000, 70_000, 900_000]), max_size=400))
-@settings(max_examples=100)
+@settings(max_examples=by_day(30, 100))
 def test_whatever_checkpoints_bring_the_parts_stay_bounded(rows: Sizes):
     parts: Sizes = []
     for each in rows:

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from siltstone.maintenance.compaction.compaction import CONTENDED_MAX, Sizes, Span
 from siltstone.maintenance.schedule.scheduler import HISTORY_PARTS_MAX, has_many_small
 from siltstone.maintenance.tiers import TIER_RATIO
+from tests.nightly import by_day
 
 sizes = some.lists(some.integers(1, 1000), max_size=40)
 
@@ -33,7 +34,7 @@ def compacted(spans: list[Span], plan: Sizes) -> tuple[list[Span], int]:
 
 
 @given(sizes, some.integers(2, 500), some.booleans(), some.booleans())
-@settings(max_examples=200)
+@settings(max_examples=by_day(50, 200))
 def test_groups_are_adjacent_small_parts(
     rows: list[int], target: int, by_tiers: bool, is_contended: bool
 ) -> None:
@@ -49,7 +50,7 @@ def test_groups_are_adjacent_small_parts(
 
 
 @given(sizes)
-@settings(max_examples=200)
+@settings(max_examples=by_day(50, 200))
 def test_by_tiers_a_part_is_left_that_is_large_beside_those_behind_it(rows: list[int]) -> None:
     groups = list(Sizes(1 << 20, by_tiers=True).groups(spans_of(rows)))
     for group in groups:
@@ -58,7 +59,7 @@ def test_by_tiers_a_part_is_left_that_is_large_beside_those_behind_it(rows: list
 
 
 @given(sizes)
-@settings(max_examples=100)
+@settings(max_examples=by_day(30, 100))
 def test_by_tiers_few_parts_are_left_in_the_end(rows: list[int]) -> None:
     spans, plan = spans_of(rows), Sizes(1 << 30, by_tiers=True)
     for _ in range(len(rows) + 1):

@@ -22,6 +22,7 @@ from siltstone.maintenance.merge.merge import Deferred
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.engine.seams import HookedTables, fake_env, jobs_of, open_store
 from tests.maintenance.optimizers import optimizer_of
+from tests.nightly import by_day
 
 SCHEMA = {"id": "int64", "v": "int64"}
 
@@ -499,7 +500,7 @@ def test_a_target_below_two_rows_is_refused(made) -> None:
 
 
 @given(some.lists(some.integers(1, 40), max_size=30), some.integers(2, 50))
-@settings(max_examples=200)
+@settings(max_examples=by_day(40, 200))
 def test_groups_are_adjacent_small_parts_and_nothing_small_is_left_beside_another(
     sizes: list[int], target: int
 ) -> None:

@@ -16,6 +16,7 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from tests.maintenance.stores import EAGER, Clock, open_store, rows
+from tests.nightly import by_day
 
 KEYED = {"id": "int64", "v": "int64"}
 STEPS = (
@@ -193,7 +194,7 @@ def test_a_floor_below_the_newest_record_does_not_jump_onto_it(tmp_path):
 
 
 @pytest.mark.parametrize("bounds", [BOUNDS, EAGER], ids=["usual", "eager"])
-@settings(max_examples=60)
+@settings(max_examples=by_day(15, 60))
 @given(hs.lists(hs.sampled_from(STEPS), min_size=8, max_size=30))
 def test_the_kept_past_reads_as_it_did_when_it_was_the_present(bounds, steps):
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from hypothesis import settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -15,6 +16,7 @@ from siltstone.errors import TableExistsError, TableNotFoundError
 from siltstone.lance_versions.errors import NamespaceNotEmptyError
 from siltstone.local.store import LocalStore
 from tests.crash.store_life import open_store
+from tests.nightly import by_day
 from tests.support.simulated_files import SimFiles
 
 PATHS = ["a", "b", "a.a", "a.b", "b.a", "b.b"]
@@ -124,3 +126,4 @@ class Namespaces(RuleBasedStateMachine):
 
 
 TestNamespaces = Namespaces.TestCase
+TestNamespaces.settings = settings(max_examples=by_day(15, 200))

@@ -53,6 +53,7 @@ from tests.model.reference import (
     above,
     in_order,
 )
+from tests.nightly import by_day
 from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 
@@ -944,8 +945,8 @@ def budget(examples: int, steps: int) -> settings:
 
 
 def test_a_store_on_a_simulated_machine_is_its_model() -> None:
-    run_state_machine_as_test(Simulated, settings=budget(80, 40))
+    run_state_machine_as_test(Simulated, settings=budget(by_day(30, 80), 40))
 
 
 def test_a_store_on_real_files_and_lance_is_its_model() -> None:
-    run_state_machine_as_test(Real, settings=budget(5, 40))
+    run_state_machine_as_test(Real, settings=budget(by_day(2, 5), 40))

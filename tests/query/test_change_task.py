@@ -18,6 +18,7 @@ import siltstone as st
 from siltstone.errors import RequestError, SnapshotExpiredError
 from siltstone.query.scan import scan_plan
 from tests.maintenance.stores import Clock, open_store
+from tests.nightly import by_day
 from tests.query import task_reader
 from tests.query.test_scan_task import grown
 
@@ -56,7 +57,7 @@ def of_tasks(tasks: list) -> list[tuple]:
     return rows_of(batch for task in again for batch in task.read())
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=by_day(15, 40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.data())
 def test_the_tasks_of_any_range_give_the_feed(
     db: st.Store, beside: st.Store, data: some.DataObject
@@ -97,7 +98,7 @@ def test_tasks_that_begin_with_the_rows_of_a_seq_give_them_as_upserts(
     assert found == sorted(whole + rest, key=repr)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=by_day(15, 40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.data())
 def test_a_range_is_cut_at_the_last_seq_with_as_many_changes(
     db: st.Store, beside: st.Store, data: some.DataObject

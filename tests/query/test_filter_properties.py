@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.engine.filter.filters import filter_of
+from tests.nightly import by_day
 from tests.query.filter_cases import OPERATORS, VALUES, scalars, texts
 from tests.query.test_filter_matrix import ROWS, kept
 
@@ -52,7 +53,7 @@ TEXTS = some.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=by_day(30, 100))
 @given(wanted=EXPRESSIONS | TEXTS)
 def test_a_filter_keeps_in_every_level_what_arrow_keeps_in_memory(db: st.Store, wanted) -> None:
     event(

@@ -23,6 +23,7 @@ from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.read.read_union import KEYS_MAX, KeyedReader
 from siltstone.maintenance.merge import merge
 from siltstone.storage.tables.keys.key_cover import TableKeys
+from tests.nightly import by_day
 
 DAY, ZONE = dt.date(2026, 1, 1), "America/New_York"
 MOMENT = dt.datetime(2026, 1, 1, 7, 30)  # noqa: DTZ001 - of columns with and without a zone
@@ -213,7 +214,7 @@ def named(reader: KeyedReader, wanted: Any) -> list[object] | None:
     return None if keys is None else sorted(keys)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=by_day(60, 300), deadline=None)
 @given(data=some.data())
 def test_a_filter_that_names_keys_keeps_what_a_scan_keeps(db: st.Store, data: Any) -> None:
     table = data.draw(some.sampled_from([*KINDS, *PAIRS]))
@@ -227,7 +228,7 @@ def test_a_filter_that_names_keys_keeps_what_a_scan_keeps(db: st.Store, data: An
         assert db[table].count(wanted) == db[table].to_arrow(["v"], wanted).num_rows
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_day(30, 100), deadline=None)
 @given(data=some.data())
 def test_so_does_one_of_another_engine(db: st.Store, data: Any) -> None:
     table = data.draw(some.sampled_from([*KINDS, *PAIRS]))

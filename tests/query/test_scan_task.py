@@ -21,6 +21,7 @@ from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.merge.merge import COMPACT_BELOW_ROWS
 from siltstone.query.scan import scan_plan
 from tests.maintenance.stores import Clock, open_store
+from tests.nightly import by_day
 from tests.query import task_reader
 
 SCHEMA = {"id": "int64", "name": "string", "amount": "int64"}
@@ -149,7 +150,7 @@ def test_a_file_is_a_bounded_number_of_tasks_whatever_is_asked_for(beside: st.St
     assert {task.rows for task in tasks} == {7, 8}
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=by_day(20, 60), suppress_health_check=list(HealthCheck))
 @given(data=some.data())
 def test_some_rows_and_columns_of_a_task_are_those_in_the_order_of_its_rows(
     db: st.Store, beside: st.Store, data: some.DataObject
@@ -193,7 +194,7 @@ def test_a_range_that_begins_and_ends_around_hidden_rows_has_the_rows_between(
     assert ranges > 20
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=by_day(15, 40), suppress_health_check=list(HealthCheck))
 @given(data=some.data())
 def test_columns_and_filters_change_nothing_about_that(
     db: st.Store, beside: st.Store, data: some.DataObject
@@ -401,7 +402,7 @@ def act(store: st.Store, step: tuple[str, int, int], amount: int) -> None:
         getattr(store, kind)()
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=by_day(10, 30), suppress_health_check=list(HealthCheck))
 @given(steps=some.lists(STEP, max_size=12), rows_max=some.sampled_from([1, 5, 1000]))
 def test_whatever_happened_to_a_table_its_tasks_are_its_scan_at_every_seq(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]], rows_max: int

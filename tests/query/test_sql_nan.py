@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 import siltstone as st
 from siltstone.engine.filter.nan_order import ranked
 from siltstone.query.sql import sql
+from tests.nightly import by_day
 from tests.query.scannable import Recording
 
 NAN = float("nan")
@@ -92,7 +93,7 @@ COMBINED = some.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_day(20, 60), deadline=None)
 @given(COMBINED)
 def test_combined_filters_of_floats_find_the_rows_that_duckdb_finds_in_a_table_of_its_own(
     db: st.Store, native: duckdb.DuckDBPyConnection, condition: str

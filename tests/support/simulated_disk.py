@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,26 +49,16 @@ Step = Write | Naming
 Survivors = Iterator[tuple[str, Sequence[Step]]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Node:
-    """A file, or a directory when `names` is not None."""
+    """A file, or a directory when `names` is not None. Copies of a disk share what is alike."""
 
-    cached: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    names: dict[str, int] | None = None
-    durable_names: dict[str, int] = field(default_factory=dict[str, int])
+    cached: bytes = b""
+    durable: bytes = b""
+    names: Mapping[str, int] | None = None
+    durable_names: Mapping[str, int] = field(default_factory=dict[str, int])
     mtime: float = 0.0
     is_removed: bool = False
-
-    def copy(self) -> Node:
-        return Node(
-            bytearray(self.cached),
-            bytearray(self.durable),
-            None if self.names is None else dict(self.names),
-            dict(self.durable_names),
-            self.mtime,
-            self.is_removed,
-        )
 
 
 def handle_of(inode: int) -> Path:
@@ -111,6 +101,9 @@ class Disk:
     def node(self, inode: int) -> Node:
         return self._nodes[inode]
 
+    def touch(self, inode: int, mtime: float) -> None:
+        self._nodes[inode] = replace(self._nodes[inode], mtime=mtime)
+
     def file(self, path: Path) -> int:
         inode = self.inode(path)
         if self._nodes[inode].names is not None:
@@ -121,7 +114,7 @@ class Disk:
         self.names(path)
         return self.inode(path)
 
-    def names(self, path: Path) -> dict[str, int]:
+    def names(self, path: Path) -> Mapping[str, int]:
         names = self._nodes[self.inode(path)].names
         if names is None:
             raise _os_error(NotADirectoryError, errno.ENOTDIR, path)
@@ -138,7 +131,7 @@ class Disk:
         while stack:
             inode, path = stack.pop()
             node = self._nodes[inode]
-            found.append((path, bytes(node.cached) if node.names is None else None))
+            found.append((path, node.cached if node.names is None else None))
             stack.extend((child, f"{path}/{name}") for name, child in (node.names or {}).items())
         return tuple(sorted(found))
 
@@ -177,7 +170,8 @@ class Disk:
 
     def remove_directory(self, path: Path) -> None:
         """Take the name of a directory away: nothing can be made in it any more."""
-        self.node(self.directory(path)).is_removed = True
+        inode = self.directory(path)
+        self._nodes[inode] = replace(self._nodes[inode], is_removed=True)
         self.remove(path)
 
     def _living(self, path: Path) -> int:
@@ -190,9 +184,10 @@ class Disk:
         """Let processes see a step, and remember that it is not durable."""
         node = self._nodes[step.inode]
         if isinstance(step, Write):
-            _overwrite(node.cached, step.offset, step.data)
+            content = _overwritten(node.cached, step.offset, step.data)
+            self._nodes[step.inode] = replace(node, cached=content)
         elif node.names is not None:
-            _rename(node.names, step)
+            self._nodes[step.inode] = replace(node, names=_renamed(node.names, step))
         self._unsynced.append((self._clock, step))
         self._clock += 1
 
@@ -228,18 +223,17 @@ class Disk:
 
     def stored(self, inode: int) -> bytes:
         """Return the file without what a failed sync left of it in memory alone."""
-        content = bytearray(self._nodes[inode].durable)
+        content = self._nodes[inode].durable
         for _, step in self._unsynced:
             if isinstance(step, Write) and step.inode == inode:
-                _overwrite(content, step.offset, step.data)
-        return bytes(content)
+                content = _overwritten(content, step.offset, step.data)
+        return content
 
     # --- power
 
     def killed(self) -> Disk:
         """Return a copy as after a SIGKILL of all processes: nothing lost, nothing more durable."""
-        nodes = {inode: node.copy() for inode, node in self._nodes.items()}
-        return Disk(nodes, [step for _, step in self._unsynced])
+        return Disk(dict(self._nodes), [step for _, step in self._unsynced])
 
     def images(self, rng: random.Random) -> Iterator[tuple[str, Disk]]:
         """Yield (label, disk) for the different disks that a power cut now may leave.
@@ -265,13 +259,10 @@ class Disk:
 
     def after(self, steps: Sequence[Step]) -> Disk:
         """Return the disk after a power cut that spares `steps` of the unsynced ones."""
-        nodes = {inode: node.copy() for inode, node in self._nodes.items()}
+        nodes = dict(self._nodes)
         for step in steps:
             _keep(nodes, step)
-        for node in nodes.values():
-            node.cached, node.is_removed = bytearray(node.durable), False
-            node.names = None if node.names is None else dict(node.durable_names)
-        return Disk(nodes)
+        return Disk({inode: _restarted(node) for inode, node in nodes.items()})
 
 
 def _is_within(step: Step, bytes_of: range) -> bool:
@@ -284,26 +275,36 @@ def _keep(nodes: dict[int, Node], step: Step) -> None:
     """Make a step durable."""
     node = nodes[step.inode]
     if isinstance(step, Write):
-        _overwrite(node.durable, step.offset, step.data)
+        content = _overwritten(node.durable, step.offset, step.data)
+        nodes[step.inode] = replace(node, durable=content)
     else:
-        _rename(node.durable_names, step)
+        nodes[step.inode] = replace(node, durable_names=_renamed(node.durable_names, step))
+
+
+def _restarted(node: Node) -> Node:
+    """Return what of a file or directory is there after a power cut."""
+    names = None if node.names is None else node.durable_names
+    return Node(node.durable, node.durable, names, node.durable_names, node.mtime)
 
 
 def _os_error(kind: type[OSError], number: int, path: Path) -> OSError:
     return kind(number, os.strerror(number), str(path))
 
 
-def _overwrite(content: bytearray, offset: int, data: bytes) -> None:
-    if data and len(content) < offset:
-        content.extend(bytes(offset - len(content)))
-    content[offset : offset + len(data)] = data
+def _overwritten(content: bytes, offset: int, data: bytes) -> bytes:
+    before = content[:offset]
+    if data:
+        before = before.ljust(offset, b"\0")
+    return b"".join([before, data, content[offset + len(data) :]])
 
 
-def _rename(names: dict[str, int], step: Naming) -> None:
+def _renamed(names: Mapping[str, int], step: Naming) -> dict[str, int]:
+    after = dict(names)
     if step.removed is not None:
-        names.pop(step.removed, None)
+        after.pop(step.removed, None)
     if step.name is not None:
-        names[step.name] = step.target
+        after[step.name] = step.target
+    return after
 
 
 def _survivors(steps: tuple[Step, ...], rng: random.Random) -> Survivors:

@@ -18,6 +18,7 @@ import contextlib
 import copy
 import enum
 import errno
+import functools
 import itertools
 import os
 import random
@@ -161,7 +162,7 @@ class _Machine:
             fault = self.begin("pwrite", path)
             is_part = fault and (fault.kind is Kind.SHORT or fault.when is When.MIDDLE)
             part = data[: max(1, len(data) // 2)] if is_part else data
-            self.disk.node(inode).mtime = self.now()
+            self.disk.touch(inode, self.now())
             self.disk.apply(Write(inode, offset, part))
             self.end(fault)
             return len(part)
@@ -280,14 +281,7 @@ class SimFiles:
 
     def _of(self, path: Path) -> Path:
         """Return a path from the handle on that it goes by."""
-        at = self._at
-        if at is None or not path.is_relative_to(at[0]):
-            return path
-        root, inode, manifest = at
-        below = path.relative_to(root)
-        if manifest is not None and below.parts[:1] == ("manifest",):
-            return handle_of(manifest).joinpath(*below.parts[1:])
-        return handle_of(inode) / below
+        return path if self._at is None else _from_handle(path, *self._at)
 
     def open(
         self, path: Path, *, create: bool = False, new: bool = False, write: bool = True
@@ -296,7 +290,7 @@ class SimFiles:
 
     def read(self, path: Path) -> bytes:
         return self._do(
-            "read", path, lambda: bytes(self._disk.node(self._disk.file(self._of(path))).cached)
+            "read", path, lambda: self._disk.node(self._disk.file(self._of(path))).cached
         )
 
     def write(self, path: Path, data: Buffer) -> None:
@@ -404,6 +398,16 @@ class SimFiles:
             return self._disk.file(self._of(path))
 
 
+@functools.lru_cache(maxsize=10_000)
+def _from_handle(path: Path, root: Path, inode: int, manifest: int | None) -> Path:
+    if not path.is_relative_to(root):
+        return path
+    below = path.relative_to(root)
+    if manifest is not None and below.parts[:1] == ("manifest",):
+        return handle_of(manifest).joinpath(*below.parts[1:])
+    return handle_of(inode) / below
+
+
 class _SimFile:
     def __init__(self, machine: _Machine, inode: int, path: Path, *, can_write: bool) -> None:
         self._machine, self._inode, self._path = machine, inode, path
@@ -434,7 +438,7 @@ class _SimFile:
     def pread(self, size: int, offset: int) -> bytes:
         self._refuse_closed()
         with self._machine.step("pread", self._path):
-            return bytes(self._machine.disk.node(self._inode).cached[offset : offset + size])
+            return self._machine.disk.node(self._inode).cached[offset : offset + size]
 
     def pread_stored(self, size: int, offset: int) -> bytes:
         """Read what is durable, or would be after a sync that does not fail."""
