@@ -79,7 +79,7 @@ def native() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _ids(connection: duckdb.DuckDBPyConnection, text: str) -> list[int]:
-    return connection.execute(text).to_arrow_table().column("id").to_pylist()
+    return [id_ for (id_,) in connection.execute(text).fetchall()]
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
