@@ -4,7 +4,7 @@
 # open a store, with them 1.4. The demo starts a few, and compiling all that is installed takes longer.
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export PYTHONDONTWRITEBYTECODE =
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export UV_COMPILE_BYTECODE = 1
-.PHONY: help demo demo-spark quick quick-types quick-tests test nightly check format lock bench defects exhaustion exits power races soak hooks
+.PHONY: help demo demo-spark quick quick-types quick-tests test ranges nightly check format lock bench defects exhaustion exits power races soak hooks
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -42,6 +42,9 @@ test:  ## all tests but those of tests/nightly.txt, in a few processes (four at 
 	@$(if $(SCRATCH),at=$$(mktemp -d $(SCRATCH)/tests-XXXXXX) && trap 'rm -rf "$$at"' EXIT && export TMPDIR="$$at" &&) \
 		bin/uv run --locked --all-extras pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
+ranges:  ## some tests with the lowest and the newest versions of other packages, about two minutes
+	@bin/ranges
+
 nightly:  ## all tests, and five times as many crashes of each scenario
 	@SILTSTONE_NIGHTLY=1 $(MAKE) --no-print-directory test
 
@@ -55,9 +58,10 @@ format:  ## rewrite the sources in the house format
 	@bin/uv run --locked ruff check --fix --exit-zero
 	@bin/uv run --locked ruff format
 
-lock:  ## resolve the dependencies again
+lock:  ## resolve the dependencies again, and let `make ranges` see what is published by today
 	@bin/uv lock
 	@bin/check-lock
+	@sed -i.old "s/^as of .*/as of $$(date -u +%Y-%m-%d)T00:00:00Z/" tests/ranges.txt && rm tests/ranges.txt.old
 
 bench:  ## measure all of docs/benchmarks.md again, in about an hour
 	@bin/uv run --locked --all-extras --group bench python -m bench --seconds 0.5 --record \

@@ -88,9 +88,11 @@ def test_results_of_sql_are_frames(guest: Guest, table: Path) -> None:
     import polars as pl
 
     guest.create(table, ROWS)
-    frame = pl.from_arrow(guest.db.sql(f"select id from {table[0]}"))
-    assert isinstance(frame, pl.DataFrame)
-    assert frame.height == 3
+    found = guest.db.sql(f"select id from {table[0]}")
+    for frame in (found.pl(), found.to_polars(), pl.DataFrame(found)):
+        assert isinstance(frame, pl.DataFrame)
+        assert frame["id"].to_list() == pa.table(found)["id"].to_pylist()
+        assert frame.height == 3
 
 
 @case(KIND, Generated, OperationsInProcess, causes=(13,))

@@ -133,6 +133,10 @@ def expressions(name: str) -> Iterator[pc.Expression]:
     if three is not None:
         yield column.isin(three)
         yield ~column.isin(three)
+        by_duckdb = pc.if_else(column.is_valid(), column.isin(three), pa.scalar(None, pa.bool_()))
+        yield by_duckdb  # IN of DuckDB 2
+        yield ~by_duckdb | (pc.field("id") == 3)
+        yield pc.if_else(pc.field("id") < 8, column.isin(three), pa.scalar(None, pa.bool_()))
         yield column.isin(pa.concat_arrays([three, pa.nulls(1, three.type)]))
     yield column.is_null()
     yield column.is_valid() & (pc.field("id") < 8)

@@ -117,9 +117,12 @@ DUCK = [
 @pytest.mark.parametrize("table", ["active", "base", "altered", "plain_altered", "timed"])
 def test_duckdb_finds_the_same_rows(db: st.Store, table: str) -> None:
     memory = duckdb.connect()
-    memory.register("rows", ROWS[table])
+    seconds = ROWS[table]["ts_s_utc"].cast(pa.int64())
+    memory.register("rows", ROWS[table].append_column("seconds", seconds))
     for wanted in DUCK:
         alike = wanted.replace("f64", "f64 + 0")  # pushed into Arrow, DuckDB would lose NaN
+        # DuckDB 2 reads the column itself, and has no room for all of its values.
+        alike = alike.replace("ts_s_utc = TIMESTAMPTZ '1970-01-01 00:00:00+00'", "seconds = 0")
         right = memory.execute(f"SELECT id FROM rows WHERE {alike} ORDER BY id").fetchall()
         assert db.sql(f"SELECT id FROM {table} WHERE {wanted} ORDER BY id").fetchall() == right, (
             wanted

@@ -293,6 +293,22 @@ def test_the_keys_that_a_filter_names_are_known(
     assert answers(db, table, wanted) == scanned(db[table]._reader(), wanted)
 
 
+def test_a_list_as_duckdb_writes_it_names_its_keys(db: st.Store) -> None:
+    null = pa.scalar(None, pa.bool_())
+    listed = pc.field("k").isin(pa.array([3, 4]))
+    wanted = pc.if_else(pc.field("k").is_valid(), listed, null)
+    for each in (
+        wanted,
+        wanted & (pc.field("v") > 203),
+        pc.if_else(pc.field("v") > 5, listed, null),
+    ):
+        assert sorted(named(db["i64"]._reader(), each) or ()) == [3, 4]
+        assert answers(db, "i64", each) == scanned(db["i64"]._reader(), each)
+    for each in (~wanted, pc.if_else(pc.field("v").is_valid(), listed, pc.field("v") > 5)):
+        assert named(db["i64"]._reader(), each) is None
+        assert answers(db, "i64", each) == scanned(db["i64"]._reader(), each)
+
+
 def test_keys_beyond_the_bound_are_a_scan(db: st.Store) -> None:
     arrow = db["pair"].schema
     names = ["k0", "k1"]

@@ -68,7 +68,7 @@ def test_filters_and_columns_reach_the_scan(tables):
     found = run(tables, "SELECT id FROM orders WHERE note = 'a' AND id > 1")
     assert found.fetchall() == [(3,)]
     ((columns, pushed, _),) = tables.opened["orders"].calls
-    assert set(columns) == {"id", "note"}
+    assert {"id"} <= set(columns) <= {"id", "note"}  # DuckDB 2 leaves out what is only filtered
     assert "id > 1" in pushed
     assert 'note == "a"' in pushed
 
@@ -165,6 +165,8 @@ def test_parameters_are_bound(tables, text, parameters):
         ("SET enable_external_access = true", "only reads, and this is"),
         ("PRAGMA enable_external_access = true", "only reads, and this is"),
         ("LOAD httpfs", "only reads, and this is LOAD"),
+        ("UPDATE EXTENSIONS", "only reads, and this is no query"),
+        ("PIVOT orders ON note USING first(id)", "runs one statement"),
         ("EXPLAIN ANALYZE COPY orders TO '/tmp/siltstone-never'", "is a file, which no statement"),
     ],
 )

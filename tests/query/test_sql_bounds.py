@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,18 @@ def test_its_threads_are_bounded() -> None:
     bounds = SqlBounds(memory_bytes_max=64 << 20, temp_bytes_max=0, threads_max=3)
     found = read("SELECT current_setting('threads') AS n", bounds).read_all()
     assert found.to_pylist() == [{"n": 3}]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of Linux")
+def test_duckdb_starts_no_threads_beside_those_that_are_bounded() -> None:
+    def running() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    before = running()
+    reader = read("SELECT * FROM range(10_000_000)")
+    reader.read_next_batch()
+    assert running() <= before + 1  # the one that watches; the reader's own is the one of SMALL
+    del reader
 
 
 def test_what_a_statement_may_use_cannot_be_changed_by_it() -> None:

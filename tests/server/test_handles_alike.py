@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -156,9 +157,12 @@ def test_polars_and_pandas_make_frames_of_a_result(db: st.Store) -> None:
     assert isinstance(pl.DataFrame(found), pl.DataFrame)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Polars 2 makes a series of any stream
-        frame = pl.from_arrow(found)
+        made: Any = pl.from_arrow(found)
+    frame = made.struct.unnest() if isinstance(made, pl.Series) else made
     assert isinstance(frame, pl.DataFrame)
     assert frame.equals(found.pl())
+    assert pl.from_arrow(found.arrow()).equals(frame)
+    assert pl.DataFrame(found).equals(frame)
     assert isinstance(found.df(), pd.DataFrame)
 
 

@@ -201,6 +201,23 @@ def _push_set(column: Value, values: pa.Array[Any]) -> pushed.Push | None:
     return pushed.AnyOf((filter_compare.is_null(column).push, found))
 
 
+def _chosen(when: FilterPiece, then: FilterPiece, other: FilterPiece) -> FilterPiece:
+    """Rebuild a choice; `x IN (..)` of DuckDB 2 is one: null where x is, else what `is_in` says."""
+    found: pc.Expression = cast("Any", pc.if_else)(
+        when.expression, then.expression, other.expression
+    )
+    push = pushed.Implied(then.push) if _is_null_scalar(other) else None
+    if push is not None and isinstance(then.push, pushed.FalseIfNull):
+        is_known = cast("Any", pc.field(then.push.column)).is_valid()
+        if cast("Any", when.expression).equals(is_known):
+            return FilterPiece(found, push=then.push.part)
+    return FilterPiece(found, push=push)
+
+
+def _is_null_scalar(piece: FilterPiece) -> bool:
+    return piece.scalar is not None and not piece.scalar.is_valid
+
+
 def _compared(sign: Operator, left: FilterPiece, right: FilterPiece) -> FilterPiece:
     found = filter_compare.KERNELS[sign](left.expression, right.expression)
     return FilterPiece(found, push=_push_of(sign, left, right))
@@ -266,5 +283,6 @@ _CALLS: Calls = {
     ("is_valid", 1, 0): _is_valid,
     ("is_null", 1, 1): _is_null,
     ("is_in", 1, 1): _is_in,
+    ("if_else", 3, 0): _chosen,
     **{(name, 2, 0): partial(_compared, sign) for name, sign in SIGNS.items()},
 }

@@ -21,6 +21,7 @@ from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
 from siltstone.query.sql.dataset import Scannable
+from siltstone.query.sql.duckdb_versions import kind_of
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import lists_tables, mentioned, others
 from siltstone.query.sql.result import Result
@@ -159,7 +160,9 @@ def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise RequestError(f"sql() runs one statement; this text has {len(statements)}")
-    kind = statements[0].type.name
+    kind = kind_of(statements[0])
+    if kind == "MULTI":
+        raise RequestError("sql() runs one statement; DuckDB makes several of this text")
     if kind not in ("SELECT", "EXPLAIN"):
         raise RequestError(f"sql() only reads, and this is {kind}; write through a transaction")
 

@@ -38,7 +38,7 @@ from siltstone.errors import (
 from siltstone.formats.types import layouts
 from siltstone.options import SqlBounds
 from siltstone.process import deadline, extras, threads
-from siltstone.query.sql import half_floats, shielded
+from siltstone.query.sql import duckdb_versions, half_floats, shielded
 from siltstone.query.sql.dataset import Columns, Filter, Scannable, SnapshotDataset
 from siltstone.query.sql.shielded import quoted
 
@@ -244,9 +244,7 @@ class Statement:
     def rows(self, sql: str, parameters: Any) -> pa.RecordBatchReader:
         """Run the query; the statement is closed when its rows are read, or dropped."""
         self.connection.execute("SET lock_configuration = true")
-        cursor = self._executed(sql, parameters)
-        kinds = [str(column[1]) for column in cursor.description or ()]
-        reader = cursor.to_arrow_reader(BATCH_ROWS)
+        kinds, reader = self._begun(sql, parameters)
         schema = reader.schema
         for place, kind in enumerate(kinds):
             if kind == "HUGEINT":
@@ -258,16 +256,16 @@ class Statement:
         next(batches)  # it ends what it began: dropped before that, it would close nothing
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _executed(self, sql: str, parameters: Any) -> duckdb.DuckDBPyConnection:
-        """Run the query up to its first rows; by then DuckDB has pushed its filters."""
+    def _begun(self, sql: str, parameters: Any) -> tuple[list[str], pa.RecordBatchReader]:
+        """Run the query up to its first rows, again if a filter cannot be pushed."""
         try:
-            return self.connection.execute(sql, parameters)
+            return duckdb_versions.begun(self.connection, sql, parameters, BATCH_ROWS)
         except Exception as error:
             is_cut = any(dataset.has_cut_filter for dataset in self._datasets.values())
             if self._watch.reason is not None or not (is_cut or shielded.is_met(error)):
                 raise
         self._shield()
-        return self.connection.execute(sql, parameters)
+        return duckdb_versions.begun(self.connection, sql, parameters, BATCH_ROWS)
 
     def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[Any]:
         try:
@@ -369,6 +367,7 @@ def _folder(bounds: SqlBounds) -> str:
 def _config(bounds: SqlBounds, folder: str) -> dict[str, str | bool | int | float | list[str]]:
     return {
         **_SETTINGS,
+        **duckdb_versions.settings(),
         "memory_limit": f"{bounds.memory_bytes_max}B",
         "temp_directory": folder,
         "threads": bounds.threads_max,
