@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone import extras, shown
-from siltstone.api.declared import Declared
+from siltstone.api.visible_names import VisibleNames
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
 from siltstone.formats.unfit_types import refuse_decimal256
@@ -28,7 +28,7 @@ Condition: TypeAlias = str | pc.Expression | None
 """A SQL boolean expression, or an Arrow expression; None is true for all rows."""
 
 
-class ScannedTable(Declared):
+class ScannedTable(VisibleNames):
     """How many rows of a table are read at once: as a stream, or in memory."""
 
     __slots__ = ()
