@@ -19,11 +19,6 @@ from siltstone.options import Options
 
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-WORDS = (
-    "sequence number", "snapshot", "memtable", "generation", "segment", "frame", "run", "history",
-    "base", "record", "pin", "lease", "floor", "epoch", "incarnation", "checkpoint", "merge",
-    "fold", "hidden row", "key run", "part", "optimize", "tag", "token",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -91,15 +86,12 @@ def test_the_guide_shows_every_function_option_and_error() -> None:
     assert [name for name in functions if f"st.{name}(" not in code] == []
 
 
-def test_the_glossary_has_each_word_once_and_names_what_exists() -> None:
+def test_what_the_glossary_names_exists() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text()
-    assert sorted(re.findall(r"^### (.*)$", text, re.MULTILINE)) == sorted(WORDS)
-    entries = re.split(r"^### .*$", text, flags=re.MULTILINE)[1:]
-    assert [entry for entry in entries if "- **Where:**" not in entry] == []
-    assert [entry for entry in entries if "- **Not:**" not in entry] == []
     homes = {kind.__name__: kind for kind in (Status, TableStatus, IndexStatus)}
     homes |= {name: getattr(st, name) for name in st.__all__}
     named = re.findall(r"`([A-Z]\w+)\.(\w+)", text)
+    assert named
     assert [pair for pair in named if not hasattr(homes[pair[0]], pair[1])] == []
 
 
@@ -121,14 +113,13 @@ def test_the_tests_of_make_quick_exist() -> None:
         assert not test or f"def {test.partition('[')[0]}(" in (ROOT / path).read_text(), test
 
 
-def test_every_error_is_public_and_in_the_tree_of_its_module() -> None:
+def test_every_error_is_public() -> None:
     found = {
         name
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, st.SiltstoneError)
     }
     assert {name for name in found if name not in st.__all__} == set()
-    assert {name for name in found if name not in (errors.__doc__ or "")} == set()
 
 
 def test_every_module_that_the_architecture_names_exists() -> None:

@@ -15,7 +15,7 @@ UNNEEDED = (
     *("siltstone.maintenance.backup", "siltstone.maintenance.repair"),
     *("siltstone.maintenance.schedule.status", "siltstone.query.changes", "siltstone.query.sql"),
     *("siltstone.query.search.plan", "siltstone.query.search.vector_query"),
-    *("siltstone.lance_namespace.catalog", "siltstone.lance_namespace.directory"),
+    *("siltstone.lance_namespace.operations", "siltstone.lance_namespace.scope"),
     *("siltstone.lance_versions.fresh", "siltstone.lance_namespace.client"),
     *("siltstone.lance_versions.version_statements", "siltstone.lance_namespace.rows"),
     *("siltstone.engine.filter.compiler", "siltstone.engine.write.merge_insert"),

@@ -44,7 +44,6 @@ NO_OPERATIONS = {
     "serve_local": "only the owner serves",
     "repair": "works on the files, without an owner",
     "import_external": "works on the files, and commits by a transaction",
-    "adopt": "is the old name of `import_external`",
     "backup": "works on the files, after a checkpoint",
 }
 OF_ONE_FACE = {

@@ -28,8 +28,8 @@ import siltstone as st
 from bench.spark.cpu import cpu_s
 from bench.spark.tpch_queries import ALL
 from bench.spark.workloads import Place, Seconds
-from siltstone.cli.demo.tpch import data
-from siltstone.cli.demo.tpch.queries import Rows, difference
+from examples.tpch import data
+from examples.tpch.queries import Rows, difference
 from siltstone.spark import register, snapshot
 
 OURS, FRESH, PARQUET = "siltstone", "siltstone with fresh rows", "parquet"

@@ -8,7 +8,7 @@ is that of scale 1 at any scale.
 
 from __future__ import annotations
 
-from siltstone.cli.demo.tpch import queries
+from examples.tpch import queries
 
 _OTHERS = {
     "Q2": """

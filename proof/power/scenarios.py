@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ OPTIONS: Mapping[str, Any] = {"segment_bytes": 16_384, "background": False}
 KEYED = {"id": "int64", "v": "string"}
 PLAIN = {"ts": "int64", "w": "string"}
 AGAIN = "again"
+CHECKPOINT, MERGE = methodcaller("checkpoint"), methodcaller("merge")
 ALL_AGES_S = -1e9
 """A grace period that lets whatever nothing names be old enough to go."""
 THREADS, COMMITS_OF_EACH = 6, 6
@@ -129,30 +131,30 @@ def groups(life: Life) -> None:
 
 def checkpoints(life: Life) -> None:
     begun(life)
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("commit", lambda db: both(db, 2, size=6_000))
     life.commit("commit", lambda db: both(db, 3, size=6_000))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("into a recycled segment", lambda db: both(db, 4, size=6_000))
     life.commit("delete", lambda db: db["u"].delete([1, 2]))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("last", lambda db: both(db, 5))
 
 
 def merges(life: Life) -> None:
     begun(life)
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.commit("commit", lambda db: both(db, 2))
     life.commit("delete", lambda db: db["t"].delete([1, 3]))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.commit("commit", lambda db: both(db, 1))
     life.do("merge of one", lambda db: db.merge("t"))
     life.commit("truncate", lambda db: db["u"].truncate())
     life.commit("commit", lambda db: both(db, 7))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.commit("last", lambda db: both(db, 8))
 
 
@@ -160,16 +162,16 @@ def folds(life: Life) -> None:
     merge.COMPACT_BELOW_ROWS = 0  # else parts as small as these are joined
     begun(life)
     life.commit("many", lambda db: db["t"].upsert(keyed([*range(100, 160)])))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     for number in (100, 103, 106):
         life.commit("replace", lambda db, n=number: db["t"].upsert(keyed([n, n + 100])))
         life.commit("delete", lambda db, n=number: db["t"].delete([n + 1]))
-        life.do("checkpoint", Store.checkpoint)
-        life.do("fold", Store.merge)
+        life.do("checkpoint", CHECKPOINT)
+        life.do("fold", MERGE)
     life.commit("delete many", lambda db: db["t"].delete([*range(120, 140)]))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("fold, and a part anew", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("fold, and a part anew", MERGE)
     life.commit("last", lambda db: both(db, 8))
 
 
@@ -178,18 +180,18 @@ def loads(life: Life) -> None:
     bulk.COVERED_ROWS_MIN = 1  # and have no key runs
     merge.COMPACT_BELOW_ROWS = 0
     begun(life)
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     for number in (100, 140):
         life.commit("load", lambda db, n=number: _load(db, range(n, n + 50)))
         life.commit("replace", lambda db, n=number: db["t"].upsert(keyed([n + 7])))
         life.commit("delete", lambda db, n=number: db["t"].delete([n + 1]))
-        life.do("checkpoint", Store.checkpoint)
-        life.do("merge that adopts", Store.merge)
+        life.do("checkpoint", CHECKPOINT)
+        life.do("merge that adopts", MERGE)
     life.commit("column", lambda db: db["t"].add_column("w", "int64"))
     life.commit("load", lambda db: _load(db, range(160, 170)))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge that adopts", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge that adopts", MERGE)
     life.commit("last", lambda db: both(db, 8))
 
 
@@ -204,13 +206,13 @@ def optimizes(life: Life) -> None:
     begun(life)
     for number in (3, 5, 7):
         life.commit("commit", lambda db, n=number: both(db, n))
-        life.do("checkpoint", Store.checkpoint)
-        life.do("merge", Store.merge)
+        life.do("checkpoint", CHECKPOINT)
+        life.do("merge", MERGE)
     life.do("optimize keyed", lambda db: db.optimize("t", target_rows=64))
     life.commit("optimize plain", lambda db: db.optimize("p", target_rows=64))
     life.commit("delete where", lambda db: db["p"].delete_where("ts = 3"))
     life.commit("commit", lambda db: both(db, 9))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.do("optimize history", lambda db: db.optimize("u", target_rows=64))
     life.commit("commit", lambda db: both(db, 11))
 
@@ -220,12 +222,12 @@ def beside(life: Life) -> None:
     begun(life)
     for number in (3, 5):
         life.commit("commit", lambda db, n=number: both(db, n))
-        life.do("checkpoint", Store.checkpoint)
+        life.do("checkpoint", CHECKPOINT)
         life.do("merge beside", lambda db: _elsewhere("merge", db))
     life.commit("commit", lambda db: both(db, 7))
     life.do("optimize beside", lambda db: _elsewhere("optimize", db, "'t', target_rows=64"))
     life.commit("commit", lambda db: both(db, 8))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("last", lambda db: both(db, 9))
 
 
@@ -238,12 +240,12 @@ def _elsewhere(call: str, db: Store, more: str = "") -> None:
 def indexes(life: Life) -> None:
     begun(life)
     life.commit("rows", lambda db: db["t"].upsert(keyed(range(30, 60))))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.do("index", lambda db: db["t"].create_index("v"))
     life.commit("commit", lambda db: both(db, 40))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge with an index", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge with an index", MERGE)
     life.do("optimize with an index", lambda db: db.optimize("t", target_rows=64))
     life.do("second index", lambda db: db["u"].create_index("v", kind="bitmap"))
     life.do("drop index", lambda db: db["t"].drop_index("v"))
@@ -255,17 +257,17 @@ def definitions(life: Life) -> None:
     life.commit("add column", lambda db: db["t"].add_column("more", "int64"))
     life.commit("row", lambda db: db["t"].upsert({"id": 3, "v": "m", "more": 3}))
     life.commit("rename column", lambda db: db["t"].rename_column("v", "value"))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("drop column", lambda db: db["t"].drop_column("more"))
     life.commit("plain column", lambda db: db["p"].add_column("note", "string"))
     life.commit("rename", lambda db: db.rename_table("u", "renamed"))
     life.commit("row", lambda db: db["renamed"].upsert(keyed([4], "r")))
-    life.do("merge", Store.merge)
+    life.do("merge", MERGE)
     life.commit("drop", lambda db: db.drop_table("renamed"))
     life.commit("create", lambda db: db.create_table("u", KEYED, primary_key="id"))
     life.commit("made with rows", _made_with_rows)
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.commit("drop plain", lambda db: db.drop_table("p"))
     life.commit("row", lambda db: db["u"].upsert(keyed([8])))
 
@@ -288,7 +290,7 @@ def batches(life: Life) -> None:
     for number in (10, 20):
         more = {"a": pa.table(_column(number, 30)), "b": pa.table(_column(number, 23))}
         life.commit("batch", lambda db, more=more: client.commit(db, more))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     both_ways = {"a": pa.table(_column(50, 52)), "b": pa.table(_column(50, 53))}
     life.commit("batch", lambda db: client.commit(db, both_ways, declared="new"))
     life.commit("append", lambda db: db["a"].append(pa.table(_column(70, 71))))
@@ -303,29 +305,29 @@ def again(life: Life) -> None:
     """Recover what a power cut left, and go on."""
     life.count()
     life.commit("commit", lambda db: write_everywhere(db, "again"), 2)
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("commit", lambda db: write_everywhere(db, "once-more"), 2)
     life.close()
-    life.do("merge", Store.merge)
+    life.do("merge", MERGE)
 
 
 def vacuums(life: Life) -> None:
     begun(life)
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("tag", lambda db: db.tag("audit"))
     life.commit("commit", lambda db: both(db, 2))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.commit("truncate", lambda db: db["u"].truncate())
     life.commit("commit", lambda db: both(db, 3))
     life.do("vacuum", _vacuum)
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.do("vacuum", _vacuum)
     life.commit("commit", lambda db: both(db, 4))
     life.commit("untag", lambda db: db.untag("audit"))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.do("vacuum", _vacuum)
     life.commit("last", lambda db: both(db, 5))
 
@@ -336,7 +338,7 @@ def _vacuum(db: Store) -> None:
 
 def killed_in_a_commit(life: Life) -> None:
     begun(life)
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("commit", lambda db: both(db, 2))
     life.begin("killed in a commit")
     failpoints.arm("commit.after_frame=kill")
@@ -360,7 +362,7 @@ def killed_in_a_checkpoint(life: Life) -> None:
 
 def killed_in_a_merge(life: Life) -> None:
     life.commit("commit", lambda db: both(db, 5))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("commit", lambda db: both(db, 6))
     life.begin("killed in a merge", 0)
     failpoints.arm("merge.before_publish=kill")
@@ -371,8 +373,8 @@ def recovered(life: Life) -> None:
     life.commit("commit", lambda db: both(db, 7))
     life.close()
     life.commit("reopened", lambda db: both(db, 8))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.commit("last", lambda db: both(db, 9))
 
 
@@ -385,13 +387,13 @@ def a_little_of_all(life: Life) -> None:
     life.commit("made by a client", lambda db: client.make(db, "b", pa.table(_column(0, 5))), 2)
     more = {"a": pa.table(_column(10, 12)), "b": pa.table(_column(10, 13))}
     life.commit("batch", lambda db: client.commit(db, more))
-    life.do("checkpoint", Store.checkpoint)
-    life.do("merge", Store.merge)
+    life.do("checkpoint", CHECKPOINT)
+    life.do("merge", MERGE)
     life.commit("large commit", lambda db: both(db, 3, size=6_000))
     life.commit("add column", lambda db: db["t"].add_column("more", "int64"))
     life.commit("drop", lambda db: db.drop_table("b"))
     life.do("index", lambda db: db["t"].create_index("v"))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("commit", lambda db: both(db, 4, size=6_000))
     life.do("optimize", lambda db: db.optimize("t", target_rows=64))
     life.begin("killed in a merge", 0)
@@ -402,7 +404,7 @@ def a_little_of_all(life: Life) -> None:
 def a_little_more(life: Life) -> None:
     life.commit("recovered", lambda db: both(db, 5))
     life.do("vacuum", _vacuum)
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("last", lambda db: both(db, 6))
 
 
@@ -411,10 +413,10 @@ def once_beside(life: Life) -> None:
     begun(life)
     for number in (3, 5):
         life.commit("commit", lambda db, n=number: both(db, n))
-        life.do("checkpoint", Store.checkpoint)
-        life.do("merge", Store.merge)
+        life.do("checkpoint", CHECKPOINT)
+        life.do("merge", MERGE)
     life.commit("commit", lambda db: both(db, 7))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.do("merge beside", lambda db: _elsewhere("merge", db))
     life.do("optimize beside", lambda db: _elsewhere("optimize", db, "'t', target_rows=64"))
     life.commit("last", lambda db: both(db, 9))
@@ -423,7 +425,7 @@ def once_beside(life: Life) -> None:
 def reopened(life: Life) -> None:
     """Be a short form of `recovered`."""
     life.commit("commit", lambda db: both(db, 7))
-    life.do("checkpoint", Store.checkpoint)
+    life.do("checkpoint", CHECKPOINT)
     life.commit("last", lambda db: both(db, 9))
 
 

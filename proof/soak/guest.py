@@ -51,7 +51,7 @@ def settle(db: st.Store, aside: Path) -> int:
         if not version.path.startswith(f"tables/{APPENDED}-") or _is_lost(version):
             aside.mkdir(exist_ok=True)
             (db.path / version.path).rename(aside / version.path.replace("/", "~"))
-    return db.adopt(APPENDED, dry_run=False).rows
+    return db.import_external(APPENDED, dry_run=False).rows
 
 
 def _is_lost(version: ExternalVersion) -> bool:

@@ -58,7 +58,6 @@ class Options:
     room_timeout_s: float = 300.0
     join_timeout_s: float = 300.0
     close_upkeep_s: float = 5.0
-    lance_directory: bool = False
     group_access: bool = False
     tune_malloc: bool = False
     sql_memory_bytes_max: int = 1 << 30
@@ -122,7 +121,6 @@ class StoreOptions(TypedDict, total=False):
     room_timeout_s: float
     join_timeout_s: float
     close_upkeep_s: float
-    lance_directory: bool
     group_access: bool
     tune_malloc: bool
     sql_memory_bytes_max: int

@@ -63,11 +63,10 @@ def connect(
             "scrub"), `background` (False: checkpoints run in the writer's thread, merges only
             when asked for), `force` (own a store on a network file system), `room_timeout_s`,
             `join_timeout_s`, `close_upkeep_s` (how long `close` may merge, optimize and vacuum, if
-            that is due), `lance_directory` (list the tables to Lance's directory namespace,
-            after each checkpoint and merge), `group_access` (a new store is open to the
-            group of its directory, to read), `tune_malloc` (glibc's malloc of this process keeps
-            less of what is freed), `sql_memory_bytes_max`, `sql_temp_bytes_max` and
-            `sql_threads_max` (of one SQL statement).
+            that is due), `group_access` (a new store is open to the group of its directory, to
+            read), `tune_malloc` (glibc's malloc of this process keeps less of what is freed),
+            `sql_memory_bytes_max`, `sql_temp_bytes_max` and `sql_threads_max` (of one SQL
+            statement).
 
     Raises:
         OwnedError: Another process owns it (pid, host, and `cannot_serve`: why no process can join

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from examples.tpch.data import KEYS
+from examples.tpch.queries import QUERIES
 from siltstone.cli import main
-from siltstone.cli.demo.tpch.data import KEYS
-from siltstone.cli.demo.tpch.queries import QUERIES
+from siltstone.cli.exits import Exit
 from tests.children import with_pandas
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -48,6 +49,19 @@ def test_the_demo_on_spark_ends_with_no_violated_check(tmp_path: Path) -> None:
         assert [loaded[name].count() > 0 for name in KEYS] == [True] * 8
         empty = store.snapshot(seq=1)
         assert [empty[name].count() for name in KEYS] == [0] * 8
+
+
+def test_an_installed_package_says_where_the_demo_on_spark_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "siltstone.cli.demo.SOURCE", tmp_path
+    )  # as in site-packages: no examples beside it
+    assert main(["demo", "--spark"]) == Exit.FAILED
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "examples/tpch" in said.err
+    assert "make demo-spark" in said.err
 
 
 def test_the_scale_is_of_the_demo_on_spark(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from siltstone.cli.demo.tpch.pipeline import RefreshStream
+from examples.tpch.pipeline import RefreshStream
 
 
 class Query:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import siltstone as st
-from siltstone.cli.demo.tpch import data, queries
-from siltstone.cli.demo.tpch.refresh import RefreshSets
+from examples.tpch import data, queries
+from examples.tpch.refresh import RefreshSets
 
 SCALE = 0.01
 

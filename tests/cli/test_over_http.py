@@ -78,7 +78,8 @@ def test_every_command_that_needs_no_files_works_over_a_server(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["init"], ["repair"], ["repair", "--adopt", "t"], ["serve"], ["backup", "b"]]
+    "arguments",
+    [["init"], ["repair"], ["repair", "--import-external", "t"], ["serve"], ["backup", "b"]],
 )
 def test_a_command_that_needs_the_files_says_so(served: Shell, arguments: list[str]) -> None:
     assert served(*arguments) == 2

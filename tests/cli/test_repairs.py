@@ -60,8 +60,8 @@ def test_rows_that_a_stranger_appended_are_previewed_and_adopted(shell):
         ["7", "s"],
         ["8", "s"],
     ]
-    assert shell("repair", "--adopt", "p") == Exit.USAGE
-    assert shell.json("repair", "--adopt", "p", "--yes")["rows"] == 2
+    assert shell("repair", "--import-external", "p") == Exit.USAGE
+    assert shell.json("repair", "--import-external", "p", "--yes")["rows"] == 2
     assert len(shell.lines("scan", "p")) == 4
     assert shell.lines("verify") == [["severity", "path", "message"]]
     assert shell("repair", "--import-external", "none", "--yes") == Exit.NOT_FOUND

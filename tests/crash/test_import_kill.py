@@ -25,7 +25,7 @@ from siltstone.failpoints import arm
 
 with st.connect(sys.argv[1], join=sys.argv[2] == "joined", background=False) as db:
     arm(sys.argv[3])
-    db.adopt("p", dry_run=False)
+    db.import_external("p", dry_run=False)
 """
 VERSIONS, OWN = 3, [0, 1]
 
@@ -68,11 +68,11 @@ def test_a_kill_between_commit_and_quarantine_neither_doubles_nor_loses_rows(
         assert drift(db) == VERSIONS - committed + 1
         db.checkpoint()
         db.vacuum(dry_run=False, grace_s=0)
-        db.adopt("p", dry_run=False)
+        db.import_external("p", dry_run=False)
         whole = [*OWN, *range(10, 10 + VERSIONS)]
         assert (ids(db), drift(db)) == (whole, 0)
-        assert db.adopt("p", dry_run=False).rows == 0
+        assert db.import_external("p", dry_run=False).rows == 0
         by_path(db, VERSIONS)
-        assert db.adopt("p", dry_run=False).rows == 1
+        assert db.import_external("p", dry_run=False).rows == 1
         db.vacuum(dry_run=False, grace_s=0)
         assert (ids(db), drift(db)) == ([*whole, 10 + VERSIONS], 0)

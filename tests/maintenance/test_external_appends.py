@@ -154,8 +154,8 @@ def test_a_stranger_that_cannot_be_read_is_named_and_no_more(db):
     (db.path / path).write_bytes(b"nonsense")
     (found,) = drift(db, deep=True)
     assert "it cannot be read" in found
-    with pytest.raises(RequestError, match="cannot be adopted"):
-        db.adopt("p")
+    with pytest.raises(RequestError, match="cannot be imported"):
+        db.import_external("p")
     assert folder.is_dir()
 
 
@@ -170,7 +170,7 @@ def test_vacuum_leaves_young_files_of_strangers_alone(db):
     assert [text.split(": ", 2)[2] for text in drift(db)] == [
         text.split(": ", 2)[2] for text in before
     ]
-    assert db.adopt("p").rows == 2
+    assert db.import_external("p").rows == 2
 
 
 def test_no_vacuum_takes_what_a_version_by_path_names_until_it_is_adopted_or_moved_away(db):
@@ -188,7 +188,7 @@ def test_no_vacuum_takes_what_a_version_by_path_names_until_it_is_adopted_or_mov
         db.merge()
     (path,) = [Path(text.split(": ")[1]) for text in drift(db) if "Overwrite" in text]
     (db.path / path).unlink()
-    assert db.adopt("p", dry_run=False).rows == 2
+    assert db.import_external("p", dry_run=False).rows == 2
     assert rows(db["p"])[-2:] == [(100, "s"), (101, "s")]
     db.vacuum(dry_run=False, grace_s=0)
     assert not kept & {path.name for path in folder.glob("data/*")}
@@ -205,7 +205,7 @@ def test_vacuum_spares_the_files_of_a_table_with_a_version_by_path_that_cannot_b
     db.vacuum(dry_run=False, grace_s=0)
     assert len({path.name for path in folder.glob("data/*")} - own) == 1
     path.write_bytes(whole)
-    assert db.adopt("p", dry_run=False).rows == 2
+    assert db.import_external("p", dry_run=False).rows == 2
 
 
 # adopting
@@ -214,15 +214,15 @@ def test_vacuum_spares_the_files_of_a_table_with_a_version_by_path_that_cannot_b
 def test_what_a_stranger_appended_to_a_plain_table_is_previewed_and_committed_once(db):
     strange(db, "p")
     before = rows(db["p"])
-    preview = db.adopt("p")
+    preview = db.import_external("p")
     assert (preview.rows, preview.sample, preview.seq) == (2, tuple(STRANGE), None)
     assert rows(db["p"]) == before
     assert drift(db)
-    done = db.adopt("p", dry_run=False)
+    done = db.import_external("p", dry_run=False)
     assert (done.rows, done.seq) == (2, db.seq)
     assert rows(db["p"]) == sorted([*before, (100, "s"), (101, "s")])
     assert drift(db) == []
-    assert db.adopt("p", dry_run=False).rows == 0
+    assert db.import_external("p", dry_run=False).rows == 0
     assert db["p"].count() == 12
     (note,) = (db.path / "quarantine").glob("*/MANIFEST.json")
     (moved,) = json.loads(note.read_text())["files"]
@@ -237,8 +237,8 @@ def test_rows_that_were_deleted_since_do_not_come_back_with_what_a_stranger_buil
     db["t"].upsert({"id": 7, "v": "b"})
     db.checkpoint()
     db.merge()
-    assert db.adopt("p").rows == 3
-    db.adopt("p", dry_run=False)
+    assert db.import_external("p").rows == 3
+    db.import_external("p", dry_run=False)
     assert rows(db["p"]) == [(9, "a"), (100, "s"), (101, "s"), (102, "s")]
 
 
@@ -249,7 +249,7 @@ def test_what_was_appended_where_a_table_has_no_version_yet_is_found_and_committ
     lance.write_dataset(pa.Table.from_pylist(STRANGE), str(folder), mode="append")
     assert len(drift(db)) == 1
     db.vacuum(dry_run=False, grace_s=0)
-    assert db.adopt("new", dry_run=False).rows == 2
+    assert db.import_external("new", dry_run=False).rows == 2
     assert rows(db["new"]) == [(100, "s"), (101, "s")]
     assert drift(db) == []
 
@@ -261,8 +261,8 @@ def test_a_version_under_two_names_is_one_and_is_committed_once(db):
     aside.mkdir()
     os.link(path, aside / f".{path.name}.1.manifest")  # what a crash leaves while it is set aside
     assert len(drift(db)) == 1
-    assert db.adopt("p", dry_run=False).rows == 2
-    db.adopt("p", dry_run=False)
+    assert db.import_external("p", dry_run=False).rows == 2
+    db.import_external("p", dry_run=False)
     assert db["p"].count() == 12
     assert drift(db) == []
 
@@ -276,8 +276,8 @@ def test_versions_by_path_upon_each_other_are_each_committed_once_wherever_they_
     db.merge()  # sets both aside
     for n in range(2, 4):
         strange(db, "p", written=[{"id": 100 + n, "v": "s"}])
-    assert db.adopt("p").rows == 4
-    db.adopt("p", dry_run=False)
+    assert db.import_external("p").rows == 4
+    db.import_external("p", dry_run=False)
     assert rows(db["p"])[-5:] == [(50, "b"), *((n, "s") for n in range(100, 104))]
     assert drift(db) == []
 
@@ -292,7 +292,7 @@ def test_it_is_named_beside_an_owner_and_after_it(db):
     assert [str(finding) for finding in verify_store(str(db.path)).findings] == before
     with open_store(db.path, real_lance=True) as again:
         assert drift(again) == before
-        assert again.adopt("p", dry_run=False).rows == 2
+        assert again.import_external("p", dry_run=False).rows == 2
         assert again["p"].count() == 12
 
 
@@ -327,7 +327,7 @@ def test_a_failure_between_the_commit_and_the_quarantine_commits_nothing_twice(d
     with pytest.raises(UnavailableError, match="were committed to p at seq"):
         adopter.run(db["p"].id, db.transaction, dry_run=False)
     assert db["p"].count() == 12
-    db.adopt("p", dry_run=False)
+    db.import_external("p", dry_run=False)
     assert db["p"].count() == 12
     assert drift(db) == []
 
@@ -335,12 +335,12 @@ def test_a_failure_between_the_commit_and_the_quarantine_commits_nothing_twice(d
 def test_what_cannot_be_adopted_is_refused_and_nothing_changes(db):
     strange(db, "t")
     with pytest.raises(RequestError, match="is keyed"):
-        db.adopt("t", dry_run=False)
+        db.import_external("t", dry_run=False)
     with pytest.raises(TableNotFoundError):
-        db.adopt("none")
+        db.import_external("none")
     strange(db, "p", "overwrite")
-    with pytest.raises(RequestError, match=r"Overwrite.*cannot be adopted"):
-        db.adopt("p", dry_run=False)
+    with pytest.raises(RequestError, match=r"Overwrite.*cannot be imported"):
+        db.import_external("p", dry_run=False)
     assert (db["t"].count(), db["p"].count()) == (10, 10)
 
 
@@ -349,7 +349,7 @@ def test_rows_that_do_not_fit_the_table_any_more_are_refused(db):
     db["p"].drop_column("v")
     db["p"].add_column("v", "float64")
     with pytest.raises(SchemaMismatchError):
-        db.adopt("p", dry_run=False)
+        db.import_external("p", dry_run=False)
     assert db["p"].count() == 10
     assert drift(db)
 
@@ -359,7 +359,7 @@ def test_what_was_set_aside_is_adopted_after_a_clean_up_by_path(db):
     assert db._parts.site.tables.names.set_aside(str(folder.relative_to(db.path)), 1)
     dataset = lance.dataset(str(folder))
     dataset.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
-    assert db.adopt("p", dry_run=False).rows == len(STRANGE)
+    assert db.import_external("p", dry_run=False).rows == len(STRANGE)
     assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [*range(10), 100, 101]
 
 
@@ -382,7 +382,7 @@ def test_no_clean_up_takes_the_rows_of_a_version_while_ours_is_shown_in_its_plac
         failpoints.disarm()
         held.go()
         done.result()
-    assert db.adopt("p", dry_run=False).rows == len(STRANGE)
+    assert db.import_external("p", dry_run=False).rows == len(STRANGE)
     assert db["p"].count() == 13
 
 
@@ -397,10 +397,10 @@ def test_a_version_whose_rows_a_clean_up_took_is_named_and_keeps_no_other_for_ev
     assert external.path in first
     assert f"{gone} is gone" in first
     with pytest.raises(RequestError, match=rf"{gone} is gone.*move this file away"):
-        db.adopt("p", dry_run=False)
+        db.import_external("p", dry_run=False)
     assert db["p"].count() == 10
     (db.path / external.path).unlink()
-    assert db.adopt("p", dry_run=False).rows == 1
+    assert db.import_external("p", dry_run=False).rows == 1
     assert db["p"].count() == 11
 
 
@@ -413,7 +413,7 @@ def test_rows_that_have_kept_names_alone_are_adopted_beside_files_that_lack_thei
     (ours,) = [p.name for p in kept.iterdir() if p.name not in external.files]
     (folder / "data" / external.files[0]).unlink()
     (kept / ours).unlink()  # as a store that was copied without it
-    assert db.adopt("p", dry_run=False).rows == len(STRANGE)
+    assert db.import_external("p", dry_run=False).rows == len(STRANGE)
 
 
 # stores that were copied without their hard links
@@ -432,7 +432,7 @@ def test_versions_of_a_store_that_was_copied_file_by_file_are_its_own(db, tmp_pa
         assert reader.verify(deep=True).findings == ()
     with open_store(tmp_path / "copy", real_lance=True) as copy:
         assert drift(copy, deep=True) == []
-        assert copy.adopt("p", dry_run=False).rows == 0
+        assert copy.import_external("p", dry_run=False).rows == 0
         more = pa.Table.from_pylist([{"id": 60, "v": "b"}])
         ns = SiltstoneNamespace(copy)
         lance.write_dataset(more, namespace_client=ns, table_id=["p"], mode="append")
@@ -443,7 +443,7 @@ def test_versions_of_a_store_that_was_copied_file_by_file_are_its_own(db, tmp_pa
             copy.merge()
             copy.vacuum(dry_run=False, grace_s=0)  # the names of what goes, go
         assert copy.verify(deep=True).findings == ()
-        assert copy.adopt("p", dry_run=False).rows == 0
+        assert copy.import_external("p", dry_run=False).rows == 0
         assert rows(copy["p"]) == sorted([*expected["p"], (60, "b")])
         strange(copy, "p")
         assert len(drift(copy)) == 1
@@ -475,7 +475,7 @@ def test_a_table_that_is_renamed_while_the_import_checkpoints_gets_its_rows(db):
     db["t"].upsert({"id": 1, "v": "b"})
     with contextlib.closing(Meeting()) as meeting, ThreadPoolExecutor(1) as pool:
         failpoints.arm("flush.after_publish=pause", socket=meeting.address)
-        done = pool.submit(db.adopt, "p", False)
+        done = pool.submit(db.import_external, "p", False)
         held = meeting.expect(done)
         with db.transaction() as tx:
             tx.rename_table("p", "q")
@@ -490,7 +490,10 @@ def test_two_who_adopt_at_once_commit_each_row_once_and_neither_fails(db):
     for n in range(4):
         strange(db, "p", written=[{"id": 100 + n, "v": "s"}])
     with ThreadPoolExecutor(2) as pool:
-        done = [each.result() for each in [pool.submit(db.adopt, "p", False) for _ in range(2)]]
+        done = [
+            each.result()
+            for each in [pool.submit(db.import_external, "p", False) for _ in range(2)]
+        ]
     assert rows(db["p"])[10:] == [(100 + n, "s") for n in range(4)]
     assert max(each.rows for each in done) <= 4
     assert drift(db) == []
@@ -504,7 +507,7 @@ def test_a_version_that_another_one_adopts_or_sets_aside_meanwhile_is_found_agai
     db.checkpoint()
     record, parts = db._parts.site.manifests.newest(), db._parts
     other = [
-        lambda: db.adopt("p", dry_run=False),
+        lambda: db.import_external("p", dry_run=False),
         lambda: parts.site.tables.names.set_aside(folder, 1),
     ]
 
@@ -543,12 +546,12 @@ def test_what_blocks_an_import_is_moved_away_as_the_message_says_and_then_it_goe
     lance.dataset(str(folder)).delete("id = 0")  # on top of it, and more on top of that
     strange(db, "p", written=[{"id": 102, "v": "s"}])
     with pytest.raises(RequestError, match="move this file away") as refused:
-        db.adopt("p", dry_run=False)
-    assert "adopt again" in str(refused.value)
+        db.import_external("p", dry_run=False)
+    assert "import again" in str(refused.value)
     assert "through siltstone" in str(refused.value)
     named = db.path / str(refused.value).split(": ")[0]
     shutil.move(named, tmp_path / "moved")
-    assert db.adopt("p", dry_run=False).rows == 3
+    assert db.import_external("p", dry_run=False).rows == 3
     assert rows(db["p"]) == [*((n, "a") for n in range(10)), *((n, "s") for n in (100, 101, 102))]
     db.vacuum(dry_run=False, grace_s=0)
     assert db.verify(deep=True).findings == ()
@@ -570,8 +573,8 @@ def test_a_version_of_ours_that_a_client_tagged_is_no_version_by_path_after_a_va
         for _ in range(2):
             db.vacuum(dry_run=False, grace_s=0)
         assert drift(db) == []
-        assert db.adopt("p", dry_run=False).rows == 0
+        assert db.import_external("p", dry_run=False).rows == 0
         for path, manifest in names.items():  # as an older siltstone left them
             path.write_bytes(manifest)
-        assert db.adopt("p", dry_run=False).rows == 0
+        assert db.import_external("p", dry_run=False).rows == 0
         assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [0, 1, 2]

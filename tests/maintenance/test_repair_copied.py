@@ -58,7 +58,7 @@ def require_whole(root: Path) -> None:
         db.merge()
         db.vacuum(dry_run=False, grace_s=0)
         assert db.verify(deep=True).findings == ()
-        assert db.adopt("p").rows == 0
+        assert db.import_external("p").rows == 0
 
 
 @pytest.mark.parametrize("kind", FILES)

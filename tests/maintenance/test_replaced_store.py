@@ -77,6 +77,10 @@ def merge(db: Store) -> object:
     return db.merge("t")
 
 
+def checkpoint(db: Store) -> object:
+    return db.checkpoint()
+
+
 def optimize(db: Store) -> object:
     return db.optimize("t")
 
@@ -86,7 +90,7 @@ def serve(db: Store) -> object:
 
 
 DOORS: list[Callable[[Store], object]] = [
-    Store.checkpoint,
+    checkpoint,
     rest,
     vacuum,
     prepare,

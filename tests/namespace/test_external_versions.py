@@ -228,7 +228,7 @@ def test_a_kill_while_a_version_by_path_is_set_aside_leaves_it_once(
         assert len(drift(db)) == 1
         append(SiltstoneNamespace(db), "t", rows(30, 31))
         assert len(drift(db)) == 1
-        assert db.adopt("t", dry_run=False).rows == 2
+        assert db.import_external("t", dry_run=False).rows == 2
         assert stored(db) == [*OWN, 10, 11, 30]
         assert drift(db) == []
 

@@ -45,9 +45,7 @@ def test_what_is_not_offered_is_refused_by_its_code(ns: SiltstoneNamespace, name
 
 
 def test_a_refusal_says_what_cannot_be_done(ns: SiltstoneNamespace) -> None:
-    with pytest.raises(
-        errors.UnsupportedOperationError, match="elsewhere cannot be registered"
-    ):
+    with pytest.raises(errors.UnsupportedOperationError, match="elsewhere cannot be registered"):
         ns.register_table({"id": ["t"], "location": "elsewhere"})
 
 

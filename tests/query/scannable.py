@@ -3,13 +3,25 @@
 # ruff: noqa: A001, A002 (`filter` is pyarrow's word)
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from siltstone.engine.filter.filters import parse
+from siltstone.query.sql import sql
+
+
+def result_of(
+    text: str,
+    tables: Callable[[str], object],
+    names: Sequence[str],
+    parameters: sql.Parameters = None,
+    **options: object,
+) -> sql.Result:
+    """Run a query over tables by their names, and return all its rows."""
+    return sql.collected(sql.read(text, tables, names, parameters, **options))
 
 
 class Recording:

@@ -12,7 +12,7 @@ import pytest
 from siltstone.errors import ClosedError, CorruptionError, RequestError, TableNotFoundError
 from siltstone.process import deadline
 from siltstone.query.sql import sql
-from tests.query.scannable import Recording
+from tests.query.scannable import Recording, result_of
 
 ORDERS = pa.table(
     {
@@ -46,7 +46,7 @@ def tables() -> Tables:
 
 
 def run(tables: Tables, text: str, parameters=None) -> sql.Result:
-    return sql.run(text, tables, NAMES, parameters)
+    return result_of(text, tables, NAMES, parameters)
 
 
 def test_tables_join(tables):
@@ -99,13 +99,13 @@ def test_what_only_duckdb_can_parse_finds_its_tables_too(tables):
 
 def test_a_name_may_hold_a_quote():
     source = Recording(ORDERS)
-    found = sql.run('SELECT count(*) FROM "a""b"', lambda _: source, ['a"b'])
+    found = result_of('SELECT count(*) FROM "a""b"', lambda _: source, ['a"b'])
     assert found.fetchall() == [(4,)]
 
 
 def test_names_that_differ_only_by_case_are_refused(tables):
     with pytest.raises(RequestError, match="does not distinguish 't' and 'T'"):
-        sql.run('SELECT * FROM t JOIN "T" USING (id)', tables, ["t", "T"])
+        result_of('SELECT * FROM t JOIN "T" USING (id)', tables, ["t", "T"])
 
 
 def test_a_table_that_is_gone_is_named(tables):
@@ -118,7 +118,7 @@ def test_a_table_that_is_gone_is_named(tables):
     ["SHOW TABLES", "DESCRIBE orders", "SUMMARIZE customers", "EXPLAIN SELECT * FROM orders"],
 )
 def test_a_statement_may_ask_about_tables(text):
-    assert len(sql.run(text, Tables(), NAMES[:-1])) > 0
+    assert len(result_of(text, Tables(), NAMES[:-1])) > 0
 
 
 @pytest.mark.timeout(60)  # a search for EXPLAIN at every blank took minutes
@@ -178,7 +178,7 @@ def test_a_statement_that_is_no_query_over_the_snapshot_is_refused(tables, text,
 def test_damage_met_while_scanning_stays_damage(tables):
     damage = CorruptionError("tables/x", 7, "the checksum does not match")
     with pytest.raises(CorruptionError) as caught:
-        sql.run("SELECT * FROM t", lambda _: Recording(ORDERS, damage), ["t"])
+        result_of("SELECT * FROM t", lambda _: Recording(ORDERS, damage), ["t"])
     assert caught.value is damage
 
 
@@ -240,7 +240,7 @@ def test_a_statement_ends_when_what_it_reads_is_closed(tables):
         raise ClosedError("the store is closed")
 
     with pytest.raises(ClosedError, match="the store is closed"):
-        sql.run(LONG, tables, NAMES, check=closed)
+        result_of(LONG, tables, NAMES, check=closed)
 
 
 def test_the_scans_of_a_statement_have_its_time(tables):
@@ -258,6 +258,6 @@ def test_the_scans_of_a_statement_have_its_time(tables):
 
     given = deadline.Deadline(60.0, lambda: False)
     with deadline.within(given):
-        sql.run("SELECT count(*) FROM t", lambda _: Looking(ORDERS), ["t"])
+        result_of("SELECT count(*) FROM t", lambda _: Looking(ORDERS), ["t"])
     assert len(seen) > 1
     assert set(seen) == {given}

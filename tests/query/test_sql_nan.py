@@ -14,9 +14,8 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.engine.filter.nan_order import ranked
-from siltstone.query.sql import sql
 from tests.nightly import by_day
-from tests.query.scannable import Recording
+from tests.query.scannable import Recording, result_of
 
 NAN = float("nan")
 ROWS = pa.table(
@@ -131,14 +130,14 @@ def test_a_filter_that_comes_after_the_first_rows_finds_its_rows_too() -> None:
         " UNION ALL SELECT a.id FROM t a JOIN (SELECT unnest([1.0, 'nan'::double]) AS f) b"
         " ON a.f = b.f"
     )
-    reader = sql.run(text, lambda _: Recording(many), ["t"]).fetchall()
+    reader = result_of(text, lambda _: Recording(many), ["t"]).fetchall()
     assert len(reader) == 60_000 + 60_000 + 40_000
 
 
 def test_a_boolean_column_is_pushed_and_read_once() -> None:
     read = Recording(ROWS)
     text = "SELECT id FROM t WHERE k = true AND f <= 7 ORDER BY id"
-    assert sql.run(text, lambda _: read, ["t"]).fetchall() == [(1,), (4,), (7,)]
+    assert result_of(text, lambda _: read, ["t"]).fetchall() == [(1,), (4,), (7,)]
     assert len(read.calls) == 1
     assert "k == true" in read.calls[0][1]
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.query.sql import sql
-from tests.query.scannable import Recording
+from tests.query.scannable import Recording, result_of
 
 YEARS = [dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (2020, 2021, 2022)]
 NANOS = [1_577_836_800_000_000_001, 1_577_836_800_000_000_002, 1_577_836_800_000_000_000]
@@ -89,12 +88,12 @@ def test_a_filter_of_any_type_finds_the_rows_that_duckdb_finds(
     text = f"SELECT id FROM t WHERE {condition} ORDER BY id"
     wanted = [(id_,) for id_ in _ids(native, text)]
     frame = ROWS
-    assert sql.run(text, lambda _: Recording(ROWS), NAMES).fetchall() == wanted
+    assert result_of(text, lambda _: Recording(ROWS), NAMES).fetchall() == wanted
     in_namespace = text.replace("FROM t", "FROM sales.t")
-    assert sql.run(in_namespace, lambda _: Recording(ROWS), NAMES).fetchall() == wanted
+    assert result_of(in_namespace, lambda _: Recording(ROWS), NAMES).fetchall() == wanted
     of_frame = text.replace("FROM t", "FROM frame")
     given = {"frame": frame}
-    found = sql.run(of_frame, lambda _: None, [], variables=given.get)
+    found = result_of(of_frame, lambda _: None, [], variables=given.get)
     assert found.fetchall() == wanted
 
 
@@ -103,17 +102,17 @@ def test_a_join_of_few_keys_that_cannot_be_pushed_finds_its_rows() -> None:
         "WITH k AS MATERIALIZED (SELECT unnest([1::UBIGINT, 18446744073709551615]) AS u)"
         " SELECT id FROM t JOIN k USING (u) ORDER BY id"
     )
-    assert sql.run(text, lambda _: Recording(ROWS), NAMES).fetchall() == [(1,), (3,)]
+    assert result_of(text, lambda _: Recording(ROWS), NAMES).fetchall() == [(1,), (3,)]
 
 
 def test_only_what_cannot_be_pushed_stays_with_duckdb() -> None:
     pushed = Recording(ROWS)
-    sql.run(f"SELECT id FROM t WHERE ts > {FIRST} AND u = 1", lambda _: pushed, NAMES)
+    result_of(f"SELECT id FROM t WHERE ts > {FIRST} AND u = 1", lambda _: pushed, NAMES)
     assert "ts > " in pushed.calls[0][1]
     assert "u == 1" in pushed.calls[0][1]
     shielded = Recording(ROWS)
     text = "SELECT id FROM t WHERE u IN (1, 18446744073709551615) AND id > 1"
-    assert sql.run(text, lambda _: shielded, NAMES).fetchall() == [(3,)]
+    assert result_of(text, lambda _: shielded, NAMES).fetchall() == [(3,)]
     (pushed_with_list,) = (call[1] for call in shielded.calls)
     if int(duckdb.__version__.split(".")[0]) < 2:
         assert pushed_with_list == "(id > 1)"
@@ -129,7 +128,7 @@ def test_no_filter_of_a_shielded_column_is_pushed(condition: str) -> None:
     halves = pa.array([0.5, 2.0, None], pa.float16())
     rows = pa.table({"h": halves, "s": pa.StructArray.from_arrays([halves], ["h"])})
     recorded = Recording(rows)
-    assert len(sql.run(f"SELECT h FROM t WHERE {condition}", lambda _: recorded, ["t"])) >= 1
+    assert len(result_of(f"SELECT h FROM t WHERE {condition}", lambda _: recorded, ["t"])) >= 1
     assert [call[1] for call in recorded.calls] == ["None"]
 
 
@@ -139,7 +138,7 @@ def test_a_filter_of_a_frame_ranks_floats_as_duckdb_does(
 ) -> None:
     frame = pa.table({"id": [1, 2, 3, 4], "f": [-0.0, 7.0, float("nan"), None]})
     text = f"SELECT id FROM frame WHERE {condition} ORDER BY id"
-    found = sql.run(text, lambda _: None, [], variables={"frame": frame}.get)
+    found = result_of(text, lambda _: None, [], variables={"frame": frame}.get)
     native.register("rows", frame)
     native.execute("CREATE OR REPLACE TABLE frame AS FROM rows")
     assert found.fetchall() == [(id_,) for id_ in _ids(native, text)]

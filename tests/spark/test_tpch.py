@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 
 import siltstone as st
 from bench.spark.tpch_queries import ALL
-from siltstone.cli.demo.tpch import data
-from siltstone.cli.demo.tpch.queries import Rows, difference
-from siltstone.cli.demo.tpch.refresh import RefreshSets
+from examples.tpch import data
+from examples.tpch.queries import Rows, difference
+from examples.tpch.refresh import RefreshSets
 from siltstone.spark import snapshot
 
 SCALE = 0.01

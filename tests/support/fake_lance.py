@@ -32,8 +32,6 @@ from siltstone.storage.tables.values import (
     Ephemeral,
     ExternalVersion,
     ImportedVersion,
-    Listed,
-    ShownTable,
     StagedFiles,
     StagedVersion,
 )
@@ -194,12 +192,6 @@ class FakeClientViews:
         own = () if made is pin else (file,)
         pin = Pin(version, made.path, made.size, made.xxh3, made.rows, "")
         return Ephemeral(pin, own)
-
-    def write_directory(self, listed: Sequence[Listed]) -> None:
-        """See `tables.ClientViews.write_directory`; no reader of a fake knows it."""
-
-    def write_root_tables(self, tables: Sequence[ShownTable]) -> None:
-        """See `tables.ClientViews.write_root_tables`; no reader of a fake knows it."""
 
 
 def fake_lance(

@@ -520,15 +520,6 @@ class Store(MaintainedStore):
             self.checkpoint()
         return adopter.run(found, self.transaction, dry_run=dry_run)
 
-    def adopt(self, table: str, dry_run: bool = True) -> results.Adopted:
-        """Do what `import_external` does, under its old name.
-
-        Examples:
-            >>> db.checkpoint() and db.adopt("events").rows
-            0
-        """
-        return self.import_external(table, dry_run)
-
     @abstractmethod
     def close(
         self, upkeep: bool | None = None, *, on_progress: results.Progress | None = None

@@ -61,7 +61,6 @@ from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, s
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.manifest.store_format import StoreFormat
 from siltstone.storage.site import bound_to
-from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
@@ -182,7 +181,7 @@ class _Opening:
             require_in_place=self._ownership.require_in_place,
             load_rows_min=self._env.load_rows_min,
             commit_parts_max=self._env.commit_parts_max,
-            after=_after_publish(options, tables),
+            after=malloc.trim if options.tune_malloc else None,
         )
         work = maintainers(storage, OwnPlainTables(core))
         live = OwnerLive(committer, checkpointer, partial(_forget, core), self._require_ours(core))
@@ -294,23 +293,6 @@ class _Opening:
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
-
-
-def _after_publish(options: Options, tables: Tables) -> Callable[[Record], None]:
-    """Return what options ask for after each checkpoint and merge."""
-    steps = list[Callable[[Record], object]]()
-    if options.lance_directory:
-        from siltstone.lance_namespace.directory import Directory  # noqa: PLC0415 - few ask for it
-
-        steps.append(Directory(tables).export)
-    if options.tune_malloc:
-        steps.append(lambda _: malloc.trim())
-
-    def after(record: Record) -> None:
-        for step in steps:
-            step(record)
-
-    return after
 
 
 @dataclass(frozen=True, slots=True)

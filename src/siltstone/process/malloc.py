@@ -21,11 +21,6 @@ _BOUNDS = (
 )
 
 
-def is_known() -> bool:
-    """Return whether the C library of this process is one that takes settings."""
-    return _library() is not None
-
-
 @functools.cache
 def bound() -> None:
     """Bound what this process keeps, from now on."""

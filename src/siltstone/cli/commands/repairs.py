@@ -19,7 +19,6 @@ def repair(
         str | None,
         typer.Option(
             "--import-external",
-            "--adopt",  # its old name
             metavar="TABLE",
             help="Commit the rows that other programs appended to this plain table by path.",
         ),

@@ -1,10 +1,12 @@
 """Demo: the main job on real input, checked all the way.
 
-The flights of 2013 as transactions; with `--spark` TPC-H as a pipeline on Spark.
+The flights of 2013 as transactions; with `--spark` TPC-H as a pipeline on Spark, which is in
+`examples/tpch` of the source, not in the package.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +18,8 @@ from siltstone.cli.exits import UsageError
 from siltstone.errors import UnavailableError
 
 SCALE = 0.1
+SOURCE = Path(__file__).parents[4]
+"""Where the source is, if this is not an installed package."""
 
 Spark = Annotated[bool, typer.Option("--spark", help="Run TPC-H as a pipeline on Spark instead.")]
 Scale = Annotated[
@@ -50,12 +54,19 @@ def demo(
     ndjson: Ndjson = False,
 ) -> None:
     """Replay the flights of 2013 as transactions. Check every snapshot; kill it; ask it."""
+    if spark and not (SOURCE / "examples" / "tpch").is_dir():
+        raise UnavailableError(
+            "the demo on Spark is in the source of siltstone (examples/tpch), not in the package:"
+            " run `make demo-spark` in a checkout, or in the unpacked source distribution"
+            " `pip install -e '.[demo,spark]'` and then this command"
+        )
     for package in ("duckdb", "pyspark") if spark else ("duckdb",):
         if find_spec(package) is None:
             extras = "demo,spark" if spark else "demo"
             raise UnavailableError(f"this needs {package}: pip install 'siltstone[{extras}]'")
     if spark:
-        from siltstone.cli.demo.tpch.run import run as run_on_spark
+        sys.path.insert(0, str(SOURCE))
+        from examples.tpch.run import run as run_on_spark
 
         run_on_spark(
             scale=SCALE if scale is None else scale,

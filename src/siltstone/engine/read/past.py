@@ -27,7 +27,6 @@ from siltstone.formats.manifest import KeyedStorage, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
 from siltstone.storage.tables.tables import TableReader
 
-COMMITS_FOLDER = "commits"
 _LIKE_NUMBERS = 1024
 
 Touched = Iterable[tuple[int, tuple[int, ...]]]

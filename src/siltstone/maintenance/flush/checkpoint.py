@@ -134,15 +134,15 @@ class Checkpointer:
         require_in_place: Callable[[], None],
         load_rows_min: int = LOAD_ROWS_MIN,
         commit_parts_max: int = COMMIT_PARTS_MAX,
-        after: Callable[[Record], None] = lambda _: None,
+        after: Callable[[], object] | None = None,
     ) -> None:
         """`resident_bytes_max`: flushed memtables stay in memory as a cache up to so many bytes.
 
         `load_rows_min`: see `load_of`. `commit_parts_max`: see `commit_parts`.
 
         `require_in_place` raises UnavailableError where another store is in the place of ours: it
-        may have records of our epoch. `after` is told the record after each checkpoint and each
-        look for news.
+        may have records of our epoch. `after` is called after each checkpoint and each look for
+        news.
         """
         self._site = site
         self._all_tables, self._tables = site.tables, site.tables.writer
@@ -152,7 +152,7 @@ class Checkpointer:
         self._committer, self._readers, self._log = committer, readers, log
         self._epoch = committer.state.view.record.epoch
         self._resident_bytes_max, self._load_rows_min = resident_bytes_max, load_rows_min
-        self._after, self._require_in_place = after, require_in_place
+        self._after, self._require_in_place = after or (lambda: None), require_in_place
         self._lock = threading.Lock()
         self._is_ending = False
         self.fenced: FencedError | None = None
@@ -198,7 +198,7 @@ class Checkpointer:
         """
         with self._site.held(self._committer.state.view.record):
             record = self._checkpoint()
-        self._after(record)
+        self._after()
         return record
 
     def _checkpoint(self) -> Record:
@@ -272,7 +272,7 @@ class Checkpointer:
         with self._turn():
             self._require_in_place()
             record = self._refresh()
-        self._after(record)
+        self._after()
         return record
 
     @contextmanager

@@ -95,7 +95,7 @@ def _next_step(external: ExternalVersion) -> str:
 
 
 class _MovedError(Exception):
-    """A version is not where it was listed: another process has set it aside, or adopted it."""
+    """A version is not where it was listed: another process has set it aside, or imported it."""
 
 
 class Adopter:
@@ -142,7 +142,7 @@ class Adopter:
             return done
         raise UnavailableError(
             f"the external versions of {done.table} were moved {ATTEMPTS_MAX} times while they were"
-            f" read; {len(done.versions)} were committed; adopt again"
+            f" read; {len(done.versions)} were committed; import them again"
         )
 
     def _appended(self, table: TableDefinition) -> list[tuple[str, ExternalVersion]]:
@@ -164,7 +164,7 @@ class Adopter:
         for external in other[:1]:
             self._require_there(external)
             raise RequestError(
-                f"{external.path}: {told(external)}, and adopt again: it cannot be adopted,"
+                f"{external.path}: {told(external)}, and import again: it cannot be imported,"
                 " because it did not only append, or is not whole; nothing was changed"
             )
         return found

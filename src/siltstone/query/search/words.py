@@ -36,13 +36,11 @@ from siltstone.storage.tables.values import (
     IndexOption,
     Span,
     TextIndex,
-    TextTotals,
     WordsQuery,
 )
 
 _MARGIN, _GROWTH, _ASKED_MAX = 128, 8, 100_000  # short texts often have like scores
 _TAKEN_ROWS = 4_096
-_NO_TOTALS = TextTotals(0, 0)
 Options = Mapping[str, IndexOption | None]
 
 

@@ -41,22 +41,6 @@ if TYPE_CHECKING:
 TEXT_BYTES_MAX = 1 << 20
 
 
-def run(
-    sql: str,
-    tables: Callable[[str], Scannable | None],
-    names: Sequence[str],
-    parameters: Parameters = None,
-    *,
-    check: Callable[[], object] = lambda: None,
-    bounds: SqlBounds | None = None,
-    variables: Variables = lambda _: None,
-) -> Result:
-    """Run one query; stop it when the deadline of this thread is over. See `read`."""
-    return collected(
-        read(sql, tables, names, parameters, check=check, bounds=bounds, variables=variables)
-    )
-
-
 def collected(rows: pa.RecordBatchReader) -> Result:
     """Return all rows that `read` gives, sums of whole numbers as int64 if they fit."""
     return Result(_settled(rows.read_all()))

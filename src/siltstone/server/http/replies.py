@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -12,7 +11,6 @@ JSON_TYPE = "application/json"
 RETRY_AFTER = {"retry-after": "1"}
 """The headers of an answer with status 429: seconds until it may be worth to ask again."""
 Body_co = TypeVar("Body_co", covariant=True)
-_log = logging.getLogger("siltstone.server")
 
 
 @dataclass(frozen=True, slots=True)

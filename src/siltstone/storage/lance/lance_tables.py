@@ -76,17 +76,16 @@ def lance_tables(
     data = DatasetFiles(root, files, token)
     reader = LanceReader(data, verify=verify, open_parts_max=open_parts_max, shares=shares)
     commits = LanceCommits(data)
-    writer = LanceWriter(data, reader, commits)
     return Tables(
         reader=reader,
         paths=LancePaths(data, reader),
-        writer=writer,
+        writer=LanceWriter(data, reader, commits),
         rewriter=LanceRewriter(data, reader, commits),
         compactor=LanceCompactor(data, reader, commits),
         indexer=LanceIndexer(data, reader, commits),
         names=LanceNames(data),
         external=LanceExternal(data, reader),
-        clients=LanceClientViews(data, reader, commits, writer),
+        clients=LanceClientViews(data, reader, commits),
         keys=TableKeys(data.root, files, data.inventories, reader, token=token),
     )
 

@@ -30,13 +30,11 @@ from siltstone.storage.tables.values import (
     IndexOption,
     IndexSpec,
     Lengths,
-    Listed,
     NearestQuery,
     PartId,
     Ranked,
     Segment,
     Seqs,
-    ShownTable,
     Span,
     StagedFiles,
     StagedVersion,
@@ -547,19 +545,5 @@ class ClientViews(Protocol):
 
         Without the rows at the positions `drop`, with `batches` behind the others. It has the
         number `version`, which no pin has and no other overlay of the dataset ever had.
-        """
-        ...
-
-    def write_directory(self, listed: Sequence[Listed]) -> None:
-        """List tables to readers of the plain path that know Lance's directory namespace."""
-        ...
-
-    def write_root_tables(self, tables: Sequence[ShownTable]) -> None:
-        """Let `t.lance` show these tables, and no others, where that namespace looks for them.
-
-        All are tried.
-
-        Raises:
-            UnavailableError, RequestError: One of them could not be shown.
         """
         ...

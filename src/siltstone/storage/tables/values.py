@@ -301,23 +301,6 @@ class BuiltSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """An object as Lance's directory namespace lists it: a "table" in a folder, a "namespace"."""
-
-    name: str
-    kind: str
-    folder: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShownTable:
-    """A table at the version that Lance's directory namespace shows."""
-
-    name: str
-    pin: Pin
-
-
-@dataclass(frozen=True, slots=True)
 class Ephemeral:
     """A version for other Lance clients that no record names; `files` were written for it alone.
 

@@ -97,16 +97,13 @@ def section(data: bytes, position: int) -> bytes:
     return found
 
 
-def renumbered(data: bytes, version: int, *, writer_flags: int = 0) -> bytes:
-    """Return a manifest of Lance with another version number, and with more flags for writers."""
-    values = {_VERSION: version}
-    if writer_flags:
-        values[_WRITER_FLAGS] = decode(data).writer_flags | writer_flags
-    given = [_encoded(number << 3) + _encoded(value) for number, value in values.items()]
+def renumbered(data: bytes, version: int) -> bytes:
+    """Return a manifest of Lance with another version number."""
+    given = _encoded(_VERSION << 3) + _encoded(version)
 
     def changed(body: bytes) -> bytes:
-        kept = [field for number, _, field in fields(body) if number not in values]
-        return b"".join(kept + given)
+        kept = [field for number, _, field in fields(body) if number != _VERSION]
+        return b"".join([*kept, given])
 
     return _with_body(data, changed)
 

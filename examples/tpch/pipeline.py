@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from siltstone.cli.demo.tpch import data
-from siltstone.cli.demo.tpch.refresh import RefreshSets
+from examples.tpch import data
+from examples.tpch.refresh import RefreshSets
 from siltstone.errors import BusyError
 from siltstone.spark import session, transaction
 from siltstone.store import Store

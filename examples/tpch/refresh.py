@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from siltstone.cli.demo.tpch.data import BaseTables, schema
+from examples.tpch.data import BaseTables, schema
 
 Ints = npt.NDArray[np.int64]
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
-from siltstone.cli.demo.tpch.data import BaseTables
+from examples.tpch.data import BaseTables
 
 Rows = Sequence[Sequence[object]]
 Ask = Callable[[str], Rows]  # what an engine answers to a query

@@ -9,6 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from examples.tpch import data
+from examples.tpch.pipeline import RefreshStream, load, start_spark
+from examples.tpch.queries import QUERIES
+from examples.tpch.refresh import RefreshSets
+from examples.tpch.together import Together
 from siltstone.cli.demo.report import (
     crew_facts,
     latency_facts,
@@ -17,11 +22,6 @@ from siltstone.cli.demo.report import (
     rate,
 )
 from siltstone.cli.demo.run import checked_run
-from siltstone.cli.demo.tpch import data
-from siltstone.cli.demo.tpch.pipeline import RefreshStream, load, start_spark
-from siltstone.cli.demo.tpch.queries import QUERIES
-from siltstone.cli.demo.tpch.refresh import RefreshSets
-from siltstone.cli.demo.tpch.together import Together
 from siltstone.cli.output import Form
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note

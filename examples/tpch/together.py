@@ -15,12 +15,12 @@ from functools import partial
 import numpy as np
 from pyspark.sql import SparkSession
 
+from examples.tpch.data import BaseTables
+from examples.tpch.pipeline import RefreshStream, use_pool
+from examples.tpch.queries import QUERIES, Ask, Rows, difference, violations
 from siltstone.api.transaction import Transaction
 from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew
-from siltstone.cli.demo.tpch.data import BaseTables
-from siltstone.cli.demo.tpch.pipeline import RefreshStream, use_pool
-from siltstone.cli.demo.tpch.queries import QUERIES, Ask, Rows, difference, violations
 from siltstone.spark import optimize, snapshot
 from siltstone.store import Store
 
