@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from siltstone.errors import RequestError
 from siltstone.lance_namespace import tables, versions
 from siltstone.lance_namespace.scope import Scope, commit_of
@@ -32,7 +30,8 @@ def batch_commit_tables(
 
 
 def _operation(given: bodies.TableOperation) -> tuple[str, Any]:
-    found = [(kind, each) for kind, each in msgspec.structs.asdict(given).items() if each]
+    asked = {kind: getattr(given, kind) for kind in _STATEMENTS}
+    found = [(kind, each) for kind, each in asked.items() if each is not None]
     if len(found) != 1:
         kinds = [kind for kind, _ in found]
         raise RequestError(f"an operation must be one of {(*_STATEMENTS,)}; got {kinds}")
