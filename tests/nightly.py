@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 IS_NIGHTLY = bool(os.environ.get("SILTSTONE_NIGHTLY")) or "all" in map(os.environ.get, _ALL)
 """Whether nothing is left: also where all races or crashes are wanted."""
 LIST = Path(__file__).with_name("nightly.txt")
-DEFECTS = Path(__file__).parents[1] / "docs" / "defects.json"
+DEFECTS = Path(__file__).parents[1] / "proof" / "defects.json"
 """What is known of planted defects: which test caught each."""
 
 
