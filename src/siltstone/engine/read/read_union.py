@@ -101,6 +101,7 @@ class KeyedReader:
         "seq",
         "sources",
         "table_schema",
+        "texts",
     )
 
     def __init__(self, levels: ReadLevels, seq: int, own: OwnRows | None = None) -> None:
@@ -110,6 +111,7 @@ class KeyedReader:
             levels.sources,
             levels.base,
         )
+        self.texts = levels.texts
         self._rows: dict[Key, Row | None] | None = None
         self._overlay: Overlay | None = None
 

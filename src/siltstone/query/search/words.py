@@ -50,9 +50,9 @@ def indexed_columns(reader: Reader) -> frozenset[str]:
     if isinstance(reader, PlainReader):
         known = {index.column for index in _of_version(reader)}
         return frozenset(name for name in shown if name in known)
-    if reader.levels.texts is None:
+    if reader.texts is None:
         return frozenset()
-    ids, texts = reader.table_schema.ids, reader.levels.texts
+    ids, texts = reader.table_schema.ids, reader.texts
     return frozenset(name for name in shown if texts.on(ids[name]))
 
 
@@ -277,8 +277,8 @@ def word_search(
     if query.is_phrase and not options.get("with_position"):
         is_plain = isinstance(reader, PlainReader)
         raise needs_index(column, ", with_position=True", is_plain=is_plain)
-    assert reader.levels.texts is not None
-    analyzer = reader.levels.texts.analyzer(options)
+    assert reader.texts is not None
+    analyzer = reader.texts.analyzer(options)
     wanted = _wanted(query, analyzer)
     return WordSearch(reader, query, column, weight, where, stored, index, wanted, name)
 
@@ -306,9 +306,9 @@ def _index(
     if isinstance(reader, PlainReader):
         _require_one(column, [index.name for index in found])
         return dict(found[0].options), found[0], None
-    assert reader.levels.texts is not None
+    assert reader.texts is not None
     number = reader.table_schema.ids[column]
-    declared = reader.levels.texts.on(number)
+    declared = reader.texts.on(number)
     _require_one(column, [index.name for index in declared])
     is_built = [index.name for index in found] == [stored_name(declared[0])]
     options = cast("Options", dict(declared[0].options))
