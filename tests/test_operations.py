@@ -14,10 +14,9 @@ from siltstone.api.store import Store
 from siltstone.api.tables import SnapshotTable, Table, TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.errors import RequestError
-from siltstone.joined.snapshot import JoinedSnapshot
-from siltstone.joined.store import JoinedStore
-from siltstone.joined.tables import JoinedSnapshotTable, JoinedTable, JoinedTransactionTable
-from siltstone.joined.transaction import JoinedTransaction
+from siltstone.joined.snapshot import JoinedSnapshot, JoinedSnapshotTable
+from siltstone.joined.store import JoinedStore, JoinedTable
+from siltstone.joined.transaction import JoinedTransaction, JoinedTransactionTable
 from siltstone.local.snapshot import LocalSnapshot, LocalSnapshotTable
 from siltstone.local.store import LocalStore
 from siltstone.local.tables import LocalTable

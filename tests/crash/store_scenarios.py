@@ -25,7 +25,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask, sorter_of
 from siltstone.errors import InvariantError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.storage.tables import staged_keys
+from siltstone.storage.tables.keys import staged_keys
 from tests.crash.store_life import Life, Scenario, Step, smaller
 from tests.support.fake_lance import FakeExternal
 

@@ -13,7 +13,7 @@ import pytest
 
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import Pin
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import Fault, Kind, SimFiles, SimulatedCrash
 

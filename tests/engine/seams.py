@@ -16,7 +16,7 @@ from siltstone.options import Options
 from siltstone.storage.files.files import Buffer, File, RealFiles
 from siltstone.storage.manifest.manifest_store import system_time_us
 from siltstone.storage.tables.jobs import Jobs
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from tests.support.fake_lance import fake_lance
 
 WAIT_S = 30

@@ -19,7 +19,7 @@ from siltstone.engine.read.reader import Readers
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.manifest import Column, Pin, Schema
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.tables import key_cover
+from siltstone.storage.tables.keys import key_cover
 from tests.support.fake_lance import fake_lance
 from tests.support.simulated_files import SimFiles
 

@@ -14,7 +14,7 @@ from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.formats.manifest import Column, Pin, Schema
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from tests.support.fake_lance import fake_lance
 from tests.support.fake_pinned import FakePinned
 from tests.support.simulated_files import SimFiles

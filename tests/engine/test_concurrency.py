@@ -15,7 +15,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.errors import ConflictError
 from siltstone.maintenance.flush.bulk_load import load
-from siltstone.storage.tables.key_cover import RUNS_MAX
+from siltstone.storage.tables.keys.key_cover import RUNS_MAX
 from tests.engine.seams import GatedFiles, HookedTables, Threads, fake_env, open_store, until
 
 SCHEMA = {"id": "int64", "v": "int64"}

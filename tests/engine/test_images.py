@@ -17,10 +17,10 @@ import pytest
 import siltstone as st
 from siltstone.api.store import Store
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
-from siltstone.engine.levels import image as images_module
+from siltstone.engine.columns import image as images_module
+from siltstone.engine.columns.image import Image, image_of, is_narrow
+from siltstone.engine.columns.images import HOT_SCANS, IDLE_VIEWS_MAX, KEPT_MAX, Images
 from siltstone.engine.levels.chunk import Chunk
-from siltstone.engine.levels.image import Image, image_of, is_narrow
-from siltstone.engine.levels.images import HOT_SCANS, IDLE_VIEWS_MAX, KEPT_MAX, Images
 from siltstone.engine.read.image_scan import carried, carry_images, image_for
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.formats.group import DELETE, UPSERT
@@ -362,7 +362,7 @@ def test_an_image_is_carried_on_to_the_seq_of_its_reader_and_no_further(db: Stor
         reader = db._core.readers.open(state.view, definition, seq)
         assert isinstance(reader, KeyedReader)
         for _ in range(2):
-            found = carried(reader, image)
+            found = carried(reader.levels, seq, image)
             assert found.seq == seq
             fields = reader.table_schema.fields(["v"])
             batches = found.batches([reader.table_schema.ids["v"]], fields)
@@ -406,8 +406,8 @@ def test_a_reader_behind_all_images_makes_none_and_drops_none(db: Store) -> None
     kept = images_of(db)._kept
     late = db._core.readers.open(state.view, definition, state.visible)
     assert isinstance(late, KeyedReader)
-    assert image_for(late, ["v"]) is None
-    carry_images(late, images_of(db))
+    assert image_for(late.levels, late.seq, ["v"], late.scan) is None
+    carry_images(late.levels, late.seq, images_of(db))
     assert images_of(db)._kept == kept
 
 
@@ -427,7 +427,7 @@ def test_an_image_of_an_older_base_serves_no_reader_of_a_newer_one(db: Store) ->
     db.checkpoint()
     db.merge()
     for _ in range(HOT_SCANS):
-        image_for(late, ["w"])
+        image_for(late.levels, late.seq, ["w"], late.scan)
     assert images_of(db)._kept[0].seq == late.seq, "it has more columns than the newer one"
     table.upsert({"id": 6, "v": 21, "w": 1})
     assert total(table) == 1030

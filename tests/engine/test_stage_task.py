@@ -21,7 +21,7 @@ from siltstone.api.store import Store
 from siltstone.engine.write import bulk
 from siltstone.engine.write.stage_task import sorter_of
 from siltstone.storage.files.files import Files
-from siltstone.storage.tables import staged_keys
+from siltstone.storage.tables.keys import staged_keys
 from tests.engine import piece_writer
 from tests.maintenance.stores import Clock, open_store
 

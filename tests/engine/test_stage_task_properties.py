@@ -14,7 +14,7 @@ import siltstone as st
 from siltstone.api.store import Store
 from siltstone.engine.write import bulk
 from siltstone.engine.write.stage_task import sorter_of
-from siltstone.storage.tables import staged_keys
+from siltstone.storage.tables.keys import staged_keys
 from tests.maintenance.stores import open_store
 
 SCHEMA = {"k": "string", "n": "int64", "rank": "int64"}

@@ -14,8 +14,8 @@ import pytest
 import siltstone as st
 from siltstone.engine.write.bulk import COVERED_ROWS_MIN
 from siltstone.errors import DuplicateKeyError
-from siltstone.storage.tables.key_cover import _Cover
-from siltstone.storage.tables.staged_keys import ROWS_MIN
+from siltstone.storage.tables.keys.key_cover import _Cover
+from siltstone.storage.tables.keys.staged_keys import ROWS_MIN
 from tests.engine import piece_writer
 from tests.maintenance.stores import Clock, open_store
 

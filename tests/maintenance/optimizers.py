@@ -14,7 +14,7 @@ from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Promoter
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from tests.engine.seams import fake_env, jobs_of
 
 

@@ -17,7 +17,7 @@ from siltstone.maintenance.merge import merge
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import ManifestStore
-from siltstone.storage.tables import key_cover
+from siltstone.storage.tables.keys import key_cover
 
 OPTIONS = {"segment_bytes": 1 << 20, "background": False, "retention_s": 0}
 SCHEMA = {"id": "string", "v": "int64"}

@@ -22,7 +22,7 @@ from siltstone.maintenance.merge import merge
 from siltstone.maintenance.merge.merge import Deferred, Merger
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.site import Site
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import Span
 from tests.engine.seams import HookedTables, Threads, fake_env, jobs_of, open_store
 from tests.maintenance.optimizers import optimizer_of

@@ -12,7 +12,7 @@ from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.maintenance.merge import merge
 from siltstone.maintenance.merge.merge_child import _command
 from siltstone.maintenance.schedule.scheduler import KeyWatch, wants_optimize
-from siltstone.storage.tables.key_cover import TableKeys
+from siltstone.storage.tables.keys.key_cover import TableKeys
 from tests.engine.seams import fake_env, open_store
 from tests.maintenance.optimizers import optimizer_of
 

@@ -22,7 +22,7 @@ from siltstone.engine.filter.filters import filter_of, parse
 from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.read.read_union import KEYS_MAX, KeyedReader
 from siltstone.maintenance.merge import merge
-from siltstone.storage.tables.key_cover import TableKeys
+from siltstone.storage.tables.keys.key_cover import TableKeys
 
 DAY, ZONE = dt.date(2026, 1, 1), "America/New_York"
 MOMENT = dt.datetime(2026, 1, 1, 7, 30)  # noqa: DTZ001 - of columns with and without a zone

@@ -19,7 +19,8 @@ from siltstone.open.environment import Env
 from siltstone.options import Options
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import Tables, TableWriter
+from siltstone.storage.tables.store_tables import Tables
+from siltstone.storage.tables.tables import TableWriter
 from siltstone.storage.tables.values import StagedFiles, join
 from tests.query.test_scan_task import attach
 

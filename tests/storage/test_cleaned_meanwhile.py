@@ -21,7 +21,7 @@ from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables import kept_names, promotion
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import IndexSpec, StagedVersion
 
 FOLDER = "tables/t-1"

@@ -14,7 +14,7 @@ from siltstone.errors import CorruptionError, InvariantError
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import POSITION, AdoptedLoad, IndexSpec, InputsMovedError
 from tests.support.fake_lance import fake_lance
 

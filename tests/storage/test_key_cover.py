@@ -21,8 +21,8 @@ from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import File, RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.key_cover import RUNS_MAX
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.keys.key_cover import RUNS_MAX
+from siltstone.storage.tables.store_tables import Tables
 
 FOLDER = "tables/t-1/base"
 INTS = schema.new_schema(pa.schema({"id": pa.int64(), "v": pa.int64()}), ["id"], schema_id=1)

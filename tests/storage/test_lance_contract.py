@@ -22,7 +22,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.tables.kept_names import place
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import POSITION, InputsMovedError, join
 from tests.support.fake_lance import fake_lance
 

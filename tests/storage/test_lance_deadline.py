@@ -16,7 +16,7 @@ from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.lance.read import pinned
 from siltstone.storage.lance.read.pinned import LancePinned
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 
 FOLDER = "tables/t-1/base"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])

@@ -29,7 +29,7 @@ from siltstone.storage.lance.files.errors import classify
 from siltstone.storage.lance.lance_tables import lance_tables, warm_up
 from siltstone.storage.tables.kept_names import place
 from siltstone.storage.tables.promotion import public_name
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import AdoptedLoad, IndexSpec, StagedVersion
 
 FOLDER = "tables/orders-7/base"

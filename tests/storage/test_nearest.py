@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from lance.dataset import serialize_row_addrs
 
-from siltstone.engine.levels.row_vectors import block_of
+from siltstone.engine.columns.row_vectors import block_of
 from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.manifest import Pin
 from siltstone.query.search.distances import measured, roughly
@@ -23,7 +23,7 @@ from siltstone.storage.lance.files.row_addresses import RowIds
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.lance.read.pinned_search import LanceSearch
 from siltstone.storage.lance.search.block_list import BlockLists
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import IndexSpec, NearestQuery
 from tests.query.nearest_rows import vectors
 

@@ -22,7 +22,7 @@ from siltstone.storage.lance.files import manifest
 from siltstone.storage.lance.files.manifest import MALFORMED
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.lance.read.needed_paths import FragmentPaths, LancePaths
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from tests.namespace.clients import make, opened
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])

@@ -16,7 +16,7 @@ import siltstone as st
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.files import point_reads
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from tests.engine.seams import until
 
 ROWS = 100_000

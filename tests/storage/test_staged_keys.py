@@ -20,9 +20,9 @@ from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import KeyRun, Pin
 from siltstone.storage.files.files import Buffer, File, RealFile, RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables import key_cover, staged_keys
-from siltstone.storage.tables.staged_keys import RUN_ROWS, KeySorter, units_of
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.keys import key_cover, staged_keys
+from siltstone.storage.tables.keys.staged_keys import RUN_ROWS, KeySorter, units_of
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import Span, StagedFiles, StagedKeys, join
 
 FOLDER = "tables/t-1/.attached/job"

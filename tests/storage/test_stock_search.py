@@ -12,7 +12,8 @@ import pytest
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import BuiltSegment, Span, Tables
+from siltstone.storage.tables.store_tables import Tables
+from siltstone.storage.tables.tables import BuiltSegment, Span
 from tests.storage.searches import BY_PLACE, BY_WORDS, SCHEMA, check, nearest, rows, with_word
 
 FOLDER = "tables/notes-3/base"

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from lance.query import MatchQuery, MultiMatchQuery
 
-from siltstone.engine.levels.row_texts import text_block
+from siltstone.engine.columns.row_texts import text_block
 from siltstone.errors import RequestError
 from siltstone.formats.bits import all_of
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.files.row_addresses import RowIds
 from siltstone.storage.lance.lance_tables import lance_tables
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import IndexSpec, TextTotals, WordsQuery
 from tests.query.words_found import edits, has_phrase, tokens
 

@@ -26,8 +26,8 @@ from siltstone.storage.lance.external import external_tables, version_import
 from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.inventories import describe
-from siltstone.storage.tables.key_cover import TableKeys
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.keys.key_cover import TableKeys
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import (
     Ephemeral,
     ExternalVersion,

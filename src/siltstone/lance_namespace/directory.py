@@ -20,7 +20,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import namespaces as spaces
 from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import Record
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import Listed, ShownTable
 
 _log = logging.getLogger(__name__)

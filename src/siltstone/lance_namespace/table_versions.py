@@ -19,7 +19,8 @@ from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.manifest import Pin, TableDefinition, Version
-from siltstone.storage.tables.tables import TableReader, Tables
+from siltstone.storage.tables.store_tables import Tables
+from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.tables.values import ImportedVersion, OtherLineError
 
 # What writes rows of a table with a key, in the words of the Lance Namespace specification.

@@ -29,7 +29,7 @@ from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import Site
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 
 if TYPE_CHECKING:
     from siltstone.maintenance.backup.backup import Backuper

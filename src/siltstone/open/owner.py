@@ -61,7 +61,8 @@ from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, s
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.manifest.store_format import StoreFormat
 from siltstone.storage.site import bound_to
-from siltstone.storage.tables.tables import TableReader, Tables
+from siltstone.storage.tables.store_tables import Tables
+from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal

@@ -22,7 +22,7 @@ from siltstone.storage.manifest.manifest_store import ManifestStore, random_toke
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import Jobs
 from siltstone.storage.tables.new_files import NewFiles
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 
 SITES_MAX = 8
 P = ParamSpec("P")

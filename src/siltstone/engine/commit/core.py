@@ -35,7 +35,7 @@ from siltstone.latency import Latency
 from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Begun
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.turns import TableTurns
 
 _READS_A_TURN = 64

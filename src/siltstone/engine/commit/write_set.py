@@ -22,7 +22,7 @@ from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.manifest import Catalog, Pin, Tag
 from siltstone.formats.rows import Row
-from siltstone.storage.tables.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
 
 BLIND = None

@@ -16,7 +16,7 @@ import pyarrow as pa
 from siltstone.formats.group import UPSERT
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
-from siltstone.storage.tables.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
 

@@ -39,7 +39,7 @@ from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.key_run import OFFSET_BITS
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import from_storage_values
-from siltstone.storage.tables.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION, PartId
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.levels.row_vectors import Origin
+from siltstone.engine.levels.origin import Origin
 from siltstone.formats.keys import Codes, Key, pairs
 from siltstone.formats.rows import value_getter
 

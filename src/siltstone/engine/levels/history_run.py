@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +28,16 @@ from siltstone.engine.levels.chunk import (
     IndexedSlice,
     Slice,
     batch_of,
-    between,
     find_version,
     run_of,
 )
 from siltstone.engine.levels.kept_batches import batches_kept
 from siltstone.engine.levels.load_keys import LoadKeys, LoadSlice, Part
-from siltstone.engine.levels.memtable import Found, Memtable, indexed
-from siltstone.engine.levels.row_vectors import Origin
-from siltstone.formats.group import DELETE, UPSERT
+from siltstone.engine.levels.memtable import Found
+from siltstone.engine.levels.origin import Origin
+from siltstone.formats.group import DELETE
 from siltstone.formats.keys import Key
-from siltstone.formats.manifest import Load, Schema
+from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
@@ -296,38 +294,9 @@ class HistoryRun:
             start += batch.num_rows
 
 
-Source: TypeAlias = Memtable | HistoryRun
-"""A level above base: row versions of one table over some seqs."""
-
-
-def changes(source: Source, after: int, seq: int) -> list[Chunk]:
-    """Return the row versions of a level with after < seq <= `seq`, in seq order.
-
-    It reads all columns of a run of history: ask before the rows are history.
-    """
-    if isinstance(source, Memtable):
-        return source.changes(after, seq)
-    found = (between(chunk, after, seq) for chunk in source.chunks_upto(seq))
-    return [chunk for chunk in found if len(chunk.codes)]
-
-
 def are_few(count: int, of: int) -> bool:
     """Return whether rows are read faster by their positions than by a scan."""
     return count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * of)
-
-
-def known_of(sources: Iterable[Source], low: int) -> tuple[IndexedSlice, ...]:
-    """Return the index of adjacent levels that become one run above `low`.
-
-    None if one of them has no index in memory, or has rows at or below `low`.
-    """
-    found: list[IndexedSlice] = []
-    for source in sources:
-        known = source.indexed if isinstance(source, HistoryRun) else indexed(source)
-        if not known or source.first_seq <= low:
-            return ()
-        found += known
-    return tuple(found)
 
 
 def _behind(known: Sequence[IndexedSlice], seq: int) -> tuple[IndexedSlice, ...]:
@@ -337,28 +306,6 @@ def _behind(known: Sequence[IndexedSlice], seq: int) -> tuple[IndexedSlice, ...]
         if chunks and int(chunks[-1].seqs[-1]) > seq:
             return tuple(known[count:]) if int(chunks[0].seqs[0]) > seq else ()
     return ()
-
-
-def load_of(source: Source, *, rows_min: int) -> Load | None:
-    """Return what names an attached run as a part of history; None: its rows are copied there.
-
-    A copy costs little where its files have on average less than `rows_min` rows, and a merge would
-    join such parts; and a delete has only keys.
-    """
-    table = source.table if isinstance(source, HistoryRun) else None
-    if not isinstance(table, Attached) or table.op != UPSERT:
-        return None
-    is_large = table.rows >= rows_min * max(1, len(table.spans))
-    return Load(table.seq, table.pin) if is_large else None
-
-
-def vector_bytes(source: Source) -> int:
-    """Return the bytes of the vectors of its rows that searches keep."""
-    if not isinstance(source, HistoryRun):
-        return source.origin.nbytes
-    loaded: LoadSlice | None = source.__dict__.get("_slice")  # a search of a load made it
-    kept = 0 if loaded is None else loaded.origin.nbytes
-    return kept + sum(item.part.origin.nbytes for item in source.indexed)
 
 
 def index_bytes(run: HistoryRun) -> int:

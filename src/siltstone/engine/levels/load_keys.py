@@ -1,7 +1,7 @@
 """Load keys: what finds the rows of an attached load by key, its key runs.
 
     load         a dataset of rows with one seq; each key once; none of its rows is hidden
-    run          sorted codes beside its files, on disk (`storage.tables.key_runs`)
+    run          sorted codes beside its files, on disk (`storage.tables.keys.key_runs`)
     in memory    a cache of pages, shared with the bases; nothing for each row
 
 The runs are written when the load is attached, and go when it goes. A load without them (a delete,
@@ -22,10 +22,10 @@ import pyarrow as pa
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.chunk import Slice
-from siltstone.engine.levels.row_vectors import Origin
+from siltstone.engine.levels.origin import Origin
 from siltstone.errors import SiltstoneError
 from siltstone.formats.keys import Codes, Key, KeyCodec
-from siltstone.storage.tables.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys
 
 _BLOCK_ROWS = 131_072
 _log = logging.getLogger(__name__)

@@ -45,7 +45,7 @@ from siltstone.engine.levels.chunk import (
     tier,
 )
 from siltstone.engine.levels.load_keys import Part
-from siltstone.engine.levels.row_vectors import Origin
+from siltstone.engine.levels.origin import Origin
 from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row

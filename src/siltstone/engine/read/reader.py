@@ -22,18 +22,20 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of, whole_table_schema
+from siltstone.engine.columns.images import Images
+from siltstone.engine.columns.row_vectors import FreshVectors
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import batch_of
-from siltstone.engine.levels.history_run import HistoryRun, Source, known_of
-from siltstone.engine.levels.images import Images
-from siltstone.engine.levels.row_vectors import FreshVectors
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.sources import Source, known_of
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.fallback_rows import FallbackRows
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.past_record import PastTable
+from siltstone.engine.read.read_levels import ReadLevels
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import View
@@ -49,8 +51,8 @@ from siltstone.formats.manifest import (
     TableDefinition,
 )
 from siltstone.storage.manifest.manifest_store import Lease
-from siltstone.storage.tables.key_cover import TableKeys
-from siltstone.storage.tables.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_cover import TableKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable, TableReader
 from siltstone.storage.tables.values import POSITION
 
@@ -184,20 +186,19 @@ class Readers:
             reader = view.memo[key] = memo.at(seq)  # of the view's own levels, as that one was
             return reader
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            return KeyedReader(
-                table_schema, (), None, seq, vectors=self._vectors, texts=self._texts(view, table)
-            )
+            texts = self._texts(view, table)
+            read = ReadLevels(table_schema, (), None, vectors=self._vectors, texts=texts)
+            return KeyedReader(read, seq)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
         if seq >= levels.storage.merged_seq:
             with self._noting:
                 self._kept.add(levels.kept)
                 self._images.add(levels.images)
-            reader = KeyedReader(
+            read = ReadLevels(
                 table_schema,
                 levels.sources,
                 levels.base,
-                seq,
                 lease=view.lease,
                 kept=levels.kept,
                 bytes_left=self._bytes_left,
@@ -211,16 +212,15 @@ class Readers:
             leases = (view.lease, lease)
             sources = self.history(table, levels.storage, old.merged_seq, seq, leases)
             base = self.base(table, old)
-            reader = KeyedReader(
+            read = ReadLevels(
                 table_schema,
                 sources,
                 base,
-                seq,
                 lease=leases,
                 vectors=self._vectors,
                 texts=self._texts(view, table),
             )
-        view.memo[key] = reader
+        reader = view.memo[key] = KeyedReader(read, seq)
         return reader
 
     def hold(self, view: View, seq: int) -> dict[int, Lease]:

@@ -17,17 +17,18 @@ import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.columns.images import Images
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.commit_log import CommitLog
-from siltstone.engine.levels.history_run import HistoryRun, Source
-from siltstone.engine.levels.images import Images
+from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.sources import Source
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.errors import ClosedError
 from siltstone.formats import group
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
-from siltstone.storage.tables.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
 
 

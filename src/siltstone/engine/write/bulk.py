@@ -36,7 +36,8 @@ from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.row_codec import lacks
 from siltstone.formats.schema import history_name
-from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
+from siltstone.storage.tables.store_tables import Tables
+from siltstone.storage.tables.tables import PinnedTable, TableReader
 from siltstone.storage.tables.values import StagedFiles, StagedKeys
 
 INLINE_BYTES_MAX = 8 << 20

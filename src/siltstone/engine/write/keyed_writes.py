@@ -22,7 +22,6 @@ from siltstone.engine.filter.filters import compares_columns
 from siltstone.engine.levels.chunk import Chunk, rows_kept
 from siltstone.engine.levels.memtable import append_batch, newest_versions
 from siltstone.engine.levels.own_rows import OWN_SEQ, OwnRows
-from siltstone.engine.read.many_rows import rows_that_live
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
@@ -134,7 +133,7 @@ def deletion(given: object, reader: KeyedReader, *, is_again: bool = False) -> D
         if _reads_as_filter(given, reader.table_schema):
             raise RequestError(_USE_DELETE_WHERE.format(given)) from None
         raise
-    lived = rows_that_live(reader, keys) if len(keys) <= COUNTED_KEYS_MAX else None
+    lived = reader.rows_that_live(keys) if len(keys) <= COUNTED_KEYS_MAX else None
     if lived == 0 and not is_again and _reads_as_filter(given, reader.table_schema):
         (name,) = reader.table_schema.codec.names
         key = f"; a key of this text is given as {{{name!r}: ...}}"

@@ -27,7 +27,7 @@ from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
 from siltstone.formats import blobs, group
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import (
     POSITION,
     Compacted,

@@ -44,8 +44,8 @@ from siltstone.formats.schema import history_field
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of
-from siltstone.storage.tables.key_cover import TableKeys
-from siltstone.storage.tables.staged_keys import KeySorter
+from siltstone.storage.tables.keys.key_cover import TableKeys
+from siltstone.storage.tables.keys.staged_keys import KeySorter
 from siltstone.storage.tables.tables import TableWriter
 from siltstone.storage.tables.values import NO_FILES, StagedFiles
 from siltstone.storage.tables.values import join as join_files

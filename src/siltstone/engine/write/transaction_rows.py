@@ -177,7 +177,9 @@ class TransactionRows:
         reader = self._core.readers.open(view, table, seq, defined_at=seq + 1)
         if not isinstance(reader, KeyedReader):
             return reader
-        if reader.images is not None:  # it reads the view's own levels, which have all later seqs
+        if (
+            reader.levels.images is not None
+        ):  # it reads the view's own levels, which have all later seqs
             view.memo["rows", table.id] = table, reader
         return reader.remembering(own, seq)
 

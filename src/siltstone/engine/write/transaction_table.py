@@ -164,7 +164,7 @@ class EngineTransactionTable(TransactionTableColumns):
         if keys and self._tx.rows.is_strict:
             self._tx.rows.note(table, reader, keys, None)
         if given.batch is None:
-            found = reader.first_of(given.keys)
+            found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
             found = reader.first_existing(
                 chunk_of_batch(given.batch, writes.table_schema, given.codes)

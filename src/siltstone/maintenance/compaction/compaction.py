@@ -28,7 +28,8 @@ from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.maintenance.tiers import filled, small_runs, tiers
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.jobs import SeenJob
-from siltstone.storage.tables.tables import PinnedTable, TableReader, Tables
+from siltstone.storage.tables.store_tables import Tables
+from siltstone.storage.tables.tables import PinnedTable, TableReader
 from siltstone.storage.tables.values import Compacted, put_fitting
 
 TARGET_ROWS = 1 << 20

@@ -33,8 +33,8 @@ from siltstone.engine.catalog.table_schema import TableSchema, whole_table_schem
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
-from siltstone.engine.levels.history_run import Source, load_of
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.sources import Source, load_of
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View
 from siltstone.errors import BusyError, ClosedError, FencedError, ReplacedError, SiltstoneError
@@ -69,7 +69,7 @@ from siltstone.maintenance.retention import carried
 from siltstone.storage.files.arrow_file import DIRECTORY as FALLBACK
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc_horizon
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import NO_FILES, Compacted, StagedFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import SegmentNumber

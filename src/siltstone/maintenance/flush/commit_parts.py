@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.tiers import filled, small_runs, tiers
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import Compacted, Span, put_fitting
 
 _log = logging.getLogger(__name__)

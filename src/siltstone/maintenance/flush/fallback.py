@@ -17,8 +17,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import groupby
 
-from siltstone.engine.levels.history_run import Source
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.sources import Source
 from siltstone.engine.read.view import Levels
 from siltstone.errors import (
     CorruptionError,

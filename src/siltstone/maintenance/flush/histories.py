@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.levels.history_run import Source
+from siltstone.engine.levels.sources import Source
 from siltstone.engine.read.read_union import EVERYTHING
 from siltstone.engine.read.view import View
 from siltstone.formats.manifest import Catalog, Fallback, KeyedStorage, Load, Pin, Record

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.history_run import HistoryRun, Source
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.sources import Source
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Levels, State, View

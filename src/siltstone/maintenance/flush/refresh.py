@@ -13,8 +13,9 @@ from types import MappingProxyType
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.base import Base
-from siltstone.engine.levels.history_run import HistoryRun, Source
+from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.sources import Source
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read import image_scan
 from siltstone.engine.read.read_union import KeyedReader
@@ -109,7 +110,7 @@ def carry_images(state: State, readers: Readers) -> None:
         try:
             reader = readers.open(view, table, state.visible)
             if isinstance(reader, KeyedReader):
-                image_scan.carry_images(reader, levels.images)
+                image_scan.carry_images(reader.levels, reader.seq, levels.images)
         except SiltstoneError as error:  # whoever reads the table will say so
             _log.warning("no image of %s is carried on: %s", levels.storage.folder, error)
             levels.images.drop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.levels.row_vectors import VectorBlock, block_of
+from siltstone.engine.columns.row_vectors import VectorBlock, block_of
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import IndexSpec, NearestQuery, Ranked
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.read_levels import ReadLevels
 from siltstone.engine.read.read_union import KeyedReader, Overlay
 from siltstone.engine.read.reader import Readers
 from siltstone.errors import (
@@ -273,7 +274,7 @@ class Merger:
             runs = history(table, storage, low, upto, None)
             table_schema = _schema_at(table, storage, upto)
         base = self._readers.base(table, storage)
-        reader = KeyedReader(table_schema, runs, base, upto)
+        reader = KeyedReader(ReadLevels(table_schema, runs, base), upto)
         overlay = reader.overlay()
         cross(Failpoint.MERGE_AFTER_PLAN)
         pin = self._base(table, storage, table_schema, overlay)

@@ -19,7 +19,7 @@ from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
 from siltstone.storage.site import site_of
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import StagedFiles
 
 ROWS_MAX = 1 << 20

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from siltstone.engine.levels.history_run import HistoryRun, Source, seqs_of
+from siltstone.engine.levels.history_run import HistoryRun, seqs_of
+from siltstone.engine.levels.sources import Source
 
 ROWS_MIN = 65_536
 ROW_BYTES = 112

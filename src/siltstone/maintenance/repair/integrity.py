@@ -28,7 +28,7 @@ from siltstone.storage.site import Site
 from siltstone.storage.tables import promotion
 from siltstone.storage.tables.inventories import check
 from siltstone.storage.tables.kept_names import is_copied, place
-from siltstone.storage.tables.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys
 
 UNREADABLE = (SiltstoneError, OSError, ValueError, pa.ArrowException)
 Damage = dict[str, str]

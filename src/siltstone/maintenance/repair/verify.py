@@ -30,6 +30,7 @@ import numpy as np
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
+from siltstone.engine.read.read_levels import ReadLevels
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
 from siltstone.formats.keys import newest_rows
@@ -504,8 +505,10 @@ class Verifier:
     ) -> None:
         """Compare base with what history says up to `merged_seq`."""
         runs = self._readers.history(table, storage, 0, storage.merged_seq, None)
-        folded = KeyedReader(table_schema, runs, None, storage.merged_seq)
-        base = KeyedReader(table_schema, (), self._readers.base(table, storage), storage.merged_seq)
+        history = ReadLevels(table_schema, runs, None)
+        merged = ReadLevels(table_schema, (), self._readers.base(table, storage))
+        folded = KeyedReader(history, storage.merged_seq)
+        base = KeyedReader(merged, storage.merged_seq)
         if sorted_rows(folded, table_schema) != sorted_rows(base, table_schema):
             tally.error(f"{storage.folder}/base", "it differs from the fold of its history")
 

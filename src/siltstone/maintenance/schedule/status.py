@@ -9,8 +9,9 @@ from pathlib import Path
 from siltstone import shown
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.history_run import HistoryRun, Source, vector_bytes
+from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.sources import Source, vector_bytes
 from siltstone.engine.read.view import State, View
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.levels.history_run import HistoryRun, Source, index_bytes, vector_bytes
+from siltstone.engine.levels.history_run import HistoryRun, index_bytes
 from siltstone.engine.levels.memtable import Memtable
+from siltstone.engine.levels.sources import Source, vector_bytes
 from siltstone.engine.read.view import Generation, Levels, View
 
 MERGE_ROWS_MIN = 200_000

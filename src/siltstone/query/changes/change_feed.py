@@ -30,7 +30,8 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, aligned, table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.levels.history_run import HistoryRun, Source
+from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.sources import Source
 from siltstone.engine.read.kept import FOREVER, kept_from
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State

@@ -182,17 +182,17 @@ class _ScanPlanner:
         table_schema, names = reader.table_schema, self.fields.names
         if base is not None and base.rows:
             # A base of the past is found by the record that names it.
-            is_named = isinstance(reader.lease, tuple) or base.table.pin.path in {
+            is_named = isinstance(reader.levels.lease, tuple) or base.table.pin.path in {
                 pin.path for pin in pins_of(record)
             }
             stored = table_schema.stored(names, base.table_schema)
-            files = TaskFiles(stored, reader.lease, is_named)
+            files = TaskFiles(stored, reader.levels.lease, is_named)
             yield from self._pinned(base.table, files, overlay.shadowed, are_kept=False)
         in_memory: list[pa.RecordBatch] = []
         for level in overlay.levels:
             run = level.source
             if isinstance(run, HistoryRun):  # un-merged, or a bulk commit that is in a frame alone
-                files = TaskFiles.of_run(run, run.stored(table_schema, names), reader.lease)
+                files = TaskFiles.of_run(run, run.stored(table_schema, names), reader.levels.lease)
                 positions = run.positions_of(level.ordinals)
                 yield from self._pinned(run.table, files, positions, are_kept=True)
             else:

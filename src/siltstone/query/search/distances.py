@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from siltstone.engine.levels.row_vectors import VectorBlock
+from siltstone.engine.columns.row_vectors import VectorBlock
 from siltstone.storage.tables.values import Lengths
 
 _HELD_MIN, _HELD_MAX = 1e-15, 1e15

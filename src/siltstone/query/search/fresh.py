@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from siltstone import deadline
+from siltstone.engine.columns.row_vectors import VectorBlock
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.levels.row_vectors import VectorBlock
 from siltstone.engine.read.read_union import KeyedReader, Lives
 from siltstone.query.search.candidates import Candidates, within
 from siltstone.query.search.distances import measured, roughly
@@ -25,7 +25,7 @@ def fresh(reader: KeyedReader, query: VectorQuery, wanted: Filter | None) -> Ite
         for index, part in enumerate(level.parts):
             inside = lives[start : start + part.rows]
             if inside.any():
-                blocks = reader.vectors.blocks(
+                blocks = reader.levels.vectors.blocks(
                     level.source, level.parts, index, reader.table_schema, query.column
                 )
                 for block in deadline.checked(blocks):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.levels.row_texts import TextBlock
+from siltstone.engine.columns.row_texts import TextBlock
 from siltstone.query.search.candidates import Candidates
 from siltstone.storage.tables.tables import TextAnalyzer
 

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone import deadline
+from siltstone.engine.columns.row_texts import TextBlock, text_block
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.levels.row_texts import TextBlock, text_block
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
@@ -157,7 +157,7 @@ class WordSearch:
             may = matching(reader, level, self.where)
             start = 0
             for index, part in enumerate(level.parts):
-                blocks = reader.vectors.kept(
+                blocks = reader.levels.vectors.kept(
                     level.source,
                     level.parts,
                     index,

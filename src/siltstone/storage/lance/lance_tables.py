@@ -26,8 +26,8 @@ from siltstone.storage.lance.write.commits import LanceCommits
 from siltstone.storage.lance.write.compactor import LanceCompactor
 from siltstone.storage.lance.write.indexer import LanceIndexer
 from siltstone.storage.lance.write.writer import LanceRewriter, LanceWriter
-from siltstone.storage.tables.key_cover import TableKeys
-from siltstone.storage.tables.tables import Tables
+from siltstone.storage.tables.keys.key_cover import TableKeys
+from siltstone.storage.tables.store_tables import Tables
 
 _THREADS = "LANCE_IO_THREADS"
 SHARES = Shares.of(1 << 30).lance

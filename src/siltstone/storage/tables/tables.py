@@ -9,8 +9,7 @@ return is in `values`. The file is long because all parts of one interface are i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -45,9 +44,6 @@ from siltstone.storage.tables.values import (
     TextTotals,
     WordsQuery,
 )
-
-if TYPE_CHECKING:
-    from siltstone.storage.tables.key_cover import TableKeys
 
 
 class PinnedTable(Protocol):
@@ -567,24 +563,3 @@ class ClientViews(Protocol):
             UnavailableError, RequestError: One of them could not be shown.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The datasets of one open store, by what is done with them; threads may share it.
-
-    Ask for one part where one is enough. Every method that returns a `Pin` may raise:
-        SchemaMismatchError: The rows or columns do not fit the pin.
-        UnavailableError: The file system refuses; no pin came of it.
-    """
-
-    reader: TableReader
-    paths: PinPaths
-    writer: TableWriter
-    rewriter: TableRewriter
-    compactor: TableCompactor
-    indexer: TableIndexer
-    names: PublicNames
-    external: ExternalTables
-    clients: ClientViews
-    keys: TableKeys

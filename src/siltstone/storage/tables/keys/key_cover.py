@@ -42,9 +42,9 @@ from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import KeyRun, Pin
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.tables.inventories import Inventories
-from siltstone.storage.tables.key_places import PinnedKeys, Serving
-from siltstone.storage.tables.key_runs import OpenRun, PageCache, directory_of, write_run
-from siltstone.storage.tables.staged_keys import (
+from siltstone.storage.tables.keys.key_places import PinnedKeys, Serving
+from siltstone.storage.tables.keys.key_runs import OpenRun, PageCache, directory_of, write_run
+from siltstone.storage.tables.keys.staged_keys import (
     KeySorter,
     StagedKeysError,
     Unit,

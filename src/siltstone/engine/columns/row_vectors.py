@@ -1,7 +1,6 @@
 """Row vectors: the vectors of row versions above base as matrices, for searches in memory.
 
-    origin   names the rows of a memtable, also when they are history; rows are only ever added
-    block    consecutive rows of an origin: one column as a matrix, and the square of each length;
+    block    consecutive rows of an `Origin`: one column as a matrix, and the square of each length;
              or a column of texts as numbers of words, see `row_texts`
 
 The blocks of an origin are kept with it, by the id of the column, and go when it goes. So a commit
@@ -16,50 +15,21 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.levels.load_keys import Part
+from siltstone.engine.levels.origin import Origin, RowBlock
+from siltstone.engine.levels.sources import Source
 from siltstone.units import require
-
-if TYPE_CHECKING:
-    from siltstone.engine.catalog.table_schema import TableSchema
-    from siltstone.engine.levels.history_run import Source
-    from siltstone.engine.levels.load_keys import Part
 
 _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 64 << 20
-
-
-class RowBlock(Protocol):
-    """One column of consecutive rows of an origin, as searches read it."""
-
-    @property
-    def start(self) -> int:
-        """The ordinal of the first row."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """One above the ordinal of the last row."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        ...
-
-    def upto(self, end: int) -> Self:
-        """Return the rows with an ordinal below `end`."""
-        ...
-
-    def followed_by(self, other: Self) -> Self:
-        """Return both as one; `other` has the next rows."""
-        ...
 
 
 OneBlock = TypeVar("OneBlock", bound=RowBlock)
@@ -98,40 +68,6 @@ class VectorBlock:
         """Return both as one; `other` has the next rows."""
         matrix = np.concatenate((self.matrix, other.matrix))
         return VectorBlock(self.start, matrix, np.concatenate((self.squares, other.squares)))
-
-
-class Origin:
-    """The name of the rows of a memtable or of a load of history, and what is kept of them.
-
-    Two are equal if they are one, or have the same name: an attached load is opened more than once.
-    """
-
-    name: object = None
-    blocks: Mapping[object, tuple[RowBlock, ...]] = MappingProxyType({})
-    """By the id of the column (of texts: and how they are taken apart), from ordinal 0 on.
-    Replaced, never changed: most have none, and a transaction makes one for its own rows."""
-
-    @classmethod
-    def named(cls, name: object) -> Origin:
-        """Return the origin of rows that others may name, too."""
-        made = cls()
-        made.name = name
-        return made
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether both name the same rows."""
-        if self is other or self.name is None:
-            return self is other
-        return isinstance(other, Origin) and self.name == other.name
-
-    def __hash__(self) -> int:
-        """Return the hash of the name."""
-        return id(self) if self.name is None else hash(self.name)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return sum(block.nbytes for blocks in [*self.blocks.values()] for block in blocks)
 
 
 class FreshVectors:

@@ -31,7 +31,7 @@ from siltstone.formats.key_run import (
 )
 from siltstone.formats.keys import Codes, KeyCodec
 from siltstone.formats.manifest import KeyRun
-from siltstone.storage.tables.key_runs import OpenRun
+from siltstone.storage.tables.keys.key_runs import OpenRun
 from siltstone.storage.tables.values import Span, StagedKeys
 
 RUN_ROWS = 2 << 20

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from siltstone.engine.levels.image import Image, bytes_of
+from siltstone.engine.columns.image import Image, bytes_of
 
 HOT_SCANS = 3
 KEPT_MAX = 2

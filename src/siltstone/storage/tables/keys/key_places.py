@@ -16,7 +16,7 @@ import numpy as np
 
 from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries, merged
 from siltstone.formats.keys import Codes, KeyCodec
-from siltstone.storage.tables.key_runs import OpenRun
+from siltstone.storage.tables.keys.key_runs import OpenRun
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Span
 from siltstone.units import require

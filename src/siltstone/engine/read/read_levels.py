@@ -1,0 +1,37 @@
+"""Read levels: what the reads of one keyed table have in common, at whatever seq they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.columns.images import Images
+from siltstone.engine.columns.row_vectors import FreshVectors
+from siltstone.engine.levels.base import Base
+from siltstone.engine.levels.sources import Source
+from siltstone.engine.levels.visibility import VisibilityCache
+from siltstone.engine.read.text_search import TextSearch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadLevels:
+    """The levels of a table as `table_schema` shows it: `sources`, oldest first, over `base`.
+
+    `lease` keeps the files of all that is read for as long as a reader, or a scan of one, lives.
+    `kept` has what readers before found out, and takes what the next one does if `bytes_left`.
+    `images`, if there are some, are of the table at several seqs: `sources` have all row versions
+    above `merged_seq`. `vectors` has those of `sources` that searches asked for, and `texts` how
+    texts are searched.
+    """
+
+    table_schema: TableSchema
+    sources: tuple[Source, ...]
+    base: Base | None
+    lease: object = None
+    kept: VisibilityCache = field(default_factory=VisibilityCache)
+    bytes_left: Callable[[], int] = lambda: 0
+    images: Images | None = None
+    merged_seq: int = 0
+    vectors: FreshVectors = field(default_factory=FreshVectors)
+    texts: TextSearch | None = None

@@ -1,0 +1,1 @@
+"""Key runs: files beside the parts of a base that say at which positions its keys are."""
