@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from siltstone.cli import (
+from siltstone.cli import bench as benches
+from siltstone.cli import demo as demos
+from siltstone.cli.arguments import add_command, said_before
+from siltstone.cli.commands import (
     apps,
     backups,
     export,
@@ -23,9 +26,6 @@ from siltstone.cli import (
     tables,
     tags,
 )
-from siltstone.cli import bench as benches
-from siltstone.cli import demo as demos
-from siltstone.cli.arguments import add_command, said_before
 from siltstone.cli.exits import Exit, UsageError, code_of, in_one_line
 from siltstone.cli.groups import GroupedCommands
 from siltstone.errors import SiltstoneError

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from siltstone.cli.arguments import AsOf, Db, Table
+from siltstone.cli.commands.rows import Columns, Filter, names_of
 from siltstone.cli.exits import NotFoundError
 from siltstone.cli.output import Form, emit_arrow
-from siltstone.cli.rows import Columns, Filter, names_of
 from siltstone.cli.sessions import at_moment
 
 Query = Annotated[

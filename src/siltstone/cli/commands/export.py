@@ -19,9 +19,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from siltstone.cli.arguments import AsOf, Db, Quiet, Table
+from siltstone.cli.commands.rows import Columns, Filter, Limit, names_of
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, cell, emit_record, lines_of, rows_of
-from siltstone.cli.rows import Columns, Filter, Limit, names_of
 from siltstone.cli.sessions import at_moment
 from siltstone.errors import RequestError, UnavailableError
 
