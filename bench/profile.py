@@ -35,7 +35,7 @@ from siltstone.cli.bench.machine import facts
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.recent_writes import RecentWrites
 from siltstone.engine.write.row_plan import RowPlan
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.storage.files.files import Buffer, RealFile
 from siltstone.storage.wal import wal
 from siltstone.storage.wal.wal import Wal

@@ -20,8 +20,8 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.errors import RequestError, SchemaMismatchError
-from siltstone.formats.extensions import storage_type, wrapped
 from siltstone.formats.manifest import FIRST_FORMAT
+from siltstone.formats.types.extensions import storage_type, wrapped
 
 Row = dict[str, object]
 INT32 = some.integers(-(1 << 31), (1 << 31) - 1)

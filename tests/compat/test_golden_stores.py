@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.formats import frame, group
+from siltstone.formats.log import frame, group
 from tests.compat.answers import answers, rows_of
 from tests.compat.diary import OPTIONS
 from tests.compat.golden import FORMATS, GOLDEN, expected, tree, unpacked

@@ -14,7 +14,8 @@ import xxhash
 import siltstone as st
 from siltstone import admin
 from siltstone.errors import UnsupportedFormatError
-from siltstone.formats import frame, group, inventory, manifest
+from siltstone.formats import inventory, manifest
+from siltstone.formats.log import frame, group
 from siltstone.storage.manifest.floor import FLOOR_FORMAT
 from siltstone.units import Seq
 from tests.compat.diary import OPTIONS

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from siltstone.formats.frame import HEADER_BYTES
+from siltstone.formats.log.frame import HEADER_BYTES
 from siltstone.storage.tables.kept_names import public_of
 from tests.unchanged import connect
 

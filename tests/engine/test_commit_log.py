@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from siltstone.engine.levels.commit_log import CommitLog
-from siltstone.formats.group import Token
+from siltstone.formats.log.group import Token
 from tests.engine.seams import Threads
 
 COMMITS, OLD = 10_000, 500

@@ -23,7 +23,7 @@ from siltstone.engine.columns.images import HOT_SCANS, IDLE_VIEWS_MAX, KEPT_MAX,
 from siltstone.engine.levels.chunk import Chunk
 from siltstone.engine.read.image_scan import carried, carry_images, image_for
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.formats.group import DELETE, UPSERT
+from siltstone.formats.log.group import DELETE, UPSERT
 from siltstone.formats.manifest import Column, Schema
 from tests.engine.seams import fake_env, open_store
 

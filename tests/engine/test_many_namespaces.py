@@ -8,7 +8,7 @@ from siltstone.engine.catalog import namespaces
 from siltstone.engine.commit.admission import admit
 from siltstone.engine.commit.recent_writes import RecentWrites
 from siltstone.engine.commit.write_set import WriteSet
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, NamespaceDefinition
 
 MANY = 500

@@ -16,7 +16,7 @@ import siltstone as st
 from siltstone.engine.commit import effects
 from siltstone.engine.commit.recent_writes import Keys, LostError, RecentWrites
 from siltstone.engine.commit.write_set import WriteSet
-from siltstone.formats.group import Entry
+from siltstone.formats.log.group import Entry
 from tests.engine.seams import fake_env, open_store
 from tests.engine.test_concurrency_groups import Group, group, with_token  # noqa: F401
 from tests.support.traced import NthLine

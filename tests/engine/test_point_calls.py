@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from siltstone.engine.commit.write_set import Receipt, RowPart, WriteSet
 from siltstone.engine.read.readable import Readable
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.local.group_upserts import GroupUpserts
 from siltstone.local.store import LocalStore
 from siltstone.local.tables import LocalTable

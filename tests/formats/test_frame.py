@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from siltstone.errors import InvariantError, UnsupportedFormatError
-from siltstone.formats.frame import (
+from siltstone.formats.log.frame import (
     FRAME_BYTES_MAX,
     FRAME_HEADER_BYTES,
     HEADER_BYTES,

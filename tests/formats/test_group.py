@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as some
 
-from siltstone.formats import group
-from siltstone.formats.group import Member, Token
+from siltstone.formats.log import group
+from siltstone.formats.log.group import Member, Token
 from siltstone.formats.manifest import Column, Pin, Schema
 
 GOLDEN = Path(__file__).parents[1] / "compat" / "group" / "v1.bin"

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as some
 
-from siltstone.formats.layouts import plain_batch, plain_column, plain_schema, plain_type
+from siltstone.formats.types.layouts import plain_batch, plain_column, plain_schema, plain_type
 
 INDEXES = (pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64())
 VALUES = (pa.string(), pa.large_string(), pa.binary(), pa.string_view(), pa.binary_view())

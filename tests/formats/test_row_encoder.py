@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from siltstone.formats import schema
+from siltstone.formats.conversion.row_codec import RowCodec
+from siltstone.formats.conversion.row_encoder import COLUMNS_MAX
 from siltstone.formats.manifest import Column, Schema
-from siltstone.formats.row_codec import RowCodec
-from siltstone.formats.row_encoder import COLUMNS_MAX
 from tests.formats.test_rows import VALUES
 
 HOSTILE_NAMES = (

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from siltstone.errors import SchemaMismatchError
-from siltstone.formats import conform, schema
+from siltstone.formats import schema
+from siltstone.formats.conversion import conform
+from siltstone.formats.conversion.row_codec import RowCodec
 from siltstone.formats.manifest import Column, Schema
-from siltstone.formats.row_codec import RowCodec
 
 # ruff: noqa: DTZ001 (columns without a zone hold moments without one)
 

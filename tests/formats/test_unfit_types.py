@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from siltstone.formats.unfit_types import why_unfit
+from siltstone.formats.types.unfit_types import why_unfit
 
 
 def written(path: Path, column: Any, mode: str = "create") -> lance.LanceDataset:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.definition_changes import changes_at
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, Column, Schema
 from tests.maintenance.stores import open_store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import ClosedError, InvariantError, PoisonedError, UnavailableError
-from siltstone.formats.frame import Mark, decode_header
+from siltstone.formats.log.frame import Mark, decode_header
 from siltstone.storage.files.files import File, RealFiles
 from siltstone.storage.wal.recovery import recover
 from siltstone.storage.wal.segments import read_mark

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.frame import Mark, encode_mark
+from siltstone.formats.log.frame import Mark, encode_mark
 from siltstone.storage.wal import follower
 from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.storage.wal.wal import Wal

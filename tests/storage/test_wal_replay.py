@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from siltstone.errors import CorruptionError, FencedError, UnsupportedFormatError
-from siltstone.formats.frame import (
+from siltstone.formats.log.frame import (
     Mark,
     Position,
     SegmentHeader,

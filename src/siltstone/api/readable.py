@@ -13,7 +13,7 @@ from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
-from siltstone.formats.unfit_types import refuse_decimal256
+from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.given import Key, Keys, Query, Vector
 
 if TYPE_CHECKING:

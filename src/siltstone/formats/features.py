@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import FIRST_FORMAT, Catalog, KeyedStorage, Schema
 
 _TYPES: dict[str, int] = {

@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from siltstone.formats import extensions
 from siltstone.formats import rows as row_values
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import column_named, decode_type, key_names
+from siltstone.formats.types import extensions
 
 Key = object
 Codes = np.ndarray

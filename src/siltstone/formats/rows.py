@@ -27,8 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
-from siltstone.formats import extensions
-from siltstone.formats.extensions import UUID
+from siltstone.formats.types import extensions
+from siltstone.formats.types.extensions import UUID
 
 Row = tuple[object, ...]
 Convert = Callable[[object], object]

@@ -18,16 +18,16 @@ from typing import Any, cast
 import pyarrow as pa
 
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
-from siltstone.formats import blobs
-from siltstone.formats.extensions import (
+from siltstone.formats.manifest import Column, Schema
+from siltstone.formats.types import blobs
+from siltstone.formats.types.extensions import (
     is_extension,
     is_tensor,
     is_uuid,
     unknown_in,
     why_unknown,
 )
-from siltstone.formats.manifest import Column, Schema
-from siltstone.formats.unfit_types import why_plain_only, why_unfit
+from siltstone.formats.types.unfit_types import why_plain_only, why_unfit
 
 SEQ_COLUMN, OP_COLUMN = "_seq", "_op"
 COLUMNS_MAX = 4_000

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.formats import blobs
 from siltstone.formats.schema import NESTED_MAX, check_column_name, parse_type
+from siltstone.formats.types import blobs
 
 _SQL = {
     "tinyint": "int8",

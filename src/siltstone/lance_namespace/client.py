@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError, not_one_of
-from siltstone.formats.extensions import storage_type
+from siltstone.formats.types.extensions import storage_type
 from siltstone.lance_namespace import store_scopes as scopes
 from siltstone.lance_namespace.catalog import OPERATIONS, REFUSED, LanceCatalog
 from siltstone.lance_namespace.errors import code_of

@@ -23,7 +23,7 @@ from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import table_versions
 from siltstone.lance_namespace.errors import NamespaceNotEmptyError

@@ -28,8 +28,8 @@ from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import ConflictError, RequestError
-from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Key
+from siltstone.formats.log.group import DELETE, UPSERT
 from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.local.snapshot import LocalSnapshot, place_of, reopened
 from siltstone.maintenance.flush.bulk_load import load

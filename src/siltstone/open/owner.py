@@ -26,8 +26,8 @@ from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import ConflictError, CorruptionError, SiltstoneError, UnavailableError
-from siltstone.formats import group
 from siltstone.formats.features import format_of_catalog
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.latency import Latency
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables

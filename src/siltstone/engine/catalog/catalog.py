@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import (
     Catalog,
     ForgottenApps,

@@ -17,8 +17,7 @@ from siltstone.errors import (
     TableExistsError,
     no_such,
 )
-from siltstone.formats import group
-from siltstone.formats.blobs import is_blob
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, Column, Schema, Shaped, TableDefinition
 from siltstone.formats.schema import (
     COLUMNS_MAX,
@@ -31,6 +30,7 @@ from siltstone.formats.schema import (
     new_schema,
 )
 from siltstone.formats.type_names import arrow_schema_of, field_of
+from siltstone.formats.types.blobs import is_blob
 
 APP_CHARACTERS_MAX = 256
 HOLDER_CHARACTERS_MAX = 64

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import RequestError
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, NamespaceDefinition
 from siltstone.formats.schema import check_name
 

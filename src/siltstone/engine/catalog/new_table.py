@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.row_input import dicts_of, stream_of
 from siltstone.errors import RequestError, SchemaMismatchError
-from siltstone.formats.layouts import plain_schema
 from siltstone.formats.rows import UnfitError, converter, short
 from siltstone.formats.type_names import arrow_schema_of
+from siltstone.formats.types.layouts import plain_schema
 
 
 def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:

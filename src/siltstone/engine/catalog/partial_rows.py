@@ -19,7 +19,7 @@ from siltstone.choices import MISSINGS, Missing
 from siltstone.engine.catalog.row_input import conformed_part, dicts_of, one_batch, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import RequestError, not_one_of
-from siltstone.formats.conform import conform
+from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key, newest_rows
 
 Named = np.ndarray | bool

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
-from siltstone.formats.conform import conform
+from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Codes, Key, newest_rows
 from siltstone.formats.rows import Row
 

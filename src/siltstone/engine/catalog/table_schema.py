@@ -12,9 +12,9 @@ from functools import lru_cache
 import msgspec
 import pyarrow as pa
 
+from siltstone.formats.conversion.row_codec import RowCodec
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.manifest import Column, Schema, TableDefinition
-from siltstone.formats.row_codec import RowCodec
 from siltstone.formats.rows import Row
 from siltstone.formats.schema import history_name
 

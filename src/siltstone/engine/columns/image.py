@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.levels.chunk import Chunk, Run, batch_of, codes_of, merge_runs, run_of, tier
-from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, KeyCodec, newest_rows
+from siltstone.formats.log.group import UPSERT
 from siltstone.units import require
 
 BLOCK_ROWS = 65_536

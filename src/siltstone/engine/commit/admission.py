@@ -23,7 +23,7 @@ from siltstone.errors import (
     RequestError,
     TableExistsError,
 )
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
 
 APPS_MAX = 10_000

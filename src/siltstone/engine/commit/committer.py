@@ -55,8 +55,8 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.failpoints import Failpoint, armed, cross
-from siltstone.formats import group
-from siltstone.formats.frame import Buffer
+from siltstone.formats.log import group
+from siltstone.formats.log.frame import Buffer
 from siltstone.formats.manifest import Catalog
 from siltstone.latency import BOUNDS_S, Latency
 from siltstone.units import Seq, require

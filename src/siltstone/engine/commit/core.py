@@ -30,7 +30,7 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.formats.features import format_of_changes
-from siltstone.formats.group import Token
+from siltstone.formats.log.group import Token
 from siltstone.latency import Latency
 from siltstone.options import Options, SqlBounds
 from siltstone.storage.files.files import Files

@@ -18,7 +18,7 @@ from siltstone.engine.read.view import (
     with_load,
     with_token,
 )
-from siltstone.formats import group
+from siltstone.formats.log import group
 
 
 def changes_view(write_set: WriteSet) -> bool:

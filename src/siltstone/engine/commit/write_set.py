@@ -18,8 +18,8 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import run_of
 from siltstone.engine.levels.load_keys import FiledCodes
-from siltstone.formats import group
 from siltstone.formats.keys import Codes, Key
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, Pin, Tag
 from siltstone.formats.rows import Row
 from siltstone.storage.tables.keys.key_places import PinnedKeys

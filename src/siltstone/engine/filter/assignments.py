@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.errors import RequestError, told
-from siltstone.formats.row_codec import RowCodec
+from siltstone.formats.conversion.row_codec import RowCodec
 
 
 @dataclass(frozen=True, slots=True)

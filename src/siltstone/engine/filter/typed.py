@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from siltstone.engine.filter.literals import Literal
 from siltstone.engine.filter.pushed import Push
 from siltstone.errors import RequestError
-from siltstone.formats.extensions import UUID, is_extension, is_uuid, storage_type
+from siltstone.formats.types.extensions import UUID, is_extension, is_uuid, storage_type
 
 DIGITS_MAX = 76
 _INT64_DIGITS = 19

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from siltstone.formats.group import UPSERT
+from siltstone.formats.log.group import UPSERT
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
 from siltstone.storage.tables.keys.key_places import PinnedKeys

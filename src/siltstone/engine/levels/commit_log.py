@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from siltstone.formats.group import Token
+from siltstone.formats.log.group import Token
 
 COMMITS_SCHEMA = pa.schema(
     [

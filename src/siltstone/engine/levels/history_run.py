@@ -35,8 +35,8 @@ from siltstone.engine.levels.kept_batches import batches_kept
 from siltstone.engine.levels.load_keys import LoadKeys, LoadSlice, Part
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.origin import Origin
-from siltstone.formats.group import DELETE
 from siltstone.formats.keys import Key
+from siltstone.formats.log.group import DELETE
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.storage.tables.tables import PinnedTable

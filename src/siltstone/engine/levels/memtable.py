@@ -46,8 +46,8 @@ from siltstone.engine.levels.chunk import (
 )
 from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.origin import Origin
-from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key, newest_rows
+from siltstone.formats.log.group import DELETE, UPSERT
 from siltstone.formats.rows import Row
 
 TAIL_ROWS_MAX = 4096

@@ -16,8 +16,8 @@ from typing import Final
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.memtable import TAIL_ROWS_MAX, Found, Memtable
-from siltstone.formats.group import DELETE
 from siltstone.formats.keys import Key
+from siltstone.formats.log.group import DELETE
 from siltstone.formats.rows import Row
 
 OWN_SEQ: Final = 1

@@ -10,7 +10,7 @@ from siltstone.engine.levels.chunk import Chunk, IndexedSlice, between
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.load_keys import LoadSlice
 from siltstone.engine.levels.memtable import Memtable, indexed
-from siltstone.formats.group import UPSERT
+from siltstone.formats.log.group import UPSERT
 from siltstone.formats.manifest import Load
 
 Source: TypeAlias = Memtable | HistoryRun

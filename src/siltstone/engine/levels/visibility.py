@@ -30,8 +30,8 @@ from siltstone.engine.levels.chunk import (
 )
 from siltstone.engine.levels.load_keys import KeysAt, LoadKeys, LoadSlice, Part
 from siltstone.formats.bits import NO_ROWS, Bits
-from siltstone.formats.group import UPSERT
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.log.group import UPSERT
 
 KEPT_MAX = 3
 

@@ -22,7 +22,7 @@ from siltstone.engine.levels.commit_log import Commit, CommitLog, transaction_id
 from siltstone.engine.read.moment import EPOCH, MICROSECOND
 from siltstone.engine.read.past_record import PastRecord, PastTable
 from siltstone.engine.read.view import State, View
-from siltstone.formats.group import Token
+from siltstone.formats.log.group import Token
 from siltstone.formats.manifest import KeyedStorage, Record, TableDefinition
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
 from siltstone.storage.tables.tables import TableReader

@@ -40,8 +40,7 @@ from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SiltstoneError, SnapshotExpiredError
-from siltstone.formats import blobs
-from siltstone.formats.group import UPSERT
+from siltstone.formats.log.group import UPSERT
 from siltstone.formats.manifest import (
     Fallback,
     KeyedStorage,
@@ -50,6 +49,7 @@ from siltstone.formats.manifest import (
     Schema,
     TableDefinition,
 )
+from siltstone.formats.types import blobs
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.keys.key_cover import TableKeys
 from siltstone.storage.tables.keys.key_places import PinnedKeys

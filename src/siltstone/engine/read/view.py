@@ -26,7 +26,7 @@ from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.sources import Source
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.errors import ClosedError
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, KeyedStorage, Pin, Record
 from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable

@@ -27,8 +27,8 @@ from siltstone.engine.read.view import (
     with_token,
 )
 from siltstone.errors import InvariantError
-from siltstone.formats import group
 from siltstone.formats.features import format_of_changes
+from siltstone.formats.log import group
 from siltstone.formats.manifest import FIRST_FORMAT, Record
 from siltstone.formats.rows import Row
 from siltstone.units import require

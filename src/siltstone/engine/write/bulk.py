@@ -30,11 +30,11 @@ from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch
 from siltstone.engine.write.row_order import ascending
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
-from siltstone.formats import group
+from siltstone.formats.conversion.row_codec import lacks
 from siltstone.formats.key_run import Entries, sorted_entries
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
-from siltstone.formats.row_codec import lacks
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.tables import PinnedTable, TableReader

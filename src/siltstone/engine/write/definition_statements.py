@@ -13,7 +13,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import BusyError, FencedError, SnapshotExpiredError
-from siltstone.formats import group
+from siltstone.formats.log import group
 
 
 class DefiningTransaction(EngineTransaction):

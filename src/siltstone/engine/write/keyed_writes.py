@@ -25,8 +25,8 @@ from siltstone.engine.levels.own_rows import OWN_SEQ, OwnRows
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
-from siltstone.formats.group import DELETE, UPSERT
 from siltstone.formats.keys import Codes, Key
+from siltstone.formats.log.group import DELETE, UPSERT
 from siltstone.formats.rows import Row
 
 _ROWS_AS_TUPLES_MAX = 4096

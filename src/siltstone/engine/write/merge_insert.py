@@ -26,7 +26,7 @@ from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, SchemaMismatchError
-from siltstone.formats.conform import conform
+from siltstone.formats.conversion.conform import conform
 from siltstone.storage.tables.values import POSITION
 
 

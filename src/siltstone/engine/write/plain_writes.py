@@ -25,8 +25,9 @@ from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
-from siltstone.formats import blobs, group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
+from siltstone.formats.types import blobs
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import (
     POSITION,

@@ -20,8 +20,8 @@ from siltstone.engine.commit.write_set import (
     RowPart,
     WriteSet,
 )
-from siltstone.formats.group import RowsEntry
 from siltstone.formats.keys import Key
+from siltstone.formats.log.group import RowsEntry
 from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.formats.rows import Row
 

@@ -37,10 +37,10 @@ from siltstone.engine.read.view import is_empty
 from siltstone.engine.write.job_folder import JobFolder
 from siltstone.engine.write.plain_writes import dataset_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
-from siltstone.formats.blobs import is_blob
-from siltstone.formats.conform import conform
+from siltstone.formats.conversion.conform import conform
 from siltstone.formats.manifest import Pin, Schema, TableDefinition
 from siltstone.formats.schema import history_field
+from siltstone.formats.types.blobs import is_blob
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.kept_names import kept_of

@@ -36,7 +36,7 @@ from siltstone.engine.read.view import View
 from siltstone.engine.write.keyed_writes import widened
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
-from siltstone.formats.group import DELETE
+from siltstone.formats.log.group import DELETE
 from siltstone.formats.manifest import TableDefinition
 
 ROUNDS_MAX = 64

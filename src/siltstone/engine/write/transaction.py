@@ -37,7 +37,7 @@ from siltstone.errors import (
     not_one_of,
 )
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats import group
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition, Tag
 from siltstone.formats.schema import decode_type
 from siltstone.storage.tables.values import Compacted, InputsMovedError

@@ -29,9 +29,9 @@ from siltstone.engine.read.reader import Reader
 from siltstone.engine.write.keyed_writes import chunk_of_batch, deletion
 from siltstone.engine.write.plain_writes import ColumnChange, PlainWrites
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
-from siltstone.formats import group
-from siltstone.formats.conform import conform
+from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key
+from siltstone.formats.log import group
 from siltstone.formats.manifest import TableDefinition
 from siltstone.storage.tables.values import POSITION
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
-from siltstone.formats.extensions import unwrapped
+from siltstone.formats.types.extensions import unwrapped
 from siltstone.lance_namespace.errors import Code, Refused, invalid
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.scope import SearchedTable

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.errors import TableNotFoundError
-from siltstone.formats.layouts import plain_schema
+from siltstone.formats.types.layouts import plain_schema
 from siltstone.lance_namespace.errors import invalid, unsupported
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows

@@ -27,11 +27,12 @@ from siltstone.engine.read.view import storage_folder
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
-from siltstone.formats import group, manifest
+from siltstone.formats import manifest
 from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.features import format_of_changes
-from siltstone.formats.frame import Frame
 from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.log import group
+from siltstone.formats.log.frame import Frame
 from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct

@@ -14,7 +14,7 @@ import msgspec
 
 from siltstone.errors import CorruptionError
 from siltstone.formats import manifest
-from siltstone.formats.frame import Frame
+from siltstone.formats.log.frame import Frame
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, pins_of
 from siltstone.maintenance.backup.backup import format_of, lost_format, named_by
 from siltstone.maintenance.gc.sweep import distinct

@@ -13,7 +13,7 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.filter.pushed import is_pushable
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.formats.blobs import is_blob
+from siltstone.formats.types.blobs import is_blob
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
 

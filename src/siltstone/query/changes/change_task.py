@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import aligned
-from siltstone.formats.group import DELETE
+from siltstone.formats.log.group import DELETE
 from siltstone.query.scan.scan_task import ScanTask
 
 

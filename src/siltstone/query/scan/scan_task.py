@@ -30,8 +30,8 @@ from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.history_run import are_few
 from siltstone.engine.levels.kept_batches import batches_kept
 from siltstone.errors import CorruptionError, SnapshotExpiredError
-from siltstone.formats.blobs import is_blob
 from siltstone.formats.manifest import Pin
+from siltstone.formats.types.blobs import is_blob
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import PinnedTable, TableReader

@@ -23,7 +23,7 @@ from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.engine.read.row_ids import read_for_ids, with_ids
-from siltstone.formats.extensions import unwrapped
+from siltstone.formats.types.extensions import unwrapped
 from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
 from siltstone.query.search.fusion import Fused, Fusion, columns_of, fused, reranked

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.row_input import stream_of
 from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.formats.extensions import unknown_in, why_unknown
-from siltstone.formats.layouts import plain_column, plain_schema
+from siltstone.formats.types.extensions import unknown_in, why_unknown
+from siltstone.formats.types.layouts import plain_column, plain_schema
 
 Variables: TypeAlias = Callable[[str], object]
 """Returns the value of a variable; None if the caller has none of that name. The command line

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from siltstone.formats.extensions import is_tensor, storage_type, unwrapped
-from siltstone.formats.layouts import replaced_type
+from siltstone.formats.types.extensions import is_tensor, storage_type, unwrapped
+from siltstone.formats.types.layouts import replaced_type
 
 
 def columns(schema: pa.Schema) -> list[str]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from siltstone.arguments import is_text
 from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.formats.unfit_types import refuse_decimal256
+from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of

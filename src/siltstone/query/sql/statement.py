@@ -36,7 +36,7 @@ from siltstone.errors import (
     SiltstoneError,
     TableNotFoundError,
 )
-from siltstone.formats import layouts
+from siltstone.formats.types import layouts
 from siltstone.options import SqlBounds
 from siltstone.query.sql import half_floats, shielded
 from siltstone.query.sql.dataset import Columns, Filter, Scannable, SnapshotDataset

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.frame import HEADER_BYTES, decode_header
+from siltstone.formats.log.frame import HEADER_BYTES, decode_header
 from siltstone.storage.files.files import ABSENT, Files, refusals
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.wal.segments import parse_name, read_part

@@ -25,7 +25,7 @@ from contextlib import closing
 from pathlib import Path
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.frame import (
+from siltstone.formats.log.frame import (
     FRAME_HEADER_BYTES,
     Frame,
     Mark,

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.frame import (
+from siltstone.formats.log.frame import (
     HEADER_BYTES,
     Frame,
     Position,

@@ -35,7 +35,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import FencedError
-from siltstone.formats.frame import (
+from siltstone.formats.log.frame import (
     Buffer,
     Frame,
     Position,

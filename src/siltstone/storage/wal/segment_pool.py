@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltstone.errors import ClosedError, InvariantError, UnavailableError
-from siltstone.formats.frame import HEADER_BYTES
+from siltstone.formats.log.frame import HEADER_BYTES
 from siltstone.storage.files.files import File, Files, discard
 from siltstone.storage.wal.segments import parse_name, segment_path, unavailable
 from siltstone.units import Epoch, SegmentNumber, require

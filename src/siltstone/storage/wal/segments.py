@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.frame import (
+from siltstone.formats.log.frame import (
     HEADER_BYTES,
     Buffer,
     Frame,

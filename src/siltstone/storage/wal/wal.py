@@ -40,7 +40,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from siltstone.errors import ClosedError, InvariantError, PoisonedError, SiltstoneError
-from siltstone.formats.frame import (
+from siltstone.formats.log.frame import (
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
     Buffer,

@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.formats import blobs
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
+from siltstone.formats.types import blobs
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.files.index_files import inside
 from siltstone.storage.tables.promotion import EXTERNAL_DIRECTORY, public_name

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats import blobs
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.formats.types import blobs
 from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.files import deletions
 from siltstone.storage.lance.files.dataset_files import DATA, TRANSACTIONS, DatasetFiles

@@ -13,7 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.errors import SchemaMismatchError, no_such
-from siltstone.formats.extensions import (
+from siltstone.formats.manifest import Schema
+from siltstone.formats.rows import is_json as is_json_text
+from siltstone.formats.schema import key_names
+from siltstone.formats.types.extensions import (
     is_json,
     is_other_tensor,
     storage_type,
@@ -22,10 +25,7 @@ from siltstone.formats.extensions import (
     why_unknown,
     wrapped,
 )
-from siltstone.formats.layouts import decoded
-from siltstone.formats.manifest import Schema
-from siltstone.formats.rows import is_json as is_json_text
-from siltstone.formats.schema import key_names
+from siltstone.formats.types.layouts import decoded
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:

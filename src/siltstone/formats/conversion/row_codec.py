@@ -15,9 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError, listed, no_such
-from siltstone.formats import extensions
+from siltstone.formats.conversion.row_encoder import Encode, encoders
 from siltstone.formats.manifest import Schema
-from siltstone.formats.row_encoder import Encode, encoders
 from siltstone.formats.rows import (
     Row,
     UnfitError,
@@ -30,6 +29,7 @@ from siltstone.formats.rows import (
     to_user,
 )
 from siltstone.formats.schema import decode_type, to_arrow
+from siltstone.formats.types import extensions
 
 _PACKED_DECIMAL_DIGITS_MAX = 18
 _MISSING = object()

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.formats import extensions
+from siltstone.formats.types import extensions
 
 Refusal = tuple[Callable[[Any], bool], str]
 

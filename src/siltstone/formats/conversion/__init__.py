@@ -1,0 +1,1 @@
+"""What callers give as rows, made rows of a table: dicts and Arrow batches."""

@@ -1,0 +1,1 @@
+"""Types of columns: what a type lies in, and which of them a table cannot have."""
