@@ -8,7 +8,7 @@ from typing import Self
 
 import pytest
 
-from siltstone.context_exits import close_on_exit, commit_on_exit
+from siltstone.process.context_exits import close_on_exit, commit_on_exit
 
 
 class Closing:

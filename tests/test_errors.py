@@ -14,9 +14,10 @@ from lance_namespace import ListTablesRequest
 from lance_namespace.errors import NamespaceNotFoundError
 
 import siltstone as st
-from siltstone import errors, extras
+from siltstone import errors
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.options import ConnectOptions, Options
+from siltstone.process import extras
 
 EXAMPLES = [
     errors.RequestError("what"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone import malloc
+from siltstone.process import malloc
 
 pytestmark = pytest.mark.skipif(not malloc.is_known(), reason="no glibc: nothing is bounded")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import BusyError, ConflictError, FencedError, RequestError
-from siltstone.retry import Retry
+from siltstone.process.retry import Retry
 
 SRC = Path(__file__).parents[1] / "src" / "siltstone"
 

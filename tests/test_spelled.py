@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from siltstone.spelled import ERRORS, has_spelled, span_text, value_of
+from siltstone.text.spelled import ERRORS, has_spelled, span_text, value_of
 
 SPANS = some.timedeltas(dt.timedelta(days=-999_999), dt.timedelta(days=999_999))
 KINDS: dict[str, tuple[pa.DataType, some.SearchStrategy[Any]]] = {

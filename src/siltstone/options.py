@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from siltstone.errors import RequestError, no_such, not_one_of
-from siltstone.shares import Shares
+from siltstone.process.shares import Shares
 
 _SECONDS_END = 1e18  # no clock goes so far; also beyond infinity, and what is no number
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

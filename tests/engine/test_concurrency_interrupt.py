@@ -21,8 +21,8 @@ from tests.support.traced import signalled
 SCHEMA = {"id": "int64", "v": "int64"}
 WRITERS = 3
 WAY = (
-    "siltstone/retry.py",
-    "siltstone/context_exits.py",
+    "siltstone/process/retry.py",
+    "siltstone/process/context_exits.py",
     "local/group_upserts.py",
     "local/tables.py",
     "local/transaction.py",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone import threads
+from siltstone.process import threads
 
 
 @pytest.fixture

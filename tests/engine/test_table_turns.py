@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 
-from siltstone.turns import TableTurn, TableTurns
+from siltstone.process.turns import TableTurn, TableTurns
 from tests.engine.seams import Threads, until
 
 

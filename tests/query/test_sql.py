@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from siltstone import deadline
 from siltstone.errors import ClosedError, CorruptionError, RequestError, TableNotFoundError
+from siltstone.process import deadline
 from siltstone.query.sql import sql
 from tests.query.scannable import Recording
 

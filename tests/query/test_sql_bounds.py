@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone import deadline
 from siltstone.errors import ClosedError, LimitError, RequestError
 from siltstone.options import Options, SqlBounds
+from siltstone.process import deadline
 from siltstone.query.sql import sql
 from siltstone.query.sql import statement as statements
 from tests.query.scannable import Recording

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.extras import missing
 from siltstone.local import store as local_store
+from siltstone.process.extras import missing
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import read_holder
 from tests.children import without

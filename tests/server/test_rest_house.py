@@ -15,7 +15,7 @@ import pytest
 
 import siltstone as st
 from siltstone.errors import RequestError, UnavailableError
-from siltstone.latency import BOUNDS_S
+from siltstone.process.latency import BOUNDS_S
 from siltstone.server.rest.routes import NOT_OFFERED
 from siltstone.server.rest.server import RestServer
 from tests.server.rest import Rest, rest_of

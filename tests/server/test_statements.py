@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone import deadline
 from siltstone.errors import BusyError, ClosedError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import server_at
 from siltstone.joined.transaction import JoinedTransaction
 from siltstone.joined.values import encode
+from siltstone.process import deadline
 from siltstone.server.http.lane import Lane
 from siltstone.server.http.policy import LanePolicy
 from siltstone.server.http.replies import Pieces

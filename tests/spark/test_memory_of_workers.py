@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import siltstone as st
-from siltstone import malloc
 from siltstone.local.snapshot import LocalSnapshot
+from siltstone.process import malloc
 from siltstone.spark import maintenance, staging
 from siltstone.spark.nearest import NearestRows
 from siltstone.spark.options import WriteOptions

@@ -10,7 +10,7 @@ import pyarrow as pa
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
-from siltstone.shares import LanceShares, Shares
+from siltstone.process.shares import LanceShares, Shares
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.files.caches import LanceCaches
 from siltstone.storage.lance.lance_tables import lance_tables

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from siltstone.deadline import Deadline, within
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin
+from siltstone.process.deadline import Deadline, within
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.lance.read import pinned

@@ -14,7 +14,7 @@ import pyarrow as pa
 from siltstone.errors import UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin, physical_of
-from siltstone.shares import LanceShares
+from siltstone.process.shares import LanceShares
 from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import base_numbers, promotion, staging

@@ -18,8 +18,8 @@ from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.paths import root_of
-from siltstone.shown import Listing
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.text.shown import Listing
 
 
 class MaintainedStore(TableDefinitions[Table, results.Receipt]):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone import extras, shown
 from siltstone.api.declared import Declared
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
 from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.given import Key, Keys, Query, Vector
+from siltstone.process import extras
+from siltstone.text import shown
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

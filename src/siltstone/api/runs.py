@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from siltstone.api.transaction import Transaction
 from siltstone.errors import RequestError, told
-from siltstone.retry import Retry
-from siltstone.turns import NONE_CLOSED, TableClosedError
+from siltstone.process.retry import Retry
+from siltstone.process.turns import NONE_CLOSED, TableClosedError
 
 T = TypeVar("T")
 _UNKNOWN = "*"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
-from siltstone.extras import missing, needed
+from siltstone.process.extras import missing, needed
 
 
 class Endpoint(Protocol):

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from siltstone.api.readable import Columns, Condition
 from siltstone.api.tables import NamedTables, SnapshotTable
-from siltstone.context_exits import close_on_exit
+from siltstone.process.context_exits import close_on_exit
 from siltstone.query.scan.scan_plan import ROWS_MAX
 from siltstone.query.scan.scan_task import ScanTask
 

@@ -13,13 +13,13 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, Unpack
 
-from siltstone import shown
 from siltstone.api.declared import Declared
 from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
 from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.given import ColumnType, Key, Keys, Rows, SchemaLike
+from siltstone.text import shown
 
 if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset

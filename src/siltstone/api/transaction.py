@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from siltstone.api.results import Receipt
 from siltstone.api.tables import TableDefinitions, TransactionTable, refuse_travel
-from siltstone.context_exits import commit_on_exit
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.transaction import Phase
 from siltstone.errors import RequestError
+from siltstone.process.context_exits import commit_on_exit
 
 if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries

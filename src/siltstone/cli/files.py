@@ -28,7 +28,7 @@ from siltstone.api.schemas import plain_schema
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
-from siltstone.spelled import ERRORS, WORDS, has_floats, has_spelled, value_of
+from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, value_of
 
 _BLOCK_BYTES_MAX = 1 << 30
 Rows = pa.Table | pa.RecordBatchReader | list[dict[str, Any]]

@@ -80,7 +80,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _values(column: pa.Array) -> Sequence[object]:
-    from siltstone.spelled import listed
+    from siltstone.text.spelled import listed
 
     # Python's datetime ends at microseconds, and Arrow would import pandas for more: a second.
     kind = _without_nanoseconds(column.type)
@@ -95,7 +95,7 @@ def _with_spans(value: Any, kind: Any) -> Any:
     """Return a value with the text of a duration where it has the number of its nanoseconds."""
     import pyarrow as pa
 
-    from siltstone.spelled import span_text
+    from siltstone.text.spelled import span_text
 
     if value is None:
         return None

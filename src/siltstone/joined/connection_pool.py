@@ -46,8 +46,8 @@ from siltstone.joined.connection import (
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
+from siltstone.process.turns import NONE_CLOSED
 from siltstone.storage.manifest.witness import WITNESS
-from siltstone.turns import NONE_CLOSED
 
 IDLE_MAX = 8
 

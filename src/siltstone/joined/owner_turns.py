@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from siltstone.errors import SiltstoneError
 from siltstone.joined.connection import Message, OwnerConnection
 from siltstone.joined.connection_pool import ConnectionPool
-from siltstone.turns import LOSSES_MAX, WAIT_S, TableTurn, TableTurns
+from siltstone.process.turns import LOSSES_MAX, WAIT_S, TableTurn, TableTurns
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Face, Operation, operation
 from siltstone.options import resolve
 from siltstone.paths import root_of
-from siltstone.shown import Listing
+from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.open.environment import Storage

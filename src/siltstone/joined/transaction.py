@@ -22,7 +22,7 @@ from siltstone.joined.remote import ask, remote
 from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.operations import Codec, Effect, Face, Operation, operation
-from siltstone.turns import NONE_CLOSED, TableClosedError
+from siltstone.process.turns import NONE_CLOSED, TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries

@@ -27,7 +27,6 @@ import lance_namespace as spec
 import lance_namespace.errors as spec_errors
 import pyarrow as pa
 
-from siltstone.context_exits import close_on_exit, commit_on_exit
 from siltstone.errors import RequestError, SiltstoneError, not_one_of
 from siltstone.formats.types.extensions import storage_type
 from siltstone.lance_namespace import store_scopes as scopes
@@ -37,6 +36,7 @@ from siltstone.lance_namespace.fresh import KEYED
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.rows import operations as rows
 from siltstone.lance_namespace.turns import Turns
+from siltstone.process.context_exits import close_on_exit, commit_on_exit
 
 Answers = Callable[[str, Request, bytes | None], Answer]
 _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {

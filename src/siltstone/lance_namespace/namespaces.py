@@ -14,7 +14,7 @@ from siltstone.lance_namespace import errors, requests
 from siltstone.lance_namespace.requests import Answer, Request
 from siltstone.lance_namespace.scope import Scope, committed_by
 from siltstone.lance_namespace.version_statements import VersionStatements
-from siltstone.retry import Retry
+from siltstone.process.retry import Retry
 
 ATTEMPTS = 16
 _CREATES, _DROPS = ("create", "existok", "overwrite"), ("fail", "skip")

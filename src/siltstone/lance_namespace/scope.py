@@ -14,7 +14,6 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone import deadline
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.read.reader import Reader
@@ -27,7 +26,8 @@ from siltstone.lance_namespace.table_versions import TableVersions
 from siltstone.lance_namespace.turns import Turns
 from siltstone.lance_namespace.version_statements import VersionStatements
 from siltstone.maintenance.index.index_plan import IndexStatus
-from siltstone.retry import Retry
+from siltstone.process import deadline
+from siltstone.process.retry import Retry
 
 ATTEMPTS = 100
 Found = TypeVar("Found")

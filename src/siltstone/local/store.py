@@ -53,11 +53,11 @@ from siltstone.open.parts import Owner, follow_store
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
 from siltstone.paths import root_of
+from siltstone.process.retry import Retry
+from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.retry import Retry
-from siltstone.shown import Listing
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
-from siltstone.turns import WAIT_S, TableTurn, TableTurns, check_names
+from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.lance_namespace.fresh import FreshVersions

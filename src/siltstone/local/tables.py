@@ -35,8 +35,8 @@ from siltstone.local.snapshot import LocalSnapshot, place_of, reopened
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.indexer import TableIndexes
+from siltstone.process.retry import Retry
 from siltstone.query.search.searchable import Searchable
-from siltstone.retry import Retry
 
 if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset

@@ -26,8 +26,8 @@ from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.keys import Key
 from siltstone.formats.manifest import TableDefinition
+from siltstone.process.turns import TableClosedError
 from siltstone.query.search.searchable import Searchable
-from siltstone.turns import TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.engine.write.merge_insert import Merge, MergeInserted

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from siltstone import malloc
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
@@ -24,6 +23,7 @@ from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.options import Options
+from siltstone.process import malloc
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_newer

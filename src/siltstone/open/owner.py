@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from siltstone import malloc, threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
@@ -29,7 +28,6 @@ from siltstone.errors import ConflictError, CorruptionError, SiltstoneError, Una
 from siltstone.formats.features import format_of_catalog
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Record, Tag
-from siltstone.latency import Latency
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.fallback import FALLBACK_BYTES_MAX, full
@@ -53,6 +51,8 @@ from siltstone.maintenance.schedule.upkeep import Upkeep, Workers
 from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
+from siltstone.process import malloc, threads
+from siltstone.process.latency import Latency
 from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
 from siltstone.storage.files.place import require_links
 from siltstone.storage.lance.lance_tables import require_threads

@@ -16,7 +16,7 @@ from typing import Self
 from siltstone.choices import Outcome
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
-from siltstone.turns import NOBODY, WAIT_S, TableTurn, TableTurns
+from siltstone.process.turns import NOBODY, WAIT_S, TableTurn, TableTurns
 from siltstone.units import require
 
 TURN_WAITS_MAX = 8

@@ -24,8 +24,8 @@ from siltstone.errors import BusyError, ClosedError, RequestError, SiltstoneErro
 from siltstone.joined.protocol import FRESH_S
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
+from siltstone.process.turns import TableTurn
 from siltstone.server.served import Number
-from siltstone.turns import TableTurn
 
 HELD_MAX = 1024
 CONNECTIONS_MAX = 512

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from siltstone import malloc
 from siltstone.api.tasks import ChangeTask
 from siltstone.errors import RequestError, SnapshotExpiredError
 from siltstone.local.store import LocalStore
+from siltstone.process import malloc
 from siltstone.spark import schemas, stores
 from siltstone.spark.feed import seq_at, seq_before
 from siltstone.spark.options import ChangeOptions

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from siltstone.errors import FencedError, UnavailableError
-from siltstone.retry import Retry
+from siltstone.process.retry import Retry
 from siltstone.spark import stores
 from siltstone.spark.application import APPLICATION
 from siltstone.spark.options import SinkOptions

@@ -20,7 +20,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from siltstone import malloc
 from siltstone.admin import (
     TARGET_ROWS,
     CaughtUp,
@@ -32,6 +31,7 @@ from siltstone.admin import (
     optimize_store,
 )
 from siltstone.errors import UnavailableError
+from siltstone.process import malloc
 from siltstone.spark import stores
 from siltstone.spark.descriptions import described
 

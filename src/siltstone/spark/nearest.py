@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from siltstone import malloc
 from siltstone.local.snapshot import table_at
+from siltstone.process import malloc
 from siltstone.spark import schemas
 from siltstone.spark.task_rows import require_path
 

@@ -27,11 +27,11 @@ from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
 from siltstone.api.tasks import batch_bytes_of
 from siltstone.choices import SearchMetric, TextOperator
-from siltstone.context_exits import close_on_exit
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.given import Query, Vector
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
+from siltstone.process.context_exits import close_on_exit
 from siltstone.spark import schemas, stores, times
 from siltstone.spark.application import Application, Read, is_local, of_session, store_of
 from siltstone.spark.columns import NumberedRows, frame_by_columns, step_of

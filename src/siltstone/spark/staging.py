@@ -20,13 +20,13 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from siltstone import malloc
 from siltstone.api.results import Receipt
 from siltstone.api.tasks import Staged, StageTask
 from siltstone.api.transaction import Transaction
 from siltstone.choices import Missing
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
-from siltstone.retry import Retry
+from siltstone.process import malloc
+from siltstone.process.retry import Retry
 from siltstone.spark import schemas
 from siltstone.spark.application import Application, store_of
 from siltstone.spark.guards import Unchanged, WholeRows, require_whole

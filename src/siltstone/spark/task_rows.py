@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from siltstone import malloc
 from siltstone.errors import UnavailableError
+from siltstone.process import malloc
 from siltstone.spark import application, schemas
 from siltstone.spark.application import Application, Read
 from siltstone.spark.workers import Sealed, one_sentence, sealed

@@ -58,7 +58,7 @@ from siltstone.failpoints import Failpoint, armed, cross
 from siltstone.formats.log import group
 from siltstone.formats.log.frame import Buffer
 from siltstone.formats.manifest import Catalog
-from siltstone.latency import BOUNDS_S, Latency
+from siltstone.process.latency import BOUNDS_S, Latency
 from siltstone.units import Seq, require
 
 FRAME_BYTES_MAX = 256 << 20

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from siltstone import threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.commit.write_set import Receipt, WriteSet
@@ -31,12 +30,13 @@ from siltstone.errors import (
 )
 from siltstone.formats.features import format_of_changes
 from siltstone.formats.log.group import Token
-from siltstone.latency import Latency
 from siltstone.options import Options, SqlBounds
+from siltstone.process import threads
+from siltstone.process.latency import Latency
+from siltstone.process.turns import TableTurns
 from siltstone.storage.files.files import Files
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.store_tables import Tables
-from siltstone.turns import TableTurns
 
 _READS_A_TURN = 64
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from siltstone import deadline
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.levels.base import Base
@@ -39,6 +38,7 @@ from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_levels import ReadLevels
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key
+from siltstone.process import deadline
 
 EVERYTHING = 1 << 62
 KEYS_MAX = 1_024

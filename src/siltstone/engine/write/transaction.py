@@ -18,7 +18,6 @@ from typing import Self, get_args
 from weakref import ref
 
 from siltstone.choices import Durability, Isolation
-from siltstone.context_exits import commit_on_exit
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
@@ -40,8 +39,9 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition, Tag
 from siltstone.formats.schema import decode_type
+from siltstone.process.context_exits import commit_on_exit
+from siltstone.process.turns import NONE_CLOSED, TableClosedError, TableTurn
 from siltstone.storage.tables.values import Compacted, InputsMovedError
-from siltstone.turns import NONE_CLOSED, TableClosedError, TableTurn
 
 ISOLATIONS: tuple[str, ...] = get_args(Isolation)
 DURABILITIES: tuple[str, ...] = get_args(Durability)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any, cast, get_args
 
-from siltstone import deadline
 from siltstone.choices import Encoding
 from siltstone.errors import no_such
 from siltstone.lance_namespace import requests
@@ -19,6 +18,7 @@ from siltstone.lance_namespace.errors import Code, Refused, invalid, no_column, 
 from siltstone.lance_namespace.rows import bodies
 from siltstone.lance_namespace.scope import IndexedTable, Scope
 from siltstone.maintenance.index.index_plan import IndexStatus
+from siltstone.process import deadline
 
 Done = tuple[bodies.NoMembers, None]
 _VECTOR = {f"IVF_{encoding.upper()}": encoding for encoding in get_args(Encoding)}

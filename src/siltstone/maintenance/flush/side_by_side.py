@@ -12,9 +12,9 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from siltstone import threads
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.errors import UnavailableError
+from siltstone.process import threads
 
 ITEMS_MIN = 16
 """Fewer are done one after the other: a thread costs more than it saves."""

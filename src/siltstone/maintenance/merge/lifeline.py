@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 
-from siltstone import threads
+from siltstone.process import threads
 
 VARIABLE = "SILTSTONE_LIFELINE"
 """In the environment of a child whose standard input is a lifeline."""

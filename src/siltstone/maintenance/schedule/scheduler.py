@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from siltstone import threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.write_set import WriteSet
 from siltstone.engine.levels.base import INDEX_ROW_BYTES
@@ -45,6 +44,7 @@ from siltstone.errors import (
 from siltstone.formats.manifest import KeyedStorage
 from siltstone.maintenance.compaction.compaction import Sizes, Span
 from siltstone.maintenance.schedule.pace import Pace, Zone
+from siltstone.process import threads
 from siltstone.storage.tables.tables import TableReader
 
 TICK_S = 0.25

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from siltstone import shown
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun
@@ -23,6 +22,7 @@ from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Job, Jobs
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.segments import parse_name
+from siltstone.text import shown
 
 
 @dataclass(frozen=True, slots=True)

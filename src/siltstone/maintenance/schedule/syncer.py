@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 
-from siltstone import threads
 from siltstone.engine.commit.committer import Committer
 from siltstone.errors import SiltstoneError
+from siltstone.process import threads
 
 
 class Syncer:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from siltstone import deadline
 from siltstone.engine.columns.row_vectors import VectorBlock
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.read_union import KeyedReader, Lives
+from siltstone.process import deadline
 from siltstone.query.search.candidates import Candidates, within
 from siltstone.query.search.distances import measured, roughly
 from siltstone.query.search.vector_query import VectorQuery

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from siltstone import extras, shown
 from siltstone.formats.types.unfit_types import refuse_decimal256
+from siltstone.process import extras
+from siltstone.text import shown
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from siltstone import deadline
 from siltstone.engine.columns.row_vectors import VectorBlock, block_of
 from siltstone.engine.filter import pushed
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.formats.bits import Bits, all_of
+from siltstone.process import deadline
 from siltstone.query.search.candidates import BASE, Candidates, within
 from siltstone.query.search.distances import error_of_float32, measured
 from siltstone.query.search.fresh import nearest_of

@@ -19,13 +19,13 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from siltstone import deadline
 from siltstone.engine.columns.row_texts import TextBlock, text_block
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
 from siltstone.maintenance.index.index_plan import stored_name
+from siltstone.process import deadline
 from siltstone.query.search.candidates import BASE, Candidates
 from siltstone.query.search.fresh import matching
 from siltstone.query.search.stored import Blocked, Stored, tied_at

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from siltstone import extras, shown
 from siltstone.errors import RequestError
+from siltstone.process import extras
+from siltstone.text import shown
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

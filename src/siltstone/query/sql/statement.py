@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from siltstone import deadline, extras, threads
 from siltstone.engine.filter.nan_order import ranked
 from siltstone.errors import (
     LimitError,
@@ -38,6 +37,7 @@ from siltstone.errors import (
 )
 from siltstone.formats.types import layouts
 from siltstone.options import SqlBounds
+from siltstone.process import deadline, extras, threads
 from siltstone.query.sql import half_floats, shielded
 from siltstone.query.sql.dataset import Columns, Filter, Scannable, SnapshotDataset
 from siltstone.query.sql.shielded import quoted

@@ -25,8 +25,8 @@ from typing import Any, Protocol
 
 from starlette.responses import Response
 
-from siltstone.deadline import Deadline
 from siltstone.errors import UnavailableError
+from siltstone.process.deadline import Deadline
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Route

@@ -37,10 +37,10 @@ from typing import Any, Protocol, cast
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from siltstone.deadline import Deadline, check, within
 from siltstone.errors import BusyError, RequestError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
-from siltstone.latency import BOUNDS_S, Latency
+from siltstone.process.deadline import Deadline, check, within
+from siltstone.process.latency import BOUNDS_S, Latency
 from siltstone.server.http.handover import Exchange
 from siltstone.server.http.lane import Lane, Turn
 from siltstone.server.http.policy import RequestPolicy

@@ -23,8 +23,8 @@ from typing import Any, Protocol, cast
 
 import uvicorn
 
-from siltstone import threads
 from siltstone.errors import UnavailableError
+from siltstone.process import threads
 from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.connections import HttpConnection, end
 from siltstone.server.http.handover import HandOver

@@ -18,7 +18,7 @@ from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
 from siltstone.server.served import Served
-from siltstone.spelled import listed, span_text
+from siltstone.text.spelled import listed, span_text
 
 
 class ChangeRoutes:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.lance_namespace.errors import invalid
-from siltstone.spelled import AS_THEY_LOOK, ERRORS, has_floats, has_spelled, value_of
+from siltstone.text.spelled import AS_THEY_LOOK, ERRORS, has_floats, has_spelled, value_of
 
 _ID = attrgetter("id")
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from siltstone import deadline
 from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
 from siltstone.choices import Durability, Isolation, Missing
@@ -26,6 +25,7 @@ from siltstone.lance_namespace.turns import Turns
 from siltstone.local.group_upserts import GroupUpserts, WriteSet
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
+from siltstone.process import deadline
 from siltstone.server.http.route import Role
 from siltstone.server.rest.call import SNAPSHOT_HEADER, RestCall
 from siltstone.server.rest.limits import Limits

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from siltstone.errors import UnavailableError
-from siltstone.latency import BOUNDS_S, Latency
+from siltstone.process.latency import BOUNDS_S, Latency
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Route

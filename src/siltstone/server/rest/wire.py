@@ -19,7 +19,7 @@ from siltstone.server.rest import refusals
 from siltstone.server.rest.access import Gate
 from siltstone.server.rest.call import OUR_PREFIX, RestCall, check_headers
 from siltstone.server.rest.tokens import Principal
-from siltstone.spelled import span_text
+from siltstone.text.spelled import span_text
 
 FILE_TYPE = "application/vnd.apache.arrow.file"
 STREAM_TYPE = "application/vnd.apache.arrow.stream"

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from siltstone.arguments import seconds_from
 from siltstone.errors import RequestError, not_one_of
+from siltstone.process.turns import LOSSES_MAX, WAIT_S
 from siltstone.server.served import Served
 from siltstone.server.sessions import Session
-from siltstone.turns import LOSSES_MAX, WAIT_S
 
 ASKED = ("take", "close", "end", "wait")
 

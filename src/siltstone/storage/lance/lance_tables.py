@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from siltstone.errors import RequestError
-from siltstone.shares import LanceShares, Shares
+from siltstone.process.shares import LanceShares, Shares
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.external.client_views import LanceClientViews
 from siltstone.storage.lance.external.external_tables import LanceExternal

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.shares import LanceShares
+from siltstone.process.shares import LanceShares
 from siltstone.storage.tables.values import (
     AdoptedLoad,
     Batches,

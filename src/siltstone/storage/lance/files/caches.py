@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from siltstone.shares import LanceShares
+from siltstone.process.shares import LanceShares
 from siltstone.storage.lance.files.staged_catalog import lance_module
 
 _ALONE_BYTES = 1 << 20

@@ -31,13 +31,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone import deadline
 from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, no_such
 from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.formats.types import blobs
-from siltstone.shares import LanceShares
+from siltstone.process import deadline
+from siltstone.process.shares import LanceShares
 from siltstone.storage.lance.files.dataset_files import DatasetFiles
 from siltstone.storage.lance.files.deletions import HiddenRows, Verify
 from siltstone.storage.lance.files.errors import is_panic

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from siltstone import deadline
 from siltstone.formats.bits import Bits, all_of
+from siltstone.process import deadline
 from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.lance.files.row_addresses import RowAddresses, RowIds, row_ids
 from siltstone.storage.lance.search import nearest, text_search

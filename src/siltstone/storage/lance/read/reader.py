@@ -17,7 +17,7 @@ import pyarrow as pa
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
-from siltstone.shares import LanceShares
+from siltstone.process.shares import LanceShares
 from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.files.caches import LanceCaches
 from siltstone.storage.lance.files.dataset_files import DatasetFiles

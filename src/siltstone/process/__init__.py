@@ -1,0 +1,1 @@
+"""What one process has: deadlines, threads, memory, optional packages, tries and their turns."""
