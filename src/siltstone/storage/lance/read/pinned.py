@@ -1,51 +1,31 @@
 """Pinned table: reads of one version of one Lance dataset, through a handle opened at its pin.
 
-    position of a row     = rows of the fragments before its own + its offset in that fragment
-    Lance's row address   = fragment id << 32 | offset
-
-Fragments stand in the order of their seqs where all of their files say them, so that rows of
-history are in seq order whatever was compacted; those of one large write, which span the same seqs,
-in the order of their stable row ids. Otherwise in the order of their own ids, as in Lance.
-
-So positions and addresses are one addition apart where a fragment has no deletion file. Other Lance
-clients write such files to plain tables: there a position counts the live rows. A fold writes them
-to a base, but a base with hidden rows is opened by a manifest without deletion files, since scans
-over these are slow: there a position counts all rows, and `live` says which are not hidden. A
-deletion file that the inventory does not know is refused.
+Positions are those of its `LanceVersion`.
 No lock: nothing changes after construction but memos, and those only from absent to present.
-
-Over 400 lines, because all reads of a pin share this arithmetic of positions, and its memos.
 """
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.errors import CorruptionError, RequestError, SchemaMismatchError, no_such
+from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.bits import Bits
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Pin
 from siltstone.formats.types import blobs
 from siltstone.process import deadline
 from siltstone.process.shares import LanceShares
-from siltstone.storage.lance.files.dataset_files import DatasetFiles
-from siltstone.storage.lance.files.deletions import HiddenRows, Verify
 from siltstone.storage.lance.files.errors import is_panic
-from siltstone.storage.lance.files.parts import Part, data_files
+from siltstone.storage.lance.files.parts import Part
 from siltstone.storage.lance.files.point_reads import PointReads
-from siltstone.storage.lance.files.row_addresses import RowAddresses, live_offsets
 from siltstone.storage.lance.read.pinned_search import LanceSearch
-from siltstone.storage.lance.search import indexes as lance_indexes
+from siltstone.storage.lance.read.version import LanceVersion
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
     POSITION,
@@ -56,8 +36,7 @@ from siltstone.storage.tables.values import (
 )
 from siltstone.units import require
 
-_log = logging.getLogger(__name__)
-_ADDRESS, _ROW_ID = "_rowaddr", "_rowid"
+_ADDRESS = "_rowaddr"
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
 _COMPRESSION = 4
 # How far a scan runs ahead of its reader; the bytes are a share of the memory (`shares`).
@@ -72,44 +51,18 @@ class LancePinned:
     """See `tables.PinnedTable`.
 
     Args:
-        data: The files of the store's datasets.
-        pin: The version.
-        dataset: A Lance handle opened at the pin.
-        verify: Checks files that this process has not checked yet.
-        hidden: The rows that the pin hides, by files that `dataset` does not have.
+        version: The version, as it was opened.
         shares: How far a scan reads ahead, and how large its batches are.
     """
 
-    def __init__(
-        self,
-        data: DatasetFiles,
-        pin: Pin,
-        dataset: Any,
-        verify: Verify,
-        hidden: HiddenRows | None = None,
-        *,
-        shares: LanceShares,
-    ) -> None:
-        self.dataset, self.pin = dataset, pin
+    def __init__(self, version: LanceVersion, *, shares: LanceShares) -> None:
+        self.version, self.dataset, self.pin = version, version.dataset, version.pin
+        self.schema, self.hidden, self.rows = version.schema, version.hidden, version.rows
+        self.parts, self.fragments = version.parts, version.fragments
         self._batch_bytes = shares.batch
         self._ahead = {**_AHEAD, "io_buffer_size": shares.read_ahead}
-        self.hidden = hidden or HiddenRows(data, pin, {}, verify)
-        self.schema: pa.Schema = dataset.schema
-        self._data, self._where = data, data.root / pin.folder
-        self._verify = verify
-        self.parts, self.fragments = self._ordered(dataset.get_fragments())
         self._is_reordered = any(part.start != part.lance_start for part in self.parts)
-        self.rows = pin.rows + pin.hidden
-        found = sum(part.rows for part in self.parts), self.hidden.rows
-        if found != (self.rows, pin.hidden):
-            raise CorruptionError(
-                data.root / pin.path,
-                None,
-                f"the manifest has {found[0]} rows and hides {found[1]}, the pin has {self.rows}"
-                f" and hides {pin.hidden}",
-            )
-        self._points = PointReads(data.sessions, self.fragments)
-        self._verified: set[int] = set()
+        self._points = PointReads(version.data.sessions, self.fragments)
         self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
         self._blobs = blobs.names_of(self.schema)
 
@@ -123,17 +76,12 @@ class LancePinned:
     @property
     def live(self) -> Bits:
         """See `tables.PinnedTable.live`."""
-        return self._live_rows
-
-    @cached_property
-    def _live_rows(self) -> Bits:
-        with self._data.reading(self.pin.folder):
-            return self.hidden.live(self.rows, [(part.number, part.span) for part in self.parts])
+        return self.version.live
 
     @property
     def spans(self) -> list[tuple[int, int]]:
         """See `tables.PinnedTable.spans`."""
-        return [part.span for part in self.parts]
+        return self.version.spans
 
     @property
     def worn(self) -> list[tuple[int, int]]:
@@ -144,29 +92,7 @@ class LancePinned:
     @property
     def segments(self) -> list[Segment]:
         """See `tables.PinnedTable.segments`."""
-        return self._segments
-
-    @cached_property
-    def _segments(self) -> list[Segment]:
-        spans = {part.number: part.span for part in self.parts}
-        with self._data.reading(self.pin.folder):
-            return lance_indexes.segments(self.dataset, spans)
-
-    @cached_property
-    def _has_sound_indexes(self) -> bool:
-        """Say whether there are indexes, and their files are as they were written.
-
-        A damaged one would leave rows out in silence. No answer needs it, so reads go on without.
-        """
-        if not self.segments:
-            return False
-        try:
-            paths = self._data.index_files(self.pin.folder, self.dataset, self.pin.inventory)
-            self._verify(self._live(paths).values())
-        except (CorruptionError, RequestError) as error:
-            _log.warning("scans continue without a damaged index: %s", error)
-            return False
-        return True
+        return self.version.segments
 
     def scan(
         self,
@@ -185,7 +111,7 @@ class LancePinned:
             return self._scan_live(
                 columns, positions, limit, prefilter=prefilter, within=within, indexed=indexed
             )
-        self._know(columns)
+        self.version.know(columns)
         wanted = range(len(self.parts)) if seqs is None else self._within(*seqs)
         offset: int | None = None
         if within is not None:
@@ -194,10 +120,10 @@ class LancePinned:
                 offset, rows = within[0] - self.parts[around[0]].start, within[1] - within[0]
                 limit, prefilter = min(rows, rows if limit is None else limit), None
             wanted = around or [i for i in wanted if self.parts[i].is_within(within)]
-        self._check(wanted)
+        self.version.check(wanted)
         is_whole = prefilter is None and offset is None and len(wanted) == len(self.parts)
         addresses = positions and not is_whole
-        is_indexed = prefilter is not None and indexed and self._has_sound_indexes
+        is_indexed = prefilter is not None and indexed and self.version.has_sound_indexes
         options: dict[str, Any] = {
             "columns": None if columns is None else list(columns),
             "filter": prefilter,
@@ -251,7 +177,7 @@ class LancePinned:
         wanted = np.asarray(positions, dtype=np.int64)
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.rows:
             raise RequestError(f"positions {wanted.min()}..{wanted.max()} of {self.rows} rows")
-        self._know(columns)
+        self.version.know(columns)
         names = self.schema.names if columns is None else list(columns)
         if not names:
             return pa.table({"_": pa.nulls(len(wanted))}).select([])
@@ -259,10 +185,10 @@ class LancePinned:
             return pa.schema([self.schema.field(name) for name in names]).empty_table()
         if len(wanted) == 1 and self._blobs.isdisjoint(names):
             return self._taken_one(int(wanted[0]), names)
-        self._check(self._holding(wanted))
+        self.version.check(self._holding(wanted))
         # Lance is asked in ascending order, each row once: it reads every page once.
         unique, back = np.unique(self._lance_offsets(wanted), return_inverse=True)
-        with self._data.reading(self.pin.folder):
+        with self.version.data.reading(self.pin.folder):
             table = self._taken(unique, names)
         ascending = len(unique) == len(wanted) and bool((back[1:] > back[:-1]).all())
         return table if ascending else table.take(pa.array(back, pa.int64()))
@@ -270,8 +196,8 @@ class LancePinned:
     def _taken_one(self, position: int, names: list[str]) -> pa.Table:
         index = bisect_right(self._first_positions, position) - 1
         part = self.parts[index]
-        self._check((index,))
-        with self._data.reading(self.pin.folder):
+        self.version.check((index,))
+        with self.version.data.reading(self.pin.folder):
             if part.rows == part.stored:
                 return self._points.take(index, position - part.start, names)
             # Another client deleted rows: only the dataset counts the live ones alone.
@@ -318,7 +244,7 @@ class LancePinned:
         """
         index = self.parts.index(part)
         if is_checked:
-            self._check([index])
+            self.version.check([index])
         return self.fragments[index]
 
     def surviving(self, parts: Iterable[int], dropped: np.ndarray) -> Iterator[pa.RecordBatch]:
@@ -328,8 +254,8 @@ class LancePinned:
             gone = np.searchsorted(dropped, part.span)
             if gone[1] - gone[0] == part.rows:
                 continue
-            self._check([index])
-            with self._data.reading(self.pin.folder):
+            self.version.check([index])
+            with self.version.data.reading(self.pin.folder):
                 scanner = self.dataset.scanner(
                     fragments=[self.fragments[index]],
                     scan_in_order=True,
@@ -345,12 +271,9 @@ class LancePinned:
                 start += batch.num_rows
                 yield batch if low == high else batch.filter(pa.array(keep))
             if start != part.span[1]:
-                raise CorruptionError(self._where, None, f"fragment {part.number} lacks rows")
-
-    @cached_property
-    def files(self) -> dict[str, InventoryFile]:
-        """The data files of the pin by their paths."""
-        return self._live(path for part in self.parts for path in part.paths)
+                raise CorruptionError(
+                    self.version.where, None, f"fragment {part.number} lacks rows"
+                )
 
     @cached_property
     def _batch_rows(self) -> int:
@@ -364,6 +287,11 @@ class LancePinned:
         least = 1 if self._blobs else _BATCH_ROWS_MIN
         return max(least, min(_BATCH_ROWS_MAX, self._batch_bytes // max(1, row_bytes)))
 
+    @property
+    def files(self) -> dict[str, InventoryFile]:
+        """The data files of the pin by their paths."""
+        return self.version.files
+
     @cached_property
     def _starts(self) -> np.ndarray:
         return np.array([part.start for part in self.parts], dtype=np.int64)
@@ -373,68 +301,6 @@ class LancePinned:
         """The same for one search at a time, which keeps the interpreter lock."""
         return [part.start for part in self.parts]
 
-    def _live(self, paths: Iterable[str]) -> dict[str, InventoryFile]:
-        return self._data.inventories.live(self.pin.inventory, paths)
-
-    def _ordered(self, fragments: Sequence[Any]) -> tuple[tuple[Part, ...], list[Any]]:
-        parts: list[Part] = []
-        start = 0
-        for index, fragment in enumerate(fragments):
-            metadata = fragment.metadata  # made anew for each who asks
-            paths, rows = self._paths_of(fragment, metadata), metadata.num_rows
-            stored = metadata.physical_rows
-            parts.append(Part(metadata.id, start, rows, paths, index, start, stored))
-            start += rows
-        if len(parts) > 1:
-            files = self._live(path for part in parts for path in part.paths)
-            order = staging.in_seq_order(
-                [[files[path] for path in p.paths] for p in parts],
-                lambda index: self._first_row_id(fragments[index]),
-            )
-            parts = [parts[index] for index in order]
-        starts = accumulate((part.rows for part in parts), initial=0)
-        placed = tuple(
-            part if part.start == at else replace(part, start=at)
-            for part, at in zip(parts, starts, strict=False)
-        )
-        return placed, [fragments[part.index] for part in placed]
-
-    def _paths_of(self, fragment: Any, metadata: Any) -> tuple[str, ...]:
-        paths = tuple(f"{self.pin.folder}/data/{name}" for name in data_files(metadata))
-        if metadata.overlays:
-            raise CorruptionError(self._where, None, f"fragment {metadata.id} has overlays")
-        hiding = self.hidden.path_of(metadata.id)
-        if hiding is not None:
-            return (*paths, hiding)
-        if metadata.deletion_file is None:
-            return paths
-        deletions = f"{self.pin.folder}/{fragment.deletion_file()}"
-        try:
-            self._live([deletions])
-        except CorruptionError as error:
-            reason = f"fragment {metadata.id} has uncommitted deletions"
-            # It names the inventory, which may be what is damaged.
-            raise CorruptionError(error.path, error.offset, f"{error.reason}: {reason}") from error
-        return (*paths, deletions)
-
-    def _first_row_id(self, fragment: Any) -> int:
-        """Return the stable id of its first row, from the manifest: rows get them as they come.
-
-        A compaction keeps them, but gives its fragment a number, and so a place in Lance's order,
-        behind what was written later.
-        """
-        with self._data.reading(self.pin.folder):
-            scanner = self.dataset.scanner(
-                columns=[], fragments=[fragment], with_row_id=True, limit=1
-            )
-            found: int = scanner.to_table().column(_ROW_ID)[0].as_py()
-        return found
-
-    def _know(self, columns: Sequence[str] | None) -> None:
-        unknown = sorted(set(columns or ()) - set(self.schema.names))
-        if unknown:
-            raise SchemaMismatchError(no_such("column", unknown, self.schema.names))
-
     def _within(self, low: int, high: int) -> list[int]:
         """Return the fragments that may hold a row with low < _seq <= high."""
         return [
@@ -443,18 +309,11 @@ class LancePinned:
             if all(self.files[path].may_hold(low, high) for path in part.paths)
         ]
 
-    def _check(self, wanted: Iterable[int]) -> None:
-        fresh = [int(index) for index in wanted if index not in self._verified]
-        if fresh:
-            paths = [path for index in fresh for path in self.parts[index].paths]
-            self._verify(deadline.checked([self.files[path] for path in paths]))
-            self._verified.update(fresh)
-
     def _batches(self, wanted: Sequence[int], options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """Return the batches of a scan of parts; a filter is looked at here."""
         if len(wanted) < len(self.parts) or self._is_reordered:
             options["fragments"] = [self.fragments[index] for index in wanted]
-        with self._data.reading(self.pin.folder):
+        with self.version.data.reading(self.pin.folder):
             scanner = self.dataset.scanner(**options)
         if not wanted:
             return iter(())
@@ -470,7 +329,7 @@ class LancePinned:
         for piece in self._pieces(wanted):
             deadline.check()
             fragments = [self.fragments[index] for index in piece]
-            with self._data.reading(self.pin.folder):
+            with self.version.data.reading(self.pin.folder):
                 scanner = self.dataset.scanner(**options | {"fragments": fragments, "limit": left})
             for batch in self._stream(scanner, options["filter"]):
                 left = None if left is None else left - batch.num_rows
@@ -493,7 +352,7 @@ class LancePinned:
     def _stream(self, scanner: Any, wanted: object = None) -> Iterator[pa.RecordBatch]:
         # One block around all batches: entering one for each costs a tenth of a narrow scan. What
         # the consumer raises does not come through here.
-        with self._data.reading(self.pin.folder):
+        with self.version.data.reading(self.pin.folder):
             reader = scanner.to_reader() if wanted is None else self._filtered(scanner, wanted)
             try:
                 yield from deadline.checked(reader)
@@ -511,7 +370,8 @@ class LancePinned:
             if not (isinstance(error, Exception) or is_panic(error)) or self._takes(wanted):
                 raise
             raise RequestError(
-                f"{self._where}: Lance does not accept the filter {str(wanted)[:200]!r}: {error}"
+                f"{self.version.where}: Lance does not accept the filter"
+                f" {str(wanted)[:200]!r}: {error}"
             ) from error
 
     def _takes(self, wanted: object) -> bool:
@@ -535,17 +395,8 @@ class LancePinned:
         for batch in batches:
             at = batch.schema.get_field_index(_ADDRESS)
             address = batch.column(at).to_numpy(zero_copy_only=False).view(np.int64)
-            position = pa.array(self._addresses.positions(address))
+            position = pa.array(self.version.addresses.positions(address))
             yield batch.remove_column(at).append_column(_POSITION_FIELD, position)
-
-    @cached_property
-    def _addresses(self) -> RowAddresses:
-        return RowAddresses(self.parts, self._live_offsets)
-
-    def _live_offsets(self, index: int) -> np.ndarray:
-        self._check([index])
-        with self._data.reading(self.pin.folder):
-            return live_offsets(self.dataset, self.fragments[index])
 
     @property
     def search(self) -> LanceSearch:
@@ -554,25 +405,7 @@ class LancePinned:
 
     @cached_property
     def _search(self) -> LanceSearch:
-        return LanceSearch(
-            self,
-            self._where,
-            ready_for=self._ready_for,
-            is_sound=lambda: self._has_sound_indexes,
-            addresses=lambda: self._addresses,
-            paths_of=self._paths_of_index,
-        )
-
-    def _ready_for(self, columns: Sequence[str]) -> None:
-        """Check what a search of some columns reads."""
-        self._know(columns)
-        self._check(range(len(self.parts)))
-        deadline.check()
-
-    def _paths_of_index(self, name: str) -> list[str]:
-        mine = {segment.id for segment in self.segments if segment.index == name}
-        files = self._data.index_files(self.pin.folder, self.dataset, self.pin.inventory)
-        return [str(self._data.root / path) for path in files if path.split("/")[-2] in mine]
+        return LanceSearch(self.version, self)
 
 
 def parts_with(table: LancePinned, spans: Iterable[Span]) -> list[Part]:

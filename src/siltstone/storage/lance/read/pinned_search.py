@@ -6,20 +6,21 @@ those that are (ADR 55).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from siltstone.formats.bits import Bits, all_of
 from siltstone.process import deadline
 from siltstone.storage.lance.files.errors import translated
-from siltstone.storage.lance.files.row_addresses import RowAddresses, RowIds, row_ids
+from siltstone.storage.lance.files.row_addresses import RowIds, row_ids
+from siltstone.storage.lance.read.version import LanceVersion
 from siltstone.storage.lance.search import nearest, text_search
 from siltstone.storage.lance.search.block_list import BlockLists
+from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import (
     Lengths,
     NearestQuery,
@@ -29,9 +30,6 @@ from siltstone.storage.tables.values import (
     WordsQuery,
 )
 
-if TYPE_CHECKING:
-    from siltstone.storage.lance.read.pinned import LancePinned
-
 _COUNTED_MAX = 4096
 
 
@@ -39,26 +37,12 @@ class LanceSearch:
     """See `tables.PinnedSearch`; threads may share it.
 
     Args:
-        table: The version.
-        where: The directory of its dataset.
-        ready_for: Checks what a search reads, by its columns.
-        is_sound: Says whether there are indexes, and their files are as they were written.
-        addresses: Where its rows are.
-        paths_of: The files of an index, by its name.
+        version: The version.
+        table: Its rows, to be scanned.
     """
 
-    def __init__(
-        self,
-        table: LancePinned,
-        where: Path,
-        *,
-        ready_for: Callable[[Sequence[str]], None],
-        is_sound: Callable[[], bool],
-        addresses: Callable[[], RowAddresses],
-        paths_of: Callable[[str], list[str]],
-    ) -> None:
-        self._table, self._where, self._ready_for = table, where, ready_for
-        self._is_sound, self._addresses, self._paths_of = is_sound, addresses, paths_of
+    def __init__(self, version: LanceVersion, table: PinnedTable) -> None:
+        self._version, self._table = version, table
         self._word_counts: dict[tuple[str, str], int] = {}
         self._totals: dict[str, TextTotals] = {}
         self._lengths: dict[str, Lengths] = {}
@@ -67,20 +51,20 @@ class LanceSearch:
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
         """See `tables.PinnedSearch.nearest`."""
-        if len(asked.vectors) > 1 and nearest.QUERY in self._table.schema.names:
+        if len(asked.vectors) > 1 and nearest.QUERY in self._version.schema.names:
             # Lance's answer would have two columns of this name, so it refuses such a search.
             each = (replace(asked, vectors=vector[None]) for vector in asked.vectors)
             return nearest.joined([self.nearest(one, visible, is_kept=is_kept) for one in each])
-        self._ready_for((asked.column, *asked.bringing))
-        with translated(self._where, is_reading=True):
+        self._version.ready_for((asked.column, *asked.bringing))
+        with translated(self._version.where, is_reading=True):
             index = (
                 self.index_for(asked.column, asked.metric, asked.index) if asked.indexed else None
             )
             of_column = [each for each in self._indexes if each.column == asked.column]
-            among = self._table.fragments if len(of_column) > 1 else None
+            among = self._version.fragments if len(of_column) > 1 else None
             blocked = self._without(visible, is_kept)
             options = nearest.options_of(asked, blocked, index, among)
-            return nearest.ranked(self._scanned(options), self._addresses(), asked)
+            return nearest.ranked(self._scanned(options), self._version.addresses, asked)
 
     def has_index(self, column: str, metric: str) -> bool:
         """See `tables.PinnedSearch.has_index`."""
@@ -118,25 +102,27 @@ class LanceSearch:
 
     @cached_property
     def _text_indexes(self) -> list[TextIndex]:
-        table = self._table
-        return text_search.indexes_of(table.dataset, table.segments) if self._is_sound() else []
+        version = self._version
+        if not version.has_sound_indexes:
+            return []
+        return text_search.indexes_of(version.dataset, version.segments)
 
     def with_words(
         self, asked: WordsQuery, visible: Bits | None = None, *, is_kept: bool = True
     ) -> Ranked:
         """See `tables.PinnedSearch.with_words`."""
-        self._ready_for((asked.column,))
-        with translated(self._where, is_reading=True):
+        self._version.ready_for((asked.column,))
+        with translated(self._version.where, is_reading=True):
             options = text_search.options_of(asked, self._without(visible, is_kept))
-            return text_search.ranked(self._scanned(options), self._row_ids, self._table.rows)
+            return text_search.ranked(self._scanned(options), self._row_ids, self._version.rows)
 
     def text_totals(self, index: TextIndex, visible: Bits | None = None) -> TextTotals:
         """See `tables.PinnedSearch.text_totals`."""
         known = self._totals.get(index.name) if visible is None else None
         if known is not None:
             return known
-        paths = self._paths_of(index.name)
-        with translated(self._where, is_reading=True):
+        paths = self._version.paths_of_index(index.name)
+        with translated(self._version.where, is_reading=True):
             if visible is not None:
                 return text_search.totals(paths, lambda ids: self._are_among(ids, visible))
             found = self._totals[index.name] = text_search.totals(paths)
@@ -144,7 +130,7 @@ class LanceSearch:
 
     def _are_among(self, ids: np.ndarray, visible: Bits) -> np.ndarray:
         """Return which row ids are those of visible rows."""
-        positions = self._row_ids.positions(ids, self._table.rows)
+        positions = self._row_ids.positions(ids, self._version.rows)
         found = positions >= 0
         found[found] = visible.has(positions[found])
         return found
@@ -154,8 +140,8 @@ class LanceSearch:
         known = self._word_counts.get((column, word)) if visible is None else None
         if known is not None:
             return known
-        everything = visible or all_of(self._table.rows)
-        asked = WordsQuery(column, word, self._table.rows, covered=True)
+        everything = visible or all_of(self._version.rows)
+        asked = WordsQuery(column, word, self._version.rows, covered=True)
         found = len(self.with_words(asked, everything).positions)
         if visible is None and len(self._word_counts) < _COUNTED_MAX:
             self._word_counts[column, word] = found
@@ -167,30 +153,30 @@ class LanceSearch:
 
     def places_of(self, row_ids: np.ndarray) -> np.ndarray:
         """See `tables.PinnedSearch.places_of`."""
-        found = self._row_ids.positions(row_ids, self._table.rows)
+        found = self._row_ids.positions(row_ids, self._version.rows)
         return found[found >= 0]
 
     def _without(self, visible: Bits | None, is_kept: bool) -> Any:
         """Return the block list of all rows that are not visible; None: no row is blocked."""
-        if visible is None and self._table.pin.hidden:
-            visible = self._table.live
+        if visible is None and self._version.pin.hidden:
+            visible = self._version.live
         return self._blocked.without(visible, is_kept=is_kept) if visible else None
 
     def _scanned(self, options: dict[str, Any]) -> Any:
-        return self._table.dataset.scanner(**options).to_table()
+        return self._version.dataset.scanner(**options).to_table()
 
     @cached_property
     def _indexes(self) -> list[nearest.VectorIndex]:
-        if not self._is_sound():
+        if not self._version.has_sound_indexes:
             return []
-        table = self._table
-        spans = [span for span in table.spans if span[0] < span[1]]
-        return nearest.indexes_of(table.dataset, table.segments, spans)
+        version = self._version
+        spans = [span for span in version.spans if span[0] < span[1]]
+        return nearest.indexes_of(version.dataset, version.segments, spans)
 
     @cached_property
     def _blocked(self) -> BlockLists:
-        return BlockLists(self._table.rows, lambda: self._row_ids)
+        return BlockLists(self._version.rows, lambda: self._row_ids)
 
     @cached_property
     def _row_ids(self) -> RowIds:
-        return row_ids(self._table.dataset, self._table.fragments)
+        return row_ids(self._version.dataset, self._version.fragments)

@@ -25,6 +25,7 @@ from siltstone.storage.lance.files.deletions import HiddenRows
 from siltstone.storage.lance.files.manifest import DeletionFile, without_deletions
 from siltstone.storage.lance.files.staged_catalog import StagedCatalog, open_newest
 from siltstone.storage.lance.read.pinned import LancePinned
+from siltstone.storage.lance.read.version import LanceVersion
 from siltstone.storage.lance.search.text_search import analyzer
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import check as check_file
@@ -127,7 +128,7 @@ class LanceReader:
 
     def _at(self, location: str, pin: Pin, hidden: HiddenRows) -> LancePinned:
         dataset = self._opened(location, pin, pin.physical_path)
-        return LancePinned(self._data, pin, dataset, self._verify, hidden, shares=self._shares)
+        return self._pinned(pin, dataset, hidden)
 
     def shown(self, pin: Pin) -> Any:
         """Return Lance's handle of the version as other clients see it: with its deletion files."""
@@ -149,8 +150,9 @@ class LanceReader:
         """Keep a version that Lance opened as `dataset`, for the next `open` of its pin."""
         self._kept(self._pinned(pin, dataset))
 
-    def _pinned(self, pin: Pin, dataset: Any) -> LancePinned:
-        return LancePinned(self._data, pin, dataset, self._verify, shares=self._shares)
+    def _pinned(self, pin: Pin, dataset: Any, hidden: HiddenRows | None = None) -> LancePinned:
+        version = LanceVersion(self._data, pin, dataset, self._verify, hidden)
+        return LancePinned(version, shares=self._shares)
 
     def _opened(self, location: str, pin: Pin, path: str) -> Any:
         """Open the version whose manifest is at `path`, with the data files at `location`."""
