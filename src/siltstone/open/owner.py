@@ -41,7 +41,6 @@ from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.overdue import vacuumed_s_ago
 from siltstone.maintenance.schedule.scheduler import (
-    KeyWatch,
     Scheduler,
     Work,
     wants_optimize,
@@ -212,12 +211,10 @@ class _Opening:
             rest=rest,
             upkeep=Upkeep(storage.site, options, self._ownership, workers, is_on=self._env.is_real),
         )
-        keys = KeyWatch(index_bytes_max=options.shares.bases)
         superseded = Superseded(tables.reader)
         background = Background(
             owner,
             tables.reader,
-            keys,
             options.memory_bytes_max,
             superseded,
             self._env.fallback_bytes_max,
@@ -318,7 +315,6 @@ class Background:
 
     owner: Owner
     reader: TableReader
-    keys: KeyWatch
     memory_bytes_max: int
     superseded: Superseded
     fallback_bytes_max: int = FALLBACK_BYTES_MAX
@@ -399,12 +395,8 @@ class Background:
     def _optimize(self) -> None:
         """Start an optimize if it is worth one."""
         view = self.owner.committer.state.view
-        if (
-            not self.owner.optimize_child.is_running
-            and (wants_optimize(view, self.reader) or self.keys.wants_runs(view))
-            and not self.owner.optimize_child.start()
-        ):
-            self.keys.again()
+        if not self.owner.optimize_child.is_running and wants_optimize(view, self.reader):
+            self.owner.optimize_child.start()
 
 
 def _warm_up(env: Env) -> None:
