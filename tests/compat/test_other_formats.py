@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 import xxhash
 
@@ -14,10 +16,11 @@ import siltstone as st
 from siltstone import admin
 from siltstone.cli import main
 from siltstone.errors import CorruptionError, UnsupportedFormatError
-from siltstone.formats import frame
+from siltstone.formats import frame, group, manifest
 from siltstone.namespace import SiltstoneNamespace
+from siltstone.units import Seq
 from tests.compat.diary import OPTIONS
-from tests.compat.golden import tree
+from tests.compat.golden import tree, unpacked
 
 options: Any = OPTIONS
 HUGE = pytest.param("9" * 5_000, id="huge")
@@ -189,3 +192,94 @@ def test_a_backup_whose_number_is_none_is_damaged(root: Path, number: str) -> No
         st.restore(root.with_name("backup"), root.with_name("restored"))
     assert damaged.value.path == path
     assert not root.with_name("restored").exists()
+
+
+def test_a_store_of_another_number_whose_job_died_is_no_case_for_repair(tmp_path: Path) -> None:
+    root = unpacked("mid-optimize", tmp_path)
+    record_of(root, present(root) - 1)
+    before = tree(root)
+    with pytest.raises(UnsupportedFormatError):
+        admin.repair(root, dry_run=False)
+    assert tree(root) == before
+
+
+# All files of a store have its number, which is looked at before anything is done. If one had
+# another, what meets the file refuses it, and changes nothing that is older than itself.
+
+
+def frame_of(root: Path) -> Path:
+    path = newest_segment(root)
+    data = bytearray(path.read_bytes())
+    at, end = last_frame(data)
+    data[at + 16 : at + 20] = struct.pack("<I", present(root) + 1)
+    data[at + 8 : at + 16] = struct.pack("<Q", xxhash.xxh3_64_intdigest(bytes(data[at + 16 : end])))
+    path.write_bytes(data)
+    return path
+
+
+def unknown_entry(root: Path) -> Path:
+    """Give the last commit an entry of a kind that is not known."""
+    path = newest_segment(root)
+    data = bytearray(path.read_bytes())
+    at, end = last_frame(data)
+    head, _ = group.decode(bytes(data[at + frame.FRAME_HEADER_BYTES : end]))
+    raw = msgspec.msgpack.decode(msgspec.msgpack.encode(head))
+    raw[2][0][3].append([99, "what another build likes"])
+    text = msgspec.msgpack.encode(raw)
+    header = frame.decode_header(data, path)
+    assert header is not None
+    *_, first_seq, last_seq, durable, checksum = struct.unpack_from("<QQQQ", data, at + 72)
+    before = frame.Position(header.epoch, header.segment, at, checksum, Seq(first_seq - 1))
+    payload = struct.pack("<I", len(text)) + text
+    buffers, end = frame.encode_frame(
+        [payload + bytes(-len(payload) % 8)], store_id=header.store_id, at=before,
+        first_seq=Seq(first_seq), last_seq=Seq(last_seq), durable_offset=durable,
+    )  # fmt: skip
+    data[at : end.offset] = b"".join(map(bytes, buffers))
+    path.write_bytes(data)
+    (root / "wal" / "MARK").unlink()  # it ends elsewhere now
+    return Path("wal")
+
+
+def last_frame(data: bytes | bytearray) -> tuple[int, int]:
+    at = end = frame.HEADER_BYTES
+    while data[end : end + 8] == b"siltfrm\n":
+        at = end
+        end = at + frame.frame_bytes(struct.unpack_from("<Q", data, at + 24)[0])
+    assert end > at
+    return at, end
+
+
+def inventory_of(root: Path) -> Path:
+    record = manifest.decode(max((root / "manifest").glob("*.json")).read_bytes(), "newest")
+    base = record.keyed[0].base
+    assert base is not None
+    path = root / base.inventory
+    with pa.ipc.open_stream(path.read_bytes()[:-16]) as reader:
+        table = reader.read_all()
+    said = {**(table.schema.metadata or {}), b"siltstone.format": b"%d" % (present(root) + 1)}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.with_metadata(said)) as writer:
+        writer.write_table(table)
+    body = sink.getvalue().to_pybytes()
+    trailer = path.read_bytes()[-16:-8] + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
+    path.write_bytes(body + trailer)
+    return path
+
+
+@pytest.mark.parametrize("change", [frame_of, unknown_entry, inventory_of])
+def test_a_file_of_another_number_below_a_record_of_ours_is_refused_by_who_meets_it(
+    change: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    root = unpacked("dirty-log", tmp_path)
+    path = change(root)
+    before, log = tree(root), str(newest_segment(root).relative_to(root))
+    with pytest.raises(UnsupportedFormatError) as refused, st.connect(root, **options) as store:
+        store["small"].to_arrow()
+    assert refused.value.path == path
+    after = tree(root)
+    kept = ("manifest/", "inventory/", "tables/", "commits/")
+    if change is not inventory_of:  # there the store opened, and its log goes on
+        kept += (log,)
+    names = {name for name in before if name.startswith(kept) and not name.endswith("/")}
+    assert {name for name in names if after.get(name) != before[name]} == set()

@@ -29,7 +29,7 @@ An entry is a list that begins with its kind:
     16 drop namespace  name
     17 forget   app                            a token app, its batches and its claims
 
-A further kind comes with a higher format of the record (`formats.features`).
+A further kind comes with a higher format (`formats.store_format`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ import pyarrow as pa
 
 from siltstone.errors import UnsupportedFormatError
 from siltstone.formats.manifest import Pin, Schema
+from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.units import require
 
 UPSERT, DELETE = 0, 1
@@ -185,7 +186,6 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Head)
-_NEWEST = "forget (17)"
 
 
 def encode(
@@ -207,15 +207,15 @@ def decode(payload: bytes | memoryview) -> tuple[Head, list[pa.Buffer]]:
     """Return the head and the blobs of a payload from an intact frame.
 
     Raises:
-        UnsupportedFormatError: It has unknown entries: a newer siltstone wrote it.
+        UnsupportedFormatError: It has unknown entries: another build wrote it.
     """
     view = memoryview(payload)
     (length,) = _LENGTH.unpack_from(view)
     try:
         head = _DECODER.decode(view[_LENGTH.size : _LENGTH.size + length])
     except msgspec.MsgspecError as error:
-        found = f"entries of another form ({error})"
-        raise UnsupportedFormatError("wal", found, _NEWEST) from error
+        found = f"{STORE_FORMAT} with entries of another form ({error})"
+        raise UnsupportedFormatError("wal", found, STORE_FORMAT) from error
     offset = _LENGTH.size + length
     offset += -offset % 8
     whole = pa.py_buffer(payload)

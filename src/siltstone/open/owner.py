@@ -27,7 +27,6 @@ from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import ConflictError, CorruptionError, SiltstoneError, UnavailableError
 from siltstone.formats import group
-from siltstone.formats.features import format_of_catalog
 from siltstone.formats.manifest import Record, Tag
 from siltstone.latency import Latency
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
@@ -55,10 +54,9 @@ from siltstone.options import Options
 from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
 from siltstone.storage.files.place import require_links
 from siltstone.storage.lance.lance_tables import require_threads
-from siltstone.storage.manifest.format_check import refuse_newer
+from siltstone.storage.manifest.format_check import refuse_others
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, system_time_us
 from siltstone.storage.manifest.ownership import Ownership, own
-from siltstone.storage.manifest.store_format import StoreFormat
 from siltstone.storage.site import bound_to
 from siltstone.storage.tables.tables import TableReader, Tables
 from siltstone.storage.wal.recovery import Recovery, recover
@@ -93,7 +91,7 @@ def own_store(
     env = replace(env, files=bound_to(env.files, root))
     with ExitStack() as if_it_fails:
         if_it_fails.callback(env.files.let_go)
-        refuse_newer(env.files, root)
+        refuse_others(env.files, root)
         require_links(env.files, root / "manifest")
         ownership = own(env.files, root, force=options.force, will_serve=will_serve, ends=ends)
         if_it_fails.callback(ownership.release)
@@ -132,10 +130,7 @@ class _Opening:
                 replayer.apply(frame.first_seq, frame.payload)
             state = State(replayer.finish(), replayer.last_seq)
             self._storage.site.tables.names.unite_all()
-            # The record of the format that frames of the log need may be lost.
-            store_format = StoreFormat(manifests, record, self._ownership.require_in_place)
-            store_format.require(max(replayer.format, format_of_catalog(state.view.catalog)))
-            parts = self._parts(recovery.wal, state, replayer, store_format)
+            parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
             return parts
 
@@ -165,12 +160,9 @@ class _Opening:
             )
         return recovery
 
-    def _parts(
-        self, wal: Wal, state: State, replayer: Replayer, store_format: StoreFormat
-    ) -> Parts:
+    def _parts(self, wal: Wal, state: State, replayer: Replayer) -> Parts:
         options, storage, tables = self._options, self._storage, self._storage.site.tables
         core, committer = self._core(wal, state, replayer)
-        core.require_format = store_format.require
         checkpointer = Checkpointer(
             storage.site,
             committer=committer,

@@ -409,7 +409,7 @@ def _forget_app(catalog: Catalog, entry: group.ForgetApp, seq: int, _time: int) 
     return msgspec.structs.replace(
         catalog,
         apps=tuple(app for app in catalog.apps if app.name != entry.app),
-        forgotten_apps=ForgottenApps(seq, highest),
+        forgotten=ForgottenApps(seq, highest),
     )
 
 
@@ -417,7 +417,7 @@ def _create_namespace(
     catalog: Catalog, entry: group.CreateNamespace, seq: int, _time: int
 ) -> Catalog:
     added = NamespaceDefinition(entry.name, seq, tuple(sorted(entry.properties.items())))
-    return catalog.with_namespaces((*catalog.namespaces, added))
+    return msgspec.structs.replace(catalog, namespaces=(*catalog.namespaces, added))
 
 
 def _drop_namespace(catalog: Catalog, entry: group.DropNamespace, seq: int, _time: int) -> Catalog:
@@ -429,7 +429,7 @@ def _drop_namespace(catalog: Catalog, entry: group.DropNamespace, seq: int, _tim
     )
     # One that was created and dropped by the same commit never existed.
     kept = (space for space in changed if space.dropped != space.created)
-    return catalog.with_namespaces(tuple(kept))
+    return msgspec.structs.replace(catalog, namespaces=tuple(kept))
 
 
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {

@@ -466,7 +466,7 @@ def _declared(
 
 
 def _with_indexes(record: Record, indexes: tuple[Index, ...]) -> Record:
-    return msgspec.structs.replace(record, declared_indexes=indexes or msgspec.UNSET)
+    return msgspec.structs.replace(record, indexes=indexes)
 
 
 def _with_recalls(record: Record, fitting: Sequence[_Built]) -> Record:

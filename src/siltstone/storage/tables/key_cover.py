@@ -146,7 +146,7 @@ class TableKeys:
         if kept == pin.runs:
             return None
         _log.warning("%s; it is written again from the keys of base", error)
-        return msgspec.structs.replace(pin, key_runs=kept or msgspec.UNSET)
+        return msgspec.structs.replace(pin, runs=kept)
 
     def _covered(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys]) -> Pin:
         table, keys = self._reader.open(pin), self.open(pin)
@@ -169,7 +169,7 @@ class TableKeys:
         with refusals(f"the inventory of {self._root / pin.path} cannot be written"):
             living = chain(kept, self._living(pin, gone))
             name = self._inventories.add(pin.inventory, added, living)
-        return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs) or msgspec.UNSET)
+        return msgspec.structs.replace(pin, inventory=name, runs=tuple(runs))
 
     def without(self, pin: Pin, paths: Collection[str]) -> Pin:
         """Return a base without the runs at some paths; the parts are uncovered."""
@@ -178,7 +178,7 @@ class TableKeys:
             return pin
         with refusals(f"the inventory of {self._root / pin.path} cannot be written"):
             name = self._inventories.add(pin.inventory, (), self._living(pin, paths))
-        return msgspec.structs.replace(pin, inventory=name, key_runs=runs or msgspec.UNSET)
+        return msgspec.structs.replace(pin, inventory=name, runs=runs)
 
     def _living(self, pin: Pin, gone: Collection[str]) -> Iterator[str]:
         """Yield the files of a pin; it costs nothing until a chain of inventories is folded."""
