@@ -27,7 +27,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.errors import CorruptionError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import (
@@ -94,8 +94,8 @@ class TableKeys:
     def open(self, pin: Pin) -> PinnedKeys:
         """Return the key runs of a base.
 
-        A run whose file is missing is left out, with a warning: an older siltstone, which knows no
-        runs, took it for garbage. So is one that a newer siltstone wrote.
+        A run whose file is missing is left out, with a warning: a repair moves damaged ones away,
+        and older records still name them.
 
         Raises:
             CorruptionError: The foot of a run is damaged.
@@ -191,11 +191,7 @@ class TableKeys:
             if not self._files.exists(self._root / run.path):
                 _log.warning("%s is missing: its rows are found by the keys themselves", run.path)
                 return None
-            try:
-                found = OpenRun(self._files, self._root, run, self._cache)
-            except UnsupportedFormatError as error:
-                _log.warning("%s: its rows are found by the keys themselves", error)
-                return None
+            found = OpenRun(self._files, self._root, run, self._cache)
             with self._lock:
                 found = self._open.setdefault(run, found)
         return found
