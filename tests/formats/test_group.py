@@ -66,13 +66,13 @@ def require_golden(name: str, member: Member) -> None:
 
 
 def test_a_claim_with_a_holder_is_written_and_read_as_committed() -> None:
-    member = Member(1, 0, None, [group.Hold("etl", 4, "run 7")])
-    require_golden("hold", member)
+    member = Member(1, 0, None, [group.Claim("etl", 4, "run 7")])
+    require_golden("claim-of-a-holder", member)
 
 
 def test_a_tag_for_a_time_is_written_and_read_as_committed() -> None:
-    member = Member(1, 0, None, [group.Keep("stream", 12, 604_800)])
-    require_golden("keep", member)
+    member = Member(1, 0, None, [group.Tagged("stream", 12, 604_800)])
+    require_golden("tag-for-a-time", member)
 
 
 def test_a_forgotten_app_is_written_and_read_as_committed() -> None:

@@ -421,7 +421,7 @@ def tags_of(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
         if isinstance(entry, group.Drop):
             above = catalogs.table_tag(entry.table, "")
             found = {name: seq for name, seq in found.items() if not name.startswith(above)}
-        if isinstance(entry, group.Tagged | group.Keep):
+        if isinstance(entry, group.Tagged):
             found.pop(entry.name, None)
             if entry.seq is not None:
                 found[entry.name] = entry.seq
