@@ -143,13 +143,13 @@ def test_an_empty_frame_spends_its_token(spark: SparkSession, path: Path) -> Non
     assert len(names(path)) == 9
 
 
-def test_a_store_of_a_newer_format_is_refused_and_not_a_byte_is_changed(
+def test_a_store_of_another_format_is_refused_and_not_a_byte_is_changed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         db.create_table("t", SCHEMA, primary_key="id")
     newest = max((tmp_path / "s" / "manifest").glob("*.json"))
-    head, body = b"siltstone-manifest 9 ", b"what only the future reads\n"
+    head, body = b"siltstone-manifest 9 ", b"what no other siltstone reads\n"
     newest.write_bytes(head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body)
     before = tree(tmp_path)
     said = rf"UnsupportedFormatError: .* has format 9, .* opens format {STORE_FORMAT} alone"
