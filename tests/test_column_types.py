@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.errors import RequestError, SchemaMismatchError
-from siltstone.formats.manifest import FIRST_FORMAT
 from siltstone.formats.types.extensions import storage_type, wrapped
 
 Row = dict[str, object]
@@ -477,32 +475,6 @@ def test_columns_of_every_type_are_added_renamed_and_dropped(tmp_path: Path) -> 
         with pytest.raises(RequestError, match="'doc' of a table with a primary key"):
             store["t"].add_column("doc", "json")
         assert store.verify(deep=True).is_sound
-
-
-@pytest.mark.parametrize(
-    "define",
-    [
-        lambda store: store.create_table("new", {"x": "uuid"}),
-        lambda store: store["old"].add_column("x", pa.duration("s")),
-    ],
-)
-def test_a_store_is_of_format_1_until_it_has_such_a_column(
-    tmp_path: Path, define: Callable[[st.Store], object]
-) -> None:
-    def format_of() -> int:
-        newest = max((tmp_path / "s" / "manifest").glob("*.json"))
-        return int(newest.read_bytes().split()[1])
-
-    with connect(tmp_path / "s") as store:
-        store.create_table("old", {"id": "int64"}, primary_key="id").upsert({"id": 1})
-        store.checkpoint()
-        assert format_of() == FIRST_FORMAT
-        define(store)
-        assert format_of() == 2
-    with connect(tmp_path / "s") as store:
-        assert store["old"].count() == 1
-        store.checkpoint()
-    assert format_of() == 2
 
 
 def test_a_refused_table_is_not_listed(tmp_path: Path) -> None:

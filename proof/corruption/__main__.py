@@ -24,8 +24,8 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     reader = Reader()
     with tempfile.TemporaryDirectory(prefix="siltstone-corruption-") as folder:
-        chosen = [one for one in GOLDEN if not given.states or one[1] in given.states]
-        trials = [Trial(*one, Path(folder), reader) for one in chosen]
+        chosen = [one for one in GOLDEN if not given.states or one in given.states]
+        trials = [Trial(one, Path(folder), reader) for one in chosen]
         count = run(trials, seed, count_max=sys.maxsize, seconds_max=given.minutes * 60)
         for trial in trials:
             total = sum(1 for _ in every(trial.source))

@@ -67,9 +67,9 @@ class Reader:
 class Trial:
     """One golden store, the answers of it whole, and the judgement of it damaged."""
 
-    def __init__(self, form: str, state: str, folder: Path, reader: Reader) -> None:
+    def __init__(self, state: str, folder: Path, reader: Reader) -> None:
         self.state, self._folder, self._reader = state, folder, reader
-        self.source = unpacked(form, state, folder)
+        self.source = unpacked(state, folder)
         self.judged: Counter[str] = Counter()
         self.problems: list[str] = []
         with self._copy() as copy:

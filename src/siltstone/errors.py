@@ -210,12 +210,13 @@ class ClosedError(RequestError):
 
 
 class UnsupportedFormatError(RequestError):
-    """A newer siltstone wrote the store; nothing was changed."""
+    """A siltstone of another format wrote the store; nothing was changed."""
 
     def __init__(self, path: Path | str, found: object, known: object) -> None:
         self.path, self.found, self.known = Path(path), found, known
         super().__init__(
-            f"{path} has format {found}, but this siltstone reads up to {known}; upgrade siltstone"
+            f"{path} has format {found}, and this siltstone opens format {known} alone; export the"
+            " store with the siltstone that wrote it, or make a demo store again"
         )
 
 

@@ -73,7 +73,7 @@ def connect(
             it), or this process has it open with other options (`differing`).
         BusyError: With `join`: its owner neither served nor ended within `join_timeout_s`.
         RequestError, UnavailableError: Not a store, not a directory, not writable; a bad option.
-        UnsupportedFormatError: A newer siltstone wrote it; not a byte was changed.
+        UnsupportedFormatError: A siltstone of another format wrote it; not a byte was changed.
         CorruptionError: A file is damaged; the error names it.
 
     Examples:

@@ -1,11 +1,11 @@
 """Lives of bases: golden stores with hidden rows, loads, key runs and thinned records.
 
-folds           a base with hidden rows, folded twice, and rows in the log; format 3
+folds           a base with hidden rows, folded twice, and rows in the log
 mid-fold        killed between the deletion files of a merge and the base that they are for
 mid-fold-compaction  killed before the record of a merge that rewrites a part with hidden rows
-loads           loads in base, in history alone, and in the log, one over a changed schema; format 4
+loads           loads in base, in history alone, and in the log, one over a changed schema
 mid-adoption    killed before the record of a merge that adopts a load
-thinned         records of the retention are gone, and older ones serve their seqs; format 4
+thinned         records of the retention are gone, and older ones serve their seqs
 key-runs        bases with keys of whole numbers, texts and both, whose key runs were merged
 mid-key-runs    killed between the key runs of a merge and the record of the base that they are for
 load-runs       loads with key runs in base, in history and in the log, of three kinds of keys

@@ -9,23 +9,18 @@ from pathlib import Path
 from tests.compat.answers import Answers, from_text
 from tests.compat.make_stores import STORES
 
-FORMATS = sorted(path.name for path in STORES.iterdir())
-GOLDEN = [
-    (form, path.name.removesuffix(".tar.xz"))
-    for form in FORMATS
-    for path in sorted((STORES / form).glob("*.tar.xz"))
-]
+GOLDEN = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
 
 
-def unpacked(form: str, state: str, folder: Path) -> Path:
+def unpacked(state: str, folder: Path) -> Path:
     """Unpack a store below `folder`; return its root."""
-    with tarfile.open(STORES / form / f"{state}.tar.xz") as archive:
+    with tarfile.open(STORES / f"{state}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder / state
 
 
-def expected(form: str, state: str) -> Answers:
-    return from_text((STORES / form / f"{state}.json").read_text())
+def expected(state: str) -> Answers:
+    return from_text((STORES / f"{state}.json").read_text())
 
 
 def tree(root: Path) -> dict[str, tuple[str, int]]:

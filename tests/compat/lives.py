@@ -11,10 +11,10 @@ mid-optimize    killed with one task done: the record of a job, files that nobod
 tags-and-past   vacuumed: FLOOR, islands that tags keep, seqs that expired
 index           indexes, and rows that they do not cover yet
 lance-client    plain table versions that another Lance client committed, one hidden
-namespaces      created, dropped and overwritten, in a record and in the log; format 2
-types           columns and keys of the types of format 2: in base, in history and in the log
-blobs           a plain table with blobs, appended to, compacted and deleted from; format 2
-forgotten-apps  token apps that were forgotten, and began anew, in a record and in the log; format 5
+namespaces      created, dropped and overwritten, in a record and in the log
+types           columns and keys of all other types: in base, in history and in the log
+blobs           a plain table with blobs, appended to, compacted and deleted from
+forgotten-apps  token apps that were forgotten, and began anew, in a record and in the log
 """
 
 # pyright: reportArgumentType=false
@@ -88,7 +88,7 @@ def kinds_row(n: int, **changed: object) -> dict[str, object]:
 
 
 def newer_row(n: int, **changed: object) -> dict[str, object]:
-    """Return a row of the types of format 2, or one without values."""
+    """Return a row of those types, or one without values."""
     if n % 5 == 4:
         return {"id": uuid.UUID(int=n)}
     return {
@@ -125,14 +125,16 @@ def widen(diary: Diary) -> None:
         lambda: db.create_table("kinds", KINDS, primary_key="id"),
         lambda: db.create_table("keys", KEYS, primary_key=["region", "day", "n"]),
         lambda: _wide(db),
-        lambda: db["kinds"].upsert([kinds_row(n, text="again") for n in (0, 3, 20)]),
+        lambda: db["kinds"].upsert(
+            [kinds_row(n, text="again") for n in (0, 3, 20)], missing="null"
+        ),
         lambda: db["keys"].delete([_key(1)]),
     )
 
 
 def _wide(db: st.Store) -> None:
     with db.transaction() as tx:
-        tx["kinds"].upsert([kinds_row(n) for n in range(6)])
+        tx["kinds"].upsert([kinds_row(n) for n in range(6)], missing="null")
         tx["keys"].upsert([key_row(n, f"v{n}") for n in range(6)])
 
 
@@ -182,7 +184,7 @@ def clean(diary: Diary) -> None:
     define(diary)
     diary.db.checkpoint()
     diary.db.merge()
-    diary.commit(lambda: diary.db["keys"].upsert(key_row(1, "last", "value")))
+    diary.commit(lambda: diary.db["keys"].upsert(key_row(1, "last", "value"), missing="null"))
     diary.finish()
     diary.db.close()
 
@@ -336,7 +338,7 @@ def types(diary: Diary) -> None:
     diary.commit(
         lambda: db.create_table("newer", NEWER, primary_key="id"),
         lambda: db.create_table("listed", NEWER.append(pa.field("said", pa.json_()))),
-        lambda: db["newer"].upsert([newer_row(n) for n in range(6)]),
+        lambda: db["newer"].upsert([newer_row(n) for n in range(6)], missing="null"),
         lambda: db["listed"].append([newer_row(n, said='{"n":1}') for n in range(3)]),
     )
     db.checkpoint()
@@ -344,7 +346,7 @@ def types(diary: Diary) -> None:
     diary.commit(lambda: db["newer"].delete([uuid.UUID(int=2)]))
     db.checkpoint()
     diary.commit(
-        lambda: db["newer"].upsert([newer_row(n, hash=b"log") for n in (1, 2, 9)]),
+        lambda: db["newer"].upsert([newer_row(n, hash=b"log") for n in (1, 2, 9)], missing="null"),
         lambda: db["listed"].delete_where("hash = X'0000ff'"),
         lambda: db["newer"].add_column("again", "duration[s]"),
     )

@@ -1,11 +1,11 @@
-"""Make the golden stores of the present format, once: `python -m tests.compat.make_stores`.
+"""Make the golden stores of the present format: `python -m tests.compat.make_stores`.
 
     stores/<format>/<state>.tar.xz  a store as its owner left it, or as a kill left it
     stores/<format>/<state>.json    what it answered before (`answers`)
     stores/<format>/SHA256          the digests of both
 
-A state that is there is never made again: its bytes stand for what users have on their disks. New
-states are of the present format, those before stay in the format in which they were made.
+A state that is there is not made again: its bytes stand for what users of this format have on their
+disks. Stores of another format, which nothing reads any more, are deleted.
 Each state (`lives`) is of a process of its own, that ends by SIGKILL. In an archive also empty
 directories and the ages of files are kept, and git changes neither.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,10 +23,11 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from siltstone.formats.manifest import MANIFEST_FORMAT
+from siltstone.formats.store_format import STORE_FORMAT
 from tests.compat import lives
 
-STORES = Path(__file__).with_name("stores")
+ALL_STORES = Path(__file__).with_name("stores")
+STORES = ALL_STORES / str(STORE_FORMAT)
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -65,15 +67,17 @@ def _require_portable(root: Path, folder: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser("python -m tests.compat.make_stores")
     parser.add_argument("--live", nargs=3, metavar=("STATE", "ROOT", "SAID"))
-    parser.add_argument("--into", type=Path, default=STORES / str(MANIFEST_FORMAT))
+    parser.add_argument("--into", type=Path, default=STORES)
     given = parser.parse_args()
     if given.live:
         state, root, said = given.live
         lives.live(state, Path(root), Path(said))
-    there = [path.stem.removesuffix(".tar") for path in STORES.glob("*/*.tar.xz")]
-    states = [state for state in lives.STATES if state not in there]
+    states = [state for state in lives.STATES if not (given.into / f"{state}.tar.xz").exists()]
     if not states:
-        raise SystemExit("each state is there, and is never made again")
+        raise SystemExit("each state is there, and is made again only in another format")
+    for path in ALL_STORES.iterdir():
+        if path != STORES:
+            shutil.rmtree(path)
     given.into.mkdir(parents=True, exist_ok=True)
     make(given.into, states)
     (given.into / "SHA256").write_text(digests(given.into))

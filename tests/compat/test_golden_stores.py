@@ -1,4 +1,4 @@
-"""Stores of every format that ever was: today's code gives the answers that they gave then."""
+"""Stores of the present format: today's code gives the answers that they gave then."""
 
 # pyright: reportArgumentType=false
 # pyright: reportMissingParameterType=false
@@ -13,35 +13,35 @@ import siltstone as st
 from siltstone.formats.log import frame, group
 from tests.compat.answers import answers, rows_of
 from tests.compat.diary import OPTIONS
-from tests.compat.golden import FORMATS, GOLDEN, expected, tree, unpacked
+from tests.compat.golden import GOLDEN, expected, tree, unpacked
 from tests.compat.lives import STATES
 from tests.compat.make_stores import STORES, digests
 
-golden = pytest.mark.parametrize(("form", "state"), GOLDEN)
+golden = pytest.mark.parametrize("state", GOLDEN)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_the_bytes_are_those_that_were_committed(form):
-    assert digests(STORES / form) == (STORES / form / "SHA256").read_text()
+def test_the_bytes_are_those_that_were_committed():
+    assert digests(STORES) == (STORES / "SHA256").read_text()
 
 
-def test_there_is_a_store_of_each_state():
-    assert {state for _, state in GOLDEN} == set(STATES)
+def test_there_is_a_store_of_each_state_in_the_present_format_alone():
+    assert set(GOLDEN) == set(STATES)
+    assert [*STORES.parent.iterdir()] == [STORES]
 
 
 @golden
-def test_a_reader_gives_the_same_answers_and_changes_no_byte(form, state, tmp_path):
-    root = unpacked(form, state, tmp_path)
+def test_a_reader_gives_the_same_answers_and_changes_no_byte(state, tmp_path):
+    root = unpacked(state, tmp_path)
     before = tree(root)
     with st.connect(root, read_only=True) as store:
-        assert answers(store) == expected(form, state)
+        assert answers(store) == expected(state)
         assert store.verify().is_sound
     assert tree(root) == before
 
 
 @golden
-def test_an_owner_gives_the_same_answers_and_goes_on(form, state, tmp_path):
-    root, then = unpacked(form, state, tmp_path), expected(form, state)
+def test_an_owner_gives_the_same_answers_and_goes_on(state, tmp_path):
+    root, then = unpacked(state, tmp_path), expected(state)
     with st.connect(root, **OPTIONS) as store:
         assert answers(store) == then
         store.checkpoint()
@@ -59,16 +59,16 @@ def test_an_owner_gives_the_same_answers_and_goes_on(form, state, tmp_path):
 
 
 def test_no_store_names_who_made_it_or_where(tmp_path):
-    for form, state in GOLDEN:
-        root = unpacked(form, state, tmp_path / form)
+    for state in GOLDEN:
+        root = unpacked(state, tmp_path)
         for path in root.rglob("*"):
             assert not path.is_file() or b"/tmp" not in path.read_bytes(), path
 
 
 def test_the_logs_have_every_kind_of_entry(tmp_path):
     found = set()
-    for form, state in GOLDEN:
-        root = unpacked(form, state, tmp_path / form)
+    for state in GOLDEN:
+        root = unpacked(state, tmp_path)
         found |= {type(entry) for path in (root / "wal").glob("*.wal") for entry in entries(path)}
     assert found == set(group.Entry.__args__)
 

@@ -1,16 +1,18 @@
-"""The manifest record is these bytes, for ever, in each of its formats."""
-
-from pathlib import Path
+"""The manifest record is these bytes."""
 
 import msgspec
+import pytest
 
 from siltstone.formats import manifest
 from siltstone.formats.manifest import (
     Catalog,
     Column,
+    Fallback,
     ForgottenApps,
     Incarnation,
     KeyedStorage,
+    KeyRun,
+    Load,
     Named,
     NamespaceDefinition,
     Pin,
@@ -22,9 +24,7 @@ from siltstone.formats.manifest import (
     TokenApp,
     Version,
 )
-
-GOLDEN = Path(__file__).with_name("manifest_format_1.json")
-GOLDEN_HOLDERS = Path(__file__).with_name("manifest_format_1_holders.json")
+from tests.compat.golden_bytes import golden
 
 PIN = Pin(7, "_siltstone/t/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a.arrow")
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
@@ -50,81 +50,45 @@ RECORD = Record(
     catalog=Catalog((TABLE,), (Tag("v1", 8, 99),), (TokenApp("etl", 5, 7, 2, 100),), 6),
     keyed=(KeyedStorage(4, "tables/orders-3", PIN, 2, 9, PIN, (1, 2), 0),),
     commits=PIN,
-    staged=("staged/x.manifest",),
     oldest_seq=2,
-    condemned=("job-1",),
 )
 
 
-def test_a_record_is_written_as_it_always_was():
-    assert manifest.encode(RECORD) == GOLDEN.read_bytes()
-
-
-def test_a_record_that_was_ever_written_is_read():
-    assert manifest.decode(GOLDEN.read_bytes(), "golden") == RECORD
-
-
 HELD = TokenApp("etl", 5, 7, 2, 100, "run 3", ("run 1", "run 2"))
-RECORD_HOLDERS = msgspec.structs.replace(RECORD, catalog=Catalog(apps=(HELD, TokenApp("new"))))
-
-
-def test_holders_are_written_as_they_always_were():
-    assert manifest.encode(RECORD_HOLDERS) == GOLDEN_HOLDERS.read_bytes()
-
-
-def test_holders_that_were_ever_written_are_read():
-    assert manifest.decode(GOLDEN_HOLDERS.read_bytes(), "golden") == RECORD_HOLDERS
-
-
-GOLDEN_TAGS = Path(__file__).with_name("manifest_format_1_tags.json")
-RECORD_TAGS = msgspec.structs.replace(RECORD, catalog=Catalog(tags=(Tag("stream", 8, 99, 60),)))
-
-
-def test_tags_for_a_time_are_written_as_they_always_were():
-    assert manifest.encode(RECORD_TAGS) == GOLDEN_TAGS.read_bytes()
-
-
-def test_tags_for_a_time_that_were_ever_written_are_read():
-    assert manifest.decode(GOLDEN_TAGS.read_bytes(), "golden") == RECORD_TAGS
-
-
-GOLDEN_NAMESPACES = Path(__file__).with_name("manifest_format_2_namespaces.json")
 SPACES = (
     NamespaceDefinition("a", 3, (("owner", "Größe"),)),
     NamespaceDefinition("a.b", 4, dropped=6),
 )
-RECORD_NAMESPACES = msgspec.structs.replace(
-    RECORD, catalog=Catalog().with_namespaces(SPACES), format=2
-)
-
-
-def test_namespaces_are_written_as_they_always_were():
-    assert manifest.encode(RECORD_NAMESPACES) == GOLDEN_NAMESPACES.read_bytes()
-
-
-def test_namespaces_that_were_ever_written_are_read():
-    assert manifest.decode(GOLDEN_NAMESPACES.read_bytes(), "golden") == RECORD_NAMESPACES
-
-
-def test_a_record_without_namespaces_has_no_word_of_them():
-    assert b"namespaces" not in manifest.encode(RECORD)
-
-
-GOLDEN_FORGOTTEN = Path(__file__).with_name("manifest_format_5_forgotten_apps.json")
 ANEW = TokenApp("etl", claim=10, holder="run 1", since=9)
-RECORD_FORGOTTEN = msgspec.structs.replace(
-    RECORD, catalog=Catalog(apps=(ANEW,), forgotten_apps=ForgottenApps(9, 9)), format=5
+FULL = msgspec.structs.replace(PIN, hidden=3, runs=(KeyRun("k.run", 99, "0123456789abcdef", 7),))
+KEYED = msgspec.structs.replace(
+    RECORD.keyed[0],
+    base=FULL,
+    loads=(Load(8, PIN),),
+    fallbacks=(Fallback(9, 10, PIN, "why"),),
 )
+RECORDS = {
+    "record": RECORD,
+    "holders": msgspec.structs.replace(RECORD, catalog=Catalog(apps=(HELD, TokenApp("new")))),
+    "tags": msgspec.structs.replace(RECORD, catalog=Catalog(tags=(Tag("stream", 8, 99, 60),))),
+    "namespaces": msgspec.structs.replace(RECORD, catalog=Catalog(namespaces=SPACES)),
+    "forgotten-apps": msgspec.structs.replace(
+        RECORD, catalog=Catalog(apps=(ANEW,), forgotten=ForgottenApps(9, 9))
+    ),
+    "storage": msgspec.structs.replace(
+        RECORD, keyed=(KEYED,), gc_horizon_us=5, may_be_thinned=True
+    ),
+}
 
 
-def test_forgotten_apps_are_written_as_they_always_were():
-    assert manifest.encode(RECORD_FORGOTTEN) == GOLDEN_FORGOTTEN.read_bytes()
+@pytest.mark.parametrize(("name", "record"), RECORDS.items())
+def test_a_record_is_written_as_it_was_committed_and_read(name: str, record: Record) -> None:
+    data = manifest.encode(record)
+    assert data == golden(f"manifest/{name}.json", data)
+    assert manifest.decode(golden(f"manifest/{name}.json", data), "golden") == record
 
 
-def test_forgotten_apps_that_were_ever_written_are_read():
-    assert manifest.decode(GOLDEN_FORGOTTEN.read_bytes(), "golden") == RECORD_FORGOTTEN
-
-
-def test_a_record_without_forgotten_apps_has_no_word_of_them():
-    assert b"forgotten" not in manifest.encode(RECORD)
-    assert b"since" not in manifest.encode(RECORD)
+def test_a_record_without_a_thing_has_no_word_of_it():
+    plain = manifest.encode(msgspec.structs.replace(RECORD, catalog=Catalog(), keyed=()))
+    for word in (b"namespaces", b"forgotten", b"since", b"thinned", b"gc_horizon", b"indexes"):
+        assert word not in plain

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from siltstone.formats.manifest import Record
+from siltstone.formats.manifest import Record, Tag
 from siltstone.storage.files.files import Files
 from siltstone.storage.manifest.manifest_store import ManifestStore, initialise
 
@@ -31,11 +31,20 @@ def add(name: str):
     """Return a change that is done when `name` is in the record, however it came there."""
 
     def change(record: Record) -> Record:
-        if name in record.staged:
-            return record
-        return msgspec.structs.replace(record, staged=(*record.staged, name))
+        return record if name in marks(record) else marked(record, name)
 
     return change
+
+
+def marks(record: Record) -> tuple[str, ...]:
+    """Return what the changes of `add` left in a record: its tags, in the order of the changes."""
+    return tuple(tag.name for tag in record.catalog.tags)
+
+
+def marked(record: Record, name: str) -> Record:
+    tags = (*record.catalog.tags, Tag(name, 0, 0))
+    catalog = msgspec.structs.replace(record.catalog, tags=tags)
+    return msgspec.structs.replace(record, catalog=catalog)
 
 
 def raise_floor(store: ManifestStore, number: int) -> None:
@@ -86,12 +95,13 @@ def check(files: Files, progress: Progress) -> None:
     record = make_store(files)
     store = store_on(files, "after")
     assert store.newest() == record
-    held = list(record.staged)
+    held = list(marks(record))
     assert len(set(held)) == len(held), "a change was applied twice"
     assert set(progress.acknowledged) <= set(held) <= set(progress.begun)
     assert progress.floor <= store.kept().number <= record.number
     for number in store.numbers():
-        assert store.read(number).staged == tuple(held[: len(store.read(number).staged)])
+        found = marks(store.read(number))
+        assert found == tuple(held[: len(found)])
     later = store.publish(add("later"), base=record)
-    assert later.staged == (*record.staged, "later")
+    assert marks(later) == (*marks(record), "later")
     assert store.newest() == later

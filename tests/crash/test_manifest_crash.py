@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from tests.crash.manifest_scenario import Progress, check, make_store, run
+from tests.crash.manifest_scenario import Progress, check, make_store, marks, run
 from tests.crash.moments import most_of
 from tests.support.simulated_files import Fault, SimFiles, SimulatedCrash, When
 
@@ -41,7 +41,7 @@ def test_a_kill_at_any_step_and_a_power_cut_after_the_next_open_lose_nothing(whe
         files, progress = stopped
         after = files.killed()
         record = make_store(after)
-        progress.acknowledged = list(record.staged)  # shown to somebody: it must stay
+        progress.acknowledged = list(marks(record))  # shown to somebody: it must stay
         for image in after.images(random.Random(at)):
             check(image.files, progress)
         at += 1

@@ -7,6 +7,7 @@ import xxhash
 from siltstone.errors import CorruptionError, UnsupportedFormatError
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Catalog, Tag, TokenApp
+from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.crash.manifest_scenario import make_store, raise_floor, store_on
 from tests.support.simulated_files import SimFiles
@@ -61,32 +62,34 @@ def test_no_truncated_extended_or_zeroed_record_is_read(
 def test_every_other_digit_of_the_format_is_damage(files: SimFiles, store: ManifestStore) -> None:
     path = store.path(2)
     whole = files.read(path)
-    for digits in (b"0", b"2", b"9", b"01", b"11", b"", b"-1", b"1.0"):
-        damaged = whole.replace(b"siltstone-manifest 1 ", b"siltstone-manifest %s " % digits)
+    ours = b"%d" % STORE_FORMAT
+    for digits in (b"0", b"1", b"9", b"0" + ours, ours + b"1", b"", b"-1", ours + b".0"):
+        head = b"siltstone-manifest %s "
+        damaged = whole.replace(head % ours, head % digits)
+        assert damaged != whole
         files.replace(path, damaged, durable=False)
         with pytest.raises(CorruptionError):
             store.newest()
 
 
-def test_a_newer_record_is_unsupported_and_not_changed(
-    files: SimFiles, store: ManifestStore
+@pytest.mark.parametrize("other", [STORE_FORMAT - 1, STORE_FORMAT + 1])
+def test_a_record_of_another_format_is_unsupported_and_not_changed(
+    files: SimFiles, store: ManifestStore, other: int
 ) -> None:
     path = store.path(2)
-    known = manifest.MANIFEST_FORMAT
-    head, body = b"siltstone-manifest %d " % (known + 1), b"anything the future likes\n"
-    newer = head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body
-    files.replace(path, newer)
+    head, body = b"siltstone-manifest %d " % other, b"anything that it likes\n"
+    files.replace(path, head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body)
     before = files.tree()
     with pytest.raises(UnsupportedFormatError) as refused:
         store.newest()
     found = (refused.value.found, refused.value.known, refused.value.path)
-    assert found == (known + 1, known, path)
+    assert found == (other, STORE_FORMAT, path)
     assert files.tree() == before
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"store_id": 1}', b"\xff"])
 def test_a_body_that_is_no_record_is_damage_whatever_its_checksum_says(body: bytes) -> None:
-    head = b"siltstone-manifest 1 "
+    head = b"siltstone-manifest %d " % STORE_FORMAT
     data = head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body
     with pytest.raises(CorruptionError, match="not a record"):
         manifest.decode(data, "x")

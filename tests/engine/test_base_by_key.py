@@ -106,7 +106,7 @@ class FewBits(RuleBasedStateMachine):
 
     @rule()
     def drop_the_runs_as_an_older_siltstone_does(self) -> None:
-        self.pin = msgspec.structs.replace(self.pin, key_runs=msgspec.UNSET)
+        self.pin = msgspec.structs.replace(self.pin, runs=())
         self.base = self.readers.base_of(self.pin, self.table_schema)
 
     @invariant()

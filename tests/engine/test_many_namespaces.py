@@ -18,7 +18,7 @@ def test_the_admission_of_many_drops_does_not_take_their_square(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ["a", *(f"a.n{number}" for number in range(MANY))]
-    catalog = Catalog().with_namespaces(tuple(NamespaceDefinition(n, 1, ()) for n in names))
+    catalog = Catalog(namespaces=tuple(NamespaceDefinition(n, 1, ()) for n in names))
     above, calls = namespaces.above, list[str]()
 
     def counted(name: str) -> list[str]:

@@ -29,9 +29,10 @@ from siltstone.formats.log.frame import (
     encode_mark,
     find_frames,
 )
+from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.units import Epoch, SegmentNumber, Seq
+from tests.compat.golden_bytes import golden
 
-GOLDEN = Path(__file__).parent.parent / "compat" / "frame"
 STORE_ID = bytes(range(16))
 PATH = Path("/store/wal/00000003-000000000017.wal")
 BEFORE = Position(Epoch(2), SegmentNumber(16), 8192, 0x1122334455667788, Seq(40))
@@ -68,28 +69,28 @@ def reseal(data: bytearray) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("header-1.bin", encode_header(HEADER)[0]),
-        ("frame-1.bin", encoded()),
-        ("empty-frame-1.bin", encoded(payload=b"")),
-        ("mark-1.bin", encode_mark(MARK, STORE_ID)),
+        ("header.bin", encode_header(HEADER)[0]),
+        ("frame.bin", encoded()),
+        ("empty-frame.bin", encoded(payload=b"")),
+        ("mark.bin", encode_mark(MARK, STORE_ID)),
     ],
 )
-def test_the_bytes_of_format_1_never_change(name: str, data: bytes) -> None:
-    assert data == (GOLDEN / name).read_bytes()
+def test_the_bytes_are_those_that_were_committed(name: str, data: bytes) -> None:
+    assert data == golden(f"frame/{name}", data)
 
 
 def test_every_stored_byte_sequence_is_still_read() -> None:
-    header = decode_header((GOLDEN / "header-1.bin").read_bytes(), PATH)
+    header = decode_header(golden("frame/header.bin", encode_header(HEADER)[0]), PATH)
     assert header is not None
     assert msgspec.structs.replace(header, checksum=0) == HEADER
     assert header.start == Position(Epoch(3), SegmentNumber(17), 4096, header.checksum, Seq(40))
-    frame = decoded((GOLDEN / "frame-1.bin").read_bytes())
+    frame = decoded(golden("frame/frame.bin", encoded()))
     assert frame is not None
     assert (frame.first_seq, frame.last_seq, bytes(frame.payload)) == (41, 42, b"two small parts")
     assert (frame.durable_offset, frame.previous) == (4096, AT.checksum)
     assert (frame.offset, frame.end) == (4096, 4096 + FRAME_HEADER_BYTES + 16)
-    assert decode_mark((GOLDEN / "mark-1.bin").read_bytes(), STORE_ID) == MARK
-    empty = decoded((GOLDEN / "empty-frame-1.bin").read_bytes())
+    assert decode_mark(golden("frame/mark.bin", encode_mark(MARK, STORE_ID)), STORE_ID) == MARK
+    empty = decoded(golden("frame/empty-frame.bin", encoded(payload=b"")))
     assert empty is not None
     assert bytes(empty.payload) == b""
 
@@ -205,15 +206,17 @@ def test_the_torn_tail_of_a_recycled_file_ends_with_the_last_frame_that_names_it
     assert claimed_end(torn[:-8], 4096, SOURCE) == 4096 + len(torn) - 8
 
 
-def test_a_newer_format_is_told_from_damage() -> None:
+@pytest.mark.parametrize("other", [0, STORE_FORMAT - 1, STORE_FORMAT + 1, 255])
+def test_another_format_is_told_from_damage(other: int) -> None:
     frame = bytearray(encoded())
-    frame[16] = 2
+    frame[16] = other
     assert decoded(bytes(frame)) is None
     with pytest.raises(UnsupportedFormatError) as caught:
         decoded(reseal(frame))
-    assert (caught.value.path, caught.value.found, caught.value.known) == (PATH, 2, 1)
+    error = caught.value
+    assert (error.path, error.found, error.known) == (PATH, other, STORE_FORMAT)
     header = bytearray(encode_header(HEADER)[0])
-    header[16] = 2
+    header[16] = other
     with pytest.raises(UnsupportedFormatError):
         decode_header(reseal(header), PATH)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as some
@@ -11,13 +9,8 @@ from hypothesis import strategies as some
 from siltstone.formats.log import group
 from siltstone.formats.log.group import Member, Token
 from siltstone.formats.manifest import Column, Pin, Schema
+from tests.compat.golden_bytes import golden
 
-GOLDEN = Path(__file__).parents[1] / "compat" / "group" / "v1.bin"
-GOLDEN_HOLD = GOLDEN.with_name("hold-1.bin")
-GOLDEN_KEEP = GOLDEN.with_name("keep-1.bin")
-GOLDEN_COMPACT = GOLDEN.with_name("compact-1.bin")
-GOLDEN_FORGET = GOLDEN.with_name("forget-5.bin")
-GOLDEN_NAMESPACES = GOLDEN.with_name("namespaces-2.bin")
 PIN = Pin(7, "tables/t-1/base/_siltstone/x/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a")
 SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
 BATCH = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "Größe": pa.array(["a", None])})
@@ -47,9 +40,10 @@ def joined(buffers: list) -> bytes:
     return b"".join(bytes(memoryview(buffer)) for buffer in buffers)
 
 
-def test_the_bytes_of_format_1_are_read_and_written_for_ever() -> None:
-    assert joined(group.encode(3, 1_700_000_000_000_000, MEMBERS, BLOBS)) == GOLDEN.read_bytes()
-    head, blobs = group.decode(GOLDEN.read_bytes())
+def test_the_bytes_are_those_that_were_committed_and_are_read() -> None:
+    data = joined(group.encode(3, 1_700_000_000_000_000, MEMBERS, BLOBS))
+    assert data == golden("group/entries.bin", data)
+    head, blobs = group.decode(golden("group/entries.bin", data))
     assert (head.epoch, head.time_us) == (3, 1_700_000_000_000_000)
     assert [blob.to_pybytes() for blob in blobs] == [blob.to_pybytes() for blob in BLOBS]
     first, second, third = head.members
@@ -64,36 +58,37 @@ def test_the_bytes_of_format_1_are_read_and_written_for_ever() -> None:
     assert third == MEMBERS[2]
 
 
-def test_a_claim_with_a_holder_is_written_and_read_for_ever() -> None:
-    member = Member(1, 0, None, [group.Hold("etl", 4, "run 7")])
-    assert joined(group.encode(3, 1_700_000_000_000_000, [member])) == GOLDEN_HOLD.read_bytes()
-    assert group.decode(GOLDEN_HOLD.read_bytes())[0].members == [member]
+def require_golden(name: str, member: Member) -> None:
+    """Check that a member is written as it was committed, and read from that."""
+    data = joined(group.encode(3, 1_700_000_000_000_000, [member]))
+    assert data == golden(f"group/{name}.bin", data)
+    assert group.decode(golden(f"group/{name}.bin", data))[0].members == [member]
 
 
-def test_a_tag_for_a_time_is_written_and_read_for_ever() -> None:
-    member = Member(1, 0, None, [group.Keep("stream", 12, 604_800)])
-    assert joined(group.encode(3, 1_700_000_000_000_000, [member])) == GOLDEN_KEEP.read_bytes()
-    assert group.decode(GOLDEN_KEEP.read_bytes())[0].members == [member]
+def test_a_claim_with_a_holder_is_written_and_read_as_committed() -> None:
+    member = Member(1, 0, None, [group.Claim("etl", 4, "run 7")])
+    require_golden("claim-of-a-holder", member)
 
 
-def test_a_forgotten_app_is_written_and_read_for_ever() -> None:
+def test_a_tag_for_a_time_is_written_and_read_as_committed() -> None:
+    member = Member(1, 0, None, [group.Tagged("stream", 12, 604_800)])
+    require_golden("tag-for-a-time", member)
+
+
+def test_a_forgotten_app_is_written_and_read_as_committed() -> None:
     member = Member(1, 0, None, [group.ForgetApp("etl")])
-    assert joined(group.encode(3, 1_700_000_000_000_000, [member])) == GOLDEN_FORGET.read_bytes()
-    assert group.decode(GOLDEN_FORGET.read_bytes())[0].members == [member]
+    require_golden("forget", member)
 
 
-def test_a_compaction_of_a_plain_table_is_written_and_read_for_ever() -> None:
+def test_a_compaction_of_a_plain_table_is_written_and_read_as_committed() -> None:
     member = Member(1, 0, None, [group.Compact(4, 6, PIN)])
-    assert joined(group.encode(3, 1_700_000_000_000_000, [member])) == GOLDEN_COMPACT.read_bytes()
-    assert group.decode(GOLDEN_COMPACT.read_bytes())[0].members == [member]
+    require_golden("compact", member)
 
 
-def test_namespaces_are_written_and_read_for_ever() -> None:
+def test_namespaces_are_written_and_read_as_committed() -> None:
     entries = [group.CreateNamespace("a.b", {"owner": "Größe"}), group.DropNamespace("a.b")]
     member = Member(1, 0, None, entries)  # pyright: ignore[reportArgumentType]
-    written = joined(group.encode(3, 1_700_000_000_000_000, [member]))
-    assert written == GOLDEN_NAMESPACES.read_bytes()
-    assert group.decode(GOLDEN_NAMESPACES.read_bytes())[0].members == [member]
+    require_golden("namespaces", member)
 
 
 def test_blobs_lie_at_multiples_of_8_and_a_batch_comes_back_from_one() -> None:

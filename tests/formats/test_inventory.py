@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import struct
 
 import pyarrow as pa
 import pytest
+import xxhash
 
 from siltstone.errors import CorruptionError, InvariantError, UnsupportedFormatError
 from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
+from siltstone.formats.store_format import STORE_FORMAT
+from tests.compat.golden_bytes import golden
 
-GOLDEN = Path(__file__).parents[1] / "compat" / "inventory" / "v1.arrow"
 VALUE = Inventory(
     (
         InventoryFile("tables/orders-7/base/data/é.lance", 632, "00ff00ff00ff00ff", 1, 1 << 62),
@@ -30,9 +32,10 @@ def test_an_inventory_survives_encoding() -> None:
         assert inventory.decode(inventory.encode(value), "i") == value
 
 
-def test_the_bytes_of_format_1_are_read_and_written_for_ever() -> None:
-    assert inventory.decode(GOLDEN.read_bytes(), "v1") == VALUE
-    assert inventory.encode(VALUE) == GOLDEN.read_bytes()
+def test_the_bytes_are_those_that_were_committed_and_are_read() -> None:
+    data = inventory.encode(VALUE)
+    assert data == golden("inventory/inventory.arrow", data)
+    assert inventory.decode(golden("inventory/inventory.arrow", data), "i") == VALUE
 
 
 def test_a_stock_arrow_reader_reads_an_inventory() -> None:
@@ -48,10 +51,27 @@ def test_every_flipped_byte_and_every_truncation_is_corruption() -> None:
                 inventory.decode(bad, "i")
 
 
-def test_a_newer_format_is_refused() -> None:
-    newer = inventory.encode(VALUE, version=2)
-    with pytest.raises(UnsupportedFormatError):
-        inventory.decode(newer, "i")
+def of_format(number: bytes) -> bytes:
+    """Return an inventory that says another format, with a right checksum."""
+    body = inventory.encode(VALUE)[:-16]
+    with pa.ipc.open_stream(body) as reader:
+        table = reader.read_all()
+    said = {**(table.schema.metadata or {}), b"siltstone.format": number}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema.with_metadata(said)) as writer:
+        writer.write_table(table)
+    body = sink.getvalue().to_pybytes()
+    return body + b"siltinv\n" + struct.pack("<Q", xxhash.xxh3_64_intdigest(body))
+
+
+def test_another_format_is_refused_and_no_number_is_damage() -> None:
+    assert inventory.decode(of_format(b"%d" % STORE_FORMAT), "i") == VALUE
+    for other in (STORE_FORMAT - 1, STORE_FORMAT + 1):
+        with pytest.raises(UnsupportedFormatError, match=f"i has format {other}, "):
+            inventory.decode(of_format(b"%d" % other), "i")
+    for wrong in (b"", b"x", b"0", b"06", b"9" * 5_000):
+        with pytest.raises(CorruptionError, match="its format is no number"):
+            inventory.decode(of_format(wrong), "i")
 
 
 def test_the_newest_word_on_a_path_counts() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,9 +15,9 @@ from hypothesis import strategies as some
 from siltstone.errors import SchemaMismatchError
 from siltstone.formats import schema
 from siltstone.formats.keys import KeyCodec, newest_rows
+from tests.compat.golden_bytes import golden
 from tests.formats.test_rows import VALUES
 
-GOLDEN = Path(__file__).parents[1] / "compat" / "group" / "keys-1.msgpack"
 KINDS = [kind for kind in VALUES if not kind.startswith(("float", "time3", "time6"))]
 COMPOSITE = {
     "a": "string", "b": "int64", "c": "decimal128(10, 2)", "d": "timestamp[us, tz=UTC]",
@@ -83,11 +82,12 @@ def test_a_composite_key_survives_its_batch(values: list[tuple[str, int]]) -> No
     assert codec.codes(codec.batch(keys)).tolist() == codec.codes_of(keys).tolist()
 
 
-def test_a_composite_key_is_packed_in_the_log_as_it_always_was() -> None:
+def test_a_composite_key_is_packed_in_the_log_as_it_was_committed() -> None:
     codec = codec_of(COMPOSITE)
     keys = [codec.from_user(value) for value in KEYS]
-    assert msgspec.msgpack.encode(keys) == GOLDEN.read_bytes()
-    read = [tuple(key) for key in msgspec.msgpack.decode(GOLDEN.read_bytes())]
+    data = msgspec.msgpack.encode(keys)
+    assert data == golden("group/keys.msgpack", data)
+    read = [tuple(key) for key in msgspec.msgpack.decode(golden("group/keys.msgpack", data))]
     assert [codec.to_user(key) for key in read] == KEYS
 
 

@@ -6,7 +6,6 @@ import datetime as dt
 import math
 import struct
 from decimal import Decimal
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -20,10 +19,9 @@ from siltstone.formats import schema
 from siltstone.formats.conversion import conform
 from siltstone.formats.conversion.row_codec import RowCodec
 from siltstone.formats.manifest import Column, Schema
+from tests.compat.golden_bytes import golden
 
 # ruff: noqa: DTZ001 (columns without a zone hold moments without one)
-
-GOLDEN = Path(__file__).parents[1] / "compat" / "group" / "rows-1.msgpack"
 
 
 def integers(bits: int, *, signed: bool) -> some.SearchStrategy:
@@ -279,12 +277,13 @@ def golden_codec() -> RowCodec:
     return RowCodec(Schema(1, tuple(columns)))
 
 
-def test_a_row_is_packed_in_the_log_as_it_always_was() -> None:
+def test_a_row_is_packed_in_the_log_as_it_was_committed() -> None:
     codec = golden_codec()
     given_row = {f"c{at}": value for at, value in enumerate(GOLDEN_COLUMNS.values())}
     stored = codec.from_user(given_row)
-    assert msgspec.msgpack.encode(stored) == GOLDEN.read_bytes()
-    read = tuple(msgspec.msgpack.decode(GOLDEN.read_bytes()))
+    data = msgspec.msgpack.encode(stored)
+    assert data == golden("group/rows.msgpack", data)
+    read = tuple(msgspec.msgpack.decode(golden("group/rows.msgpack", data)))
     assert codec.to_user(read) == codec.to_user(stored)
     shown = codec.to_user(read)
     assert {k: v for k, v in shown.items() if k != "c4"} == {

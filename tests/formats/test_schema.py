@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -13,10 +12,8 @@ from hypothesis import strategies as some
 
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats import schema as schemas
-from siltstone.formats.features import format_of_schema
 from siltstone.formats.manifest import Column, Schema
-
-GOLDEN = Path(__file__).parents[1] / "compat" / "schema" / "v1.json"
+from tests.compat.golden_bytes import golden
 
 UNITS = ("s", "ms", "us", "ns")
 SIMPLE = [
@@ -57,7 +54,6 @@ vectors = some.recursive(
     lambda inner: some.tuples(inner, some.integers(1, 8)).map(lambda pair: pa.list_(*pair)),
     max_leaves=3,
 )
-GOLDEN_2 = GOLDEN.with_name("v2.json")
 EVERY_2 = [
     *NEW,
     *WHOLE,
@@ -99,27 +95,19 @@ def test_a_type_survives_its_json(kind: pa.DataType) -> None:
     assert hash(column) == hash(Column(1, "x", schemas.encode_type(kind)))
 
 
-def test_the_json_of_format_1_is_read_and_written_for_ever() -> None:
-    assert msgspec.json.format(msgspec.json.encode(SCHEMA)) + b"\n" == GOLDEN.read_bytes()
-    assert msgspec.json.decode(GOLDEN.read_bytes(), type=Schema) == SCHEMA
+@pytest.mark.parametrize(("name", "value"), [("schema", SCHEMA), ("more-types", SCHEMA_2)])
+def test_the_json_is_what_was_committed_and_is_read(name: str, value: Schema) -> None:
+    data = msgspec.json.format(msgspec.json.encode(value)) + b"\n"
+    assert data == golden(f"schema/{name}.json", data)
+    assert msgspec.json.decode(golden(f"schema/{name}.json", data), type=Schema) == value
 
 
-def test_the_json_of_format_2_is_read_and_written_for_ever() -> None:
-    assert msgspec.json.format(msgspec.json.encode(SCHEMA_2)) + b"\n" == GOLDEN_2.read_bytes()
-    assert msgspec.json.decode(GOLDEN_2.read_bytes(), type=Schema) == SCHEMA_2
+def test_the_stored_schema_of_more_types_is_the_arrow_schema_that_its_user_gave() -> None:
     assert schemas.to_arrow(SCHEMA_2).types == EVERY_2
 
 
-def test_each_type_of_format_2_needs_it_and_no_other_does() -> None:
-    for columns, level in ((SCHEMA.columns, 1), (SCHEMA_2.columns, 2)):
-        for column in columns:
-            assert format_of_schema(Schema(1, (column,))) == level, column
-    named = pa.struct([("map", pa.int8()), ("uuid", pa.int8())])  # names, not types
-    assert format_of_schema(Schema(1, (Column(1, "x", schemas.encode_type(named)),))) == 1
-
-
-def test_the_golden_schema_is_the_arrow_schema_that_its_user_gave() -> None:
-    stored = msgspec.json.decode(GOLDEN.read_bytes(), type=Schema)
+def test_a_stored_schema_is_the_arrow_schema_that_its_user_gave() -> None:
+    stored = msgspec.json.decode(msgspec.json.encode(SCHEMA), type=Schema)
     assert schemas.to_arrow(stored).types == [pa.int64(), pa.string(), *EVERY]
     assert schemas.key_names(stored) == ("c 1", "c 0")
 

@@ -131,18 +131,6 @@ def test_base_and_history_have_the_file_of_a_load_and_no_copy(db: LocalStore) ->
     assert rows(db) == expected()
 
 
-def test_a_record_that_names_a_load_has_format_4(db: LocalStore) -> None:
-    db.checkpoint()
-    assert record(db).format == 1
-    attach(db)
-    assert record(db).format == 1
-    db.checkpoint()
-    assert record(db).format == 4
-    db["t"].truncate()
-    merged(db)
-    assert record(db).format == 4
-
-
 def test_every_seq_reads_the_same_whatever_became_of_the_load(
     db: LocalStore, reopen: Callable[..., LocalStore]
 ) -> None:

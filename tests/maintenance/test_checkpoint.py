@@ -237,7 +237,7 @@ def test_a_flush_upon_a_record_of_a_clock_that_was_ahead_writes_its_rows_once(
         table = db.create_table("t", SCHEMA, primary_key="id")
         manifests = ManifestStore(RealFiles(), db.path)
         manifests.publish(
-            lambda record: msgspec.structs.replace(record, condemned_before_us=1 << 60),
+            lambda record: msgspec.structs.replace(record, gc_horizon_us=1 << 60),
             base=manifests.newest(),
         )
         db._parts.owner.checkpointer.refresh()

@@ -574,7 +574,7 @@ def test_a_version_of_ours_that_a_client_tagged_is_no_version_by_path_after_a_va
             db.vacuum(dry_run=False, grace_s=0)
         assert drift(db) == []
         assert db.import_external("p", dry_run=False).rows == 0
-        for path, manifest in names.items():  # as an older siltstone left them
+        for path, manifest in names.items():  # as a copy without links keeps them
             path.write_bytes(manifest)
         assert db.import_external("p", dry_run=False).rows == 0
         assert sorted(db["p"].to_arrow()["id"].to_pylist()) == [0, 1, 2]

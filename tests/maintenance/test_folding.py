@@ -58,23 +58,12 @@ def newest(db: st.Store) -> dict[str, Any]:
 
 
 def hidden(db: st.Store) -> int:
-    return newest(db)["keyed"][0]["base"].get("hidden_rows", 0)
+    return newest(db)["keyed"][0]["base"].get("hidden", 0)
 
 
 def as_dict(source: Any) -> dict[Any, Any]:
     found = source.to_table() if isinstance(source, lance.LanceDataset) else source.to_arrow()
     return {row["id"]: row["v"] for row in found.to_pylist()}
-
-
-def test_a_store_has_format_3_from_the_first_hidden_row_on(db: st.Store) -> None:
-    table = filled(db)
-    assert newest(db)["format"] == 1
-    table.upsert({"id": 3, "v": "new"})
-    fold(db)
-    assert (newest(db)["format"], hidden(db)) == (3, 1)
-    table.truncate()
-    fold(db)
-    assert newest(db)["format"] == 3
 
 
 def test_a_fold_writes_what_changed_and_no_part_again(db: st.Store) -> None:

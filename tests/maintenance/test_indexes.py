@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import lance
-import msgspec
 import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.formats.manifest import Record
-from siltstone.maintenance.index.index_plan import KEY_INDEX, IndexStatus
-from siltstone.maintenance.merge.merge import Promoter
+from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.repair.stored_rows import wrong_indexes
 from siltstone.storage.tables.values import IndexSpec
 
@@ -322,8 +318,6 @@ def test_what_cannot_be_dropped_is_refused(db: st.Store) -> None:
     orders = orders_in(db, 10)
     with pytest.raises(st.RequestError, match="no index 'customer'"):
         orders.drop_index("customer")
-    with pytest.raises(st.RequestError, match="the index of the key"):
-        orders.drop_index("_key")
 
 
 def test_a_plain_table_has_no_indexes_of_ours(db: st.Store) -> None:
@@ -343,44 +337,6 @@ def test_a_reader_lists_and_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(st.ReadOnlyError):
             db["orders"].drop_index("customer")
         assert set(named(db["orders"])) == {"customer"}
-
-
-def test_an_optimize_builds_no_index_of_the_key_and_drops_an_older_one(db: st.Store) -> None:
-    pairs = db.create_table("pairs", {"region": "int64", "id": "int64"}, ["region", "id"])
-    ids = pa.array(range(100_000))
-    regions = pa.array([n % 3 for n in range(100_000)])
-    pairs.upsert(pa.table({"region": regions, "id": ids}))
-    db.checkpoint()
-    db.merge()
-    db.optimize()
-    assert pairs.indexes() == []
-    with_key_index(db)
-    (key,) = pairs.indexes()
-    assert (key.name, key.column, key.kind, key.lagging_rows) == ("_key", "id", "btree", 0)
-    for indexes in (1, 0):
-        assert len(pairs.indexes()) == indexes
-        assert pairs.get((1, 4)) == {"region": 1, "id": 4}
-        assert pairs.get((1, 5)) is None
-        assert pairs.to_arrow(["id"], "region = 1 AND id IN (4, 5)").to_pylist() == [{"id": 4}]
-        assert pairs.count("id >= 4 AND id < 7") == 3
-        stock = lance.dataset(next(Path(db.path).glob("tables/pairs-*/base")))
-        assert stock.to_table(filter="id = 4").to_pylist() == [{"region": 1, "id": 4}]
-        db.optimize()
-
-
-def with_key_index(db: st.Store) -> None:
-    """Build the index of the key that an older siltstone built."""
-    tables, manifests = db._parts.site.tables, db._parts.site.manifests
-    spec = IndexSpec(KEY_INDEX, "id", "btree")
-
-    def change(now: Record) -> Record:
-        (storage,) = now.keyed
-        segment = tables.indexer.build(storage.base, spec, tables.reader.open(storage.base).spans)
-        base = tables.indexer.put(storage.base, [segment], [])
-        return msgspec.structs.replace(now, keyed=(msgspec.structs.replace(storage, base=base),))
-
-    Promoter(db._parts.site).promote(manifests.publish(change, base=manifests.newest()))
-    db._parts.owner.checkpointer.refresh()
 
 
 def test_the_status_says_how_far_an_index_is_behind(db: st.Store) -> None:

@@ -208,15 +208,15 @@ def test_a_wrong_run_that_only_older_records_name_is_named_and_left_out(
 
 
 def damage(path: Path, at: str) -> None:
-    """Damage a run; "format": it seems to be of a newer siltstone."""
+    """Damage a run; "magic": it seems to be another kind of file."""
     data = bytearray(path.read_bytes())
-    for place in {"page": [100], "foot": [-50], "format": [-18]}.get(at, []):
+    for place in {"page": [100], "foot": [-50], "magic": [-18]}.get(at, []):
         data[place] ^= 1
     path.unlink()
     path.write_bytes(data[:-1] if at == "cut" else data)
 
 
-@pytest.mark.parametrize("at", ["page", "foot", "cut", "format"])
+@pytest.mark.parametrize("at", ["page", "foot", "cut", "magic"])
 def test_a_merge_that_finds_a_run_damaged_says_so_and_writes_it_again(
     root: Path, at: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,7 +228,7 @@ def test_a_merge_that_finds_a_run_damaged_says_so_and_writes_it_again(
     assert content(root) == WANTED | {f"k{n}": 3 for n in range(600)}
 
 
-@pytest.mark.parametrize("at", ["foot", "cut", "format"])
+@pytest.mark.parametrize("at", ["foot", "cut", "magic"])
 def test_an_optimize_that_finds_a_run_damaged_says_so_and_writes_it_again(
     root: Path, at: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

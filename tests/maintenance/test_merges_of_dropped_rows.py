@@ -6,7 +6,6 @@ import pytest
 
 from siltstone.maintenance.gc.superseded import Superseded
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.maintenance.schedule.scheduler import KeyWatch
 from siltstone.open.owner import Background
 from tests.maintenance.stores import open_store
 
@@ -18,9 +17,7 @@ def test_rows_that_no_merge_would_fold_start_none(tmp_path, monkeypatch, change)
     with open_store(tmp_path / "s", memory_bytes_max=64 << 20) as db:
         db._owner().checkpointer._resident_bytes_max = 0  # what is flushed is history at once
         reader = db._parts.site.tables.reader
-        background = Background(
-            db._owner(), reader, KeyWatch(index_bytes_max=0), 1 << 16, Superseded(reader)
-        )
+        background = Background(db._owner(), reader, 1 << 16, Superseded(reader))
         db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         db["t"].upsert([{"id": n, "v": "x"} for n in range(2_000)])
         db.checkpoint()

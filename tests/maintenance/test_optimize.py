@@ -335,7 +335,7 @@ def test_what_a_dead_optimize_finished_by_a_clock_that_was_ahead_is_left_when_co
         os.utime(db.path / name, (1, 1))
     manifests = ManifestStore(fake_env().files, db.path)
     manifests.publish(
-        lambda record: msgspec.structs.replace(record, condemned_before_us=2_000_000),
+        lambda record: msgspec.structs.replace(record, gc_horizon_us=2_000_000),
         base=manifests.newest(),
     )
     compacted: list[object] = []
@@ -359,7 +359,7 @@ def test_what_a_dead_optimize_finished_is_of_use_though_its_files_are_a_tick_old
         os.utime(db.path / name, (begun_us / 1e6 - 0.004,) * 2)
     manifests = ManifestStore(fake_env().files, db.path)
     manifests.publish(
-        lambda record: msgspec.structs.replace(record, condemned_before_us=begun_us),
+        lambda record: msgspec.structs.replace(record, gc_horizon_us=begun_us),
         base=manifests.newest(),
     )
     tables.hooks["compact"] = refuse_to_compact
@@ -395,7 +395,7 @@ def condemn(db) -> None:
     manifests = ManifestStore(fake_env().files, db.path)
     now = fake_env().now_us() + 1
     manifests.publish(
-        lambda record: msgspec.structs.replace(record, condemned_before_us=now),
+        lambda record: msgspec.structs.replace(record, gc_horizon_us=now),
         base=manifests.newest(),
     )
 

@@ -157,7 +157,7 @@ def test_what_is_condemned_is_not_taken(made) -> None:
     manifests = ManifestStore(fake_env().files, db.path)
     now = fake_env().now_us() + 1
     manifests.publish(
-        lambda record: msgspec.structs.replace(record, condemned_before_us=now),
+        lambda record: msgspec.structs.replace(record, gc_horizon_us=now),
         base=manifests.newest(),
     )
     db.checkpoint()

@@ -350,7 +350,7 @@ def test_a_lost_floor_is_written_again(place, is_gone):
     if is_gone:
         floor.unlink()
     else:
-        floor.write_bytes(b"siltstone-floor 1 9")
+        floor.write_bytes(b"siltstone-floor 6 9")
         with pytest.raises(CorruptionError):
             open_store(place.root)
     assert not place.verify().is_sound

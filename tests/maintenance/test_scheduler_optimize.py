@@ -8,10 +8,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.levels.base import INDEX_ROW_BYTES
-from siltstone.maintenance.merge import merge
 from siltstone.maintenance.merge.merge_child import _command
-from siltstone.maintenance.schedule.scheduler import KeyWatch, wants_optimize
+from siltstone.maintenance.schedule.scheduler import wants_optimize
 from siltstone.storage.tables.keys.key_cover import TableKeys
 from tests.engine.seams import fake_env, open_store
 from tests.maintenance.optimizers import optimizer_of
@@ -61,48 +59,20 @@ def test_few_bytes_of_a_history_are_written_again_while_it_grows(tmp_path: Path)
         assert written <= 5 * needed
 
 
-@pytest.fixture
-def _bases_without_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bases as an older siltstone leaves them."""
-    monkeypatch.setattr(TableKeys, "cover", lambda _, pin, __: pin)
-
-
-@pytest.mark.usefixtures("_bases_without_runs")
-def test_keys_that_fit_no_memory_get_runs_without_being_asked(
+def test_an_optimize_writes_the_key_runs_that_a_base_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with st.connect(tmp_path / "db", background=False) as db:
+    """As after a repair that left a damaged run out."""
+    with monkeypatch.context() as patched, st.connect(tmp_path / "db", background=False) as db:
+        patched.setattr(TableKeys, "cover", lambda _, pin, __: pin)
         table = db.create_table("t", {"id": "int64"}, primary_key="id")
-        table.upsert(pa.table({"id": range(110_000)}))
+        table.upsert(pa.table({"id": range(1_000)}))
         db.checkpoint()
         db.merge()
-        owner = db._parts.owner
-        small, large = KeyWatch(index_bytes_max=1 << 20), KeyWatch(index_bytes_max=1 << 30)
-        assert not large.wants_runs(owner.committer.state.view)
-        assert small.wants_runs(owner.committer.state.view)
-        assert not small.wants_runs(owner.committer.state.view)  # said once
-        monkeypatch.undo()
+        (storage,) = db._parts.owner.committer.state.view.record.keyed
+        assert storage.base.runs == ()
+        patched.undo()
         db.optimize()
         assert table.indexes() == []
-        (storage,) = owner.committer.state.view.record.keyed
-        assert sum(run.entries for run in storage.base.runs) == 110_000
-        assert not KeyWatch(index_bytes_max=1 << 20).wants_runs(owner.committer.state.view)
-
-
-@pytest.mark.usefixtures("_bases_without_runs")
-def test_keys_that_fit_memory_but_for_the_hidden_ones_get_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
-    with st.connect(tmp_path / "db", background=False) as db:
-        table = db.create_table("t", {"id": "int64"}, primary_key="id")
-        table.upsert(pa.table({"id": range(120_000)}))
-        db.checkpoint()
-        db.merge()
-        table.delete(pa.table({"id": range(10_000)}))
-        db.checkpoint()
-        db.merge()
-        view = db._parts.owner.committer.state.view
-        (storage,) = view.record.keyed
-        assert (storage.base.rows, storage.base.hidden) == (110_000, 10_000)
-        assert KeyWatch(index_bytes_max=119_000 * INDEX_ROW_BYTES).wants_runs(view)
+        (storage,) = db._parts.owner.committer.state.view.record.keyed
+        assert sum(run.entries for run in storage.base.runs) == 1_000

@@ -233,7 +233,7 @@ def test_what_others_have_done_since_is_not_owed_any_more(tmp_path: Path) -> Non
     assert not (root / "jobs" / "OWED").exists()
 
 
-@pytest.mark.parametrize("damage", [b"", b"siltstone-owed 1 0000000000000000\n{}", b"\xff" * 80])
+@pytest.mark.parametrize("damage", [b"", b"siltstone-owed 6 0000000000000000\n{}", b"\xff" * 80])
 def test_a_damaged_list_of_what_is_owed_is_none(tmp_path: Path, damage: bytes) -> None:
     root = behind(tmp_path / "s")
     (root / "jobs").mkdir(exist_ok=True)

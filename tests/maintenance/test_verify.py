@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import pins_of
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.gc.sweep import distinct
@@ -115,7 +114,7 @@ def test_damaged_records_and_floor_are_named(db):
     oldest.write_bytes(whole[:-1])
     floor = db.path / "manifest/FLOOR"
     text = floor.read_bytes()
-    floor.write_bytes(b"siltstone-floor 1 9 0000000000000000\n")
+    floor.write_bytes(b"siltstone-floor 6 9  9 0000000000000000\n")
     found = [finding.path for finding in fresh_verify(db, deep=False).findings]
     oldest.write_bytes(whole)
     floor.write_bytes(text)
@@ -171,10 +170,7 @@ def test_keys_that_appear_twice_are_found_where_no_history_tells(tmp_path, hides
         pin = site.tables.keys.cover(pin, table._table_schema()[1].codec)
         assert pin.hidden == hides
         keyed = (msgspec.structs.replace(storage, base=pin),)
-        level = max(record.format, format_of_storage(keyed))
-        site.manifests.publish(
-            lambda now: msgspec.structs.replace(now, keyed=keyed, format=level), base=record
-        )
+        site.manifests.publish(lambda now: msgspec.structs.replace(now, keyed=keyed), base=record)
         found = fresh_verify(store, deep=True).findings
     assert [(each.severity, each.path, each.message) for each in found] == [
         ("error", pin.folder, "2 keys appear twice")

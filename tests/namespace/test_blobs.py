@@ -196,14 +196,6 @@ def test_blobs_that_were_appended_by_path_are_imported(store: st.Store) -> None:
     assert store.verify(deep=True).is_sound
 
 
-def test_a_store_with_blobs_is_of_format_2(tmp_path: Path) -> None:
-    with opened(tmp_path / "s") as store:
-        store.create_table("t", {"id": "int64"})
-        store.create_table("blobs", SCHEMA)
-    newest = max((tmp_path / "s" / "manifest").glob("*.json"))
-    assert int(newest.read_bytes().split()[1]) == 2
-
-
 CLIENTS = ("in process", "over REST")
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import lance
-import pyarrow as pa
 import pytest
 from lance_namespace import errors
 
@@ -313,16 +312,6 @@ def test_a_joined_process_creates_and_drops_namespaces(db: Store) -> None:
         assert (described(ns, "a"), spaces(ns, "a")) == (TEAM, ["b"])
         ns.drop_namespace({"id": ["a"], "behavior": "cascade"})
         assert spaces(SiltstoneNamespace(db)) == []
-
-
-def test_a_store_without_a_namespace_keeps_its_old_format(tmp_path: Path) -> None:
-    with st.connect(tmp_path, background=False) as db:
-        db.create_table("a.t", pa.schema([("n", pa.int64())])).append([{"n": 1}])
-        db.checkpoint()
-        assert db._core.state().view.record.format == 1
-        SiltstoneNamespace(db).create_namespace({"id": ["b"]})
-        db.checkpoint()
-        assert db._core.state().view.record.format == 2
 
 
 def test_backups_have_the_namespaces_and_vacuum_forgets_those_of_long_ago(

@@ -22,14 +22,14 @@ def reader() -> Iterator[Reader]:
 def test_damaged_files_of_golden_stores_are_named_or_not_needed(
     reader: Reader, tmp_path: Path
 ) -> None:
-    trials = [Trial("1", s, tmp_path, reader) for s in ("index", "tags-and-past", "mid-optimize")]
+    trials = [Trial(s, tmp_path, reader) for s in ("index", "tags-and-past", "mid-optimize")]
     assert run(trials, seed=1, count_max=24) == 24
     for trial in trials:
         assert trial.problems == []
 
 
 def test_a_damaged_inventory_is_named_and_not_the_table(reader: Reader, tmp_path: Path) -> None:
-    trial = Trial("1", "lance-client", tmp_path, reader)
+    trial = Trial("lance-client", tmp_path, reader)
     for path in sorted((trial.source / "inventory").iterdir()):
         trial.judge(Damage(f"inventory/{path.name}", "garbage"), read_only=True)
     assert trial.problems == []
@@ -37,7 +37,7 @@ def test_a_damaged_inventory_is_named_and_not_the_table(reader: Reader, tmp_path
 
 
 def test_another_answer_and_another_file_are_wrong(reader: Reader, tmp_path: Path) -> None:
-    trial = Trial("1", "torn-tail", tmp_path, reader)
+    trial = Trial("torn-tail", tmp_path, reader)
     damage = Damage("wal/MARK", "flip")
     assert trial._verdict(damage, {"answers": "of another store"}, tmp_path) == "wrong"
     died = {"error": "it died", "path": "", "text": ""}
@@ -47,7 +47,7 @@ def test_another_answer_and_another_file_are_wrong(reader: Reader, tmp_path: Pat
 
 
 def test_every_byte_length_and_block_of_every_file_has_its_damages(tmp_path: Path) -> None:
-    root = unpacked("1", "torn-tail", tmp_path)
+    root = unpacked("torn-tail", tmp_path)
     damages = list(every(root))
     files = [path for path in root.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)

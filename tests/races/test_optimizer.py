@@ -270,7 +270,7 @@ def test_an_optimizer_that_a_vacuum_took_for_dead_starts_again(
     before = set(db.path.glob("tables/**/*.lance"))
     optimize = Optimize(optimizer, meeting, db, Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
     newest = manifests.newest()
-    condemned = msgspec.structs.replace(newest, condemned_before_us=system_time_us())
+    condemned = msgspec.structs.replace(newest, gc_horizon_us=system_time_us())
     manifests.publish(lambda _: condemned, base=newest)
     for path in set(db.path.glob("tables/**/*.lance")) - before:
         path.unlink()

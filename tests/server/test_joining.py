@@ -14,7 +14,6 @@ import pytest
 import siltstone as st
 from siltstone.errors import OwnedError
 from siltstone.joined import joining
-from siltstone.joined.joining import Joining
 from siltstone.joined.store import JoinedStore
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import Holder, own, read_holder
@@ -154,21 +153,6 @@ def test_what_a_killed_owner_left_in_lock_is_no_refusal(tmp_path: Path, time: Ti
         st.connect(tmp_path / "s", join=True)
     ownership.release()
     assert time.pauses >= 6
-
-
-def test_an_owner_of_an_older_siltstone_says_nothing_and_gets_two_seconds(
-    tmp_path: Path, time: Time
-) -> None:
-    (tmp_path / "s").mkdir()
-    ownership = own(RealFiles(), tmp_path / "s")
-    ownership._write(Holder(os.getpid(), platform.node(), 4, None, serves=None))
-    owned = OwnedError(tmp_path / "s", os.getpid(), platform.node())
-    attempt = Joining(tmp_path / "s", timeout_s=60)
-    assert attempt.join(owned) is None
-    assert joining.SERVING_WAIT_S < 10
-    with pytest.raises(OwnedError):
-        attempt.join(owned)
-    ownership.release()
 
 
 def test_lock_says_whether_its_owner_will_serve(tmp_path: Path) -> None:

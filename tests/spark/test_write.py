@@ -10,7 +10,7 @@ import xxhash
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
-from siltstone.formats.manifest import MANIFEST_FORMAT
+from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.spark import transaction
 from tests.spark.stores import SCHEMA, owner
 
@@ -143,16 +143,16 @@ def test_an_empty_frame_spends_its_token(spark: SparkSession, path: Path) -> Non
     assert len(names(path)) == 9
 
 
-def test_a_store_of_a_newer_format_is_refused_and_not_a_byte_is_changed(
+def test_a_store_of_another_format_is_refused_and_not_a_byte_is_changed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         db.create_table("t", SCHEMA, primary_key="id")
     newest = max((tmp_path / "s" / "manifest").glob("*.json"))
-    head, body = b"siltstone-manifest 9 ", b"what only the future reads\n"
+    head, body = b"siltstone-manifest 9 ", b"what no other siltstone reads\n"
     newest.write_bytes(head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body)
     before = tree(tmp_path)
-    said = rf"UnsupportedFormatError: .* has format 9, .* up to {MANIFEST_FORMAT}; upgrade"
+    said = rf"UnsupportedFormatError: .* has format 9, .* opens format {STORE_FORMAT} alone"
     frame = rows(spark, 0, 5)
     with pytest.raises(Exception, match=said):
         save(frame, tmp_path / "s")

@@ -17,7 +17,7 @@ from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import resolve
 from tests.compat.golden import unpacked
-from tests.compat.test_newer_formats import newer_entry
+from tests.compat.test_other_formats import unknown_entry
 
 OPTIONS = {"background": False, "segment_bytes": 16_384}
 
@@ -63,8 +63,8 @@ def test_no_file_stays_open_whatever_step_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_file_stays_open_when_the_log_is_whole_but_cannot_be_read(tmp_path: Path) -> None:
-    root = unpacked("1", "dirty-log", tmp_path)
-    newer_entry(root)
+    root = unpacked("dirty-log", tmp_path)
+    unknown_entry(root)
     for _ in range(2):
         with pytest.raises(st.UnsupportedFormatError):
             st.connect(root, **OPTIONS)

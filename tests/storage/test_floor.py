@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as hs
 
 from siltstone.errors import CorruptionError
+from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.maintenance.backup.restore import NUMBERS_SKIPPED
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 
@@ -33,11 +34,12 @@ def test_a_floor_is_the_same_after_it_was_written_and_read(floor):
     assert floor_in(text_of(floor), PATH) == floor
 
 
-def test_a_floor_without_thinned_records_is_written_as_the_first_release_did():
+def test_a_floor_is_written_in_one_form():
+    head = b"siltstone-floor %d " % STORE_FORMAT
     assert Floor.of({4, 5, 6}, 7) == Floor(4)
-    assert text_of(Floor(4)).startswith(b"siltstone-floor 1 4 ")
-    assert text_of(Floor.of({4, 6}, 9)).startswith(b"siltstone-floor 2 4 6 9 ")
-    assert text_of(Floor.of({4}, 9)).startswith(b"siltstone-floor 2 4  9 ")
+    assert text_of(Floor(4)).startswith(head + b"4  4 ")
+    assert text_of(Floor.of({4, 6}, 9)).startswith(head + b"4 6 9 ")
+    assert text_of(Floor.of({4}, 9)).startswith(head + b"4  9 ")
 
 
 @given(FLOORS, hs.integers(0, 35))
@@ -59,10 +61,11 @@ def test_before_the_first_vacuum_each_number_is_due():
 
 
 @pytest.mark.parametrize(
-    "body", [b"4 3 9", b"4 6,5 9", b"4 6 5", b"4 5,6 7", b"4 6", b"4 06 9", b""]
+    "body",
+    [b"4", b"4  0", b"4  3", b"4 3 9", b"4 6,5 9", b"4 6 5", b"4 5,6 7", b"4 6", b"4 06 9", b""],
 )
 def test_a_text_that_no_floor_has_is_damage(body):
-    head = b"siltstone-floor 2 " + body + b" "
+    head = b"siltstone-floor %d %s " % (STORE_FORMAT, body)
     text = head + xxhash.xxh3_64_hexdigest(head).encode() + b"\n"
     with pytest.raises(CorruptionError):
         floor_in(text, PATH)

@@ -195,7 +195,7 @@ def test_the_death_of_its_process_makes_a_job_dead(tmp_path):
 
 
 def test_what_was_begun_before_the_condemned_time_is_not_published():
-    record = Record("s", 3, 1, "w", 5, condemned_before_us=100)
+    record = Record("s", 3, 1, "w", 5, gc_horizon_us=100)
     refuse_below_gc_horizon(record, 100)
     with pytest.raises(GcHorizonError, match="99"):
         refuse_below_gc_horizon(record, 99)

@@ -152,7 +152,7 @@ def test_a_pin_keeps_the_runs_of_the_pin_below_it(tmp_path: Path) -> None:
 def test_parts_that_an_older_siltstone_left_without_runs_are_uncovered(tmp_path: Path) -> None:
     tables = lance_tables(tmp_path, RealFiles())
     pin = base_of(tables, "int64", range(100))
-    without = msgspec.structs.replace(pin, key_runs=msgspec.UNSET)
+    without = msgspec.structs.replace(pin, runs=())
     assert [*tables.keys.open(without).uncovered.values()] == [(0, 100)]
     assert found(tables, tables.keys.cover(without, codec_of("int64")), "int64", 3) == [3]
 

@@ -19,7 +19,7 @@ from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ManifestStore, claim_epoch, initialise
-from tests.crash.manifest_scenario import ROOT, add, make_store, raise_floor, store_on
+from tests.crash.manifest_scenario import ROOT, add, make_store, marks, raise_floor, store_on
 from tests.support.simulated_files import Fault, Kind, SimFiles, When
 
 
@@ -45,7 +45,7 @@ def publish_many(store: ManifestStore, count: int) -> Record:
 def test_a_publish_is_the_next_record_with_the_change_and_a_token_of_its_own(store):
     first = store.newest()
     second = store.publish(add("a"), base=first)
-    assert (first.number, second.number, second.staged) == (1, 2, ("a",))
+    assert (first.number, second.number, marks(second)) == (1, 2, ("a",))
     assert first.writer != second.writer
     assert second.time_us > first.time_us
     assert store.newest() == second == store.read(2)
@@ -55,7 +55,7 @@ def test_a_lost_race_applies_the_change_again_on_the_winner(files, store):
     base = store.newest()
     other = store_on(files, "b")
     other.publish(add("theirs"), base=other.publish(add("more"), base=base))
-    assert store.publish(add("ours"), base=base).staged == ("more", "theirs", "ours")
+    assert marks(store.publish(add("ours"), base=base)) == ("more", "theirs", "ours")
 
 
 def test_the_winners_name_is_durable_before_the_change_is_applied_to_it(files, store):
@@ -104,7 +104,7 @@ def test_a_change_that_misses_files_of_an_older_record_is_applied_to_the_newest(
             raise error
         return add("ours")(record)
 
-    assert store.publish(change, base=base).staged == ("theirs", "ours")
+    assert marks(store.publish(change, base=base)) == ("theirs", "ours")
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), CorruptionError("f", None, "gone")])
@@ -173,7 +173,7 @@ def test_a_success_that_was_told_as_a_lost_race_is_durable_when_it_returns(files
     unsynced = LostAnswer(files, is_durable=False)
     store_on(unsynced).publish(add("a"), base=store_on(files).newest())  # type: ignore[arg-type]
     for image in files.images(random.Random(1)):
-        assert store_on(image.files).newest().staged == ("a",), image.label
+        assert marks(store_on(image.files).newest()) == ("a",), image.label
 
 
 def test_a_link_that_was_made_and_reported_failed_is_published_once(files, store):
@@ -182,7 +182,7 @@ def test_a_link_that_was_made_and_reported_failed_is_published_once(files, store
     files.faults = [Fault(link, Kind.EIO, When.AFTER)]
     record = store.publish(add("a"), base=base)
     assert files.trace[link - 1].what == "link"
-    assert (record.staged, record.number, store.newest()) == (("a",), 3, record)
+    assert (marks(record), record.number, store.newest()) == (("a",), 3, record)
 
 
 def test_a_full_disk_is_unavailable_and_leaves_no_file(files, store):
@@ -209,7 +209,7 @@ def test_a_sleeper_that_revives_a_vacuumed_number_publishes_above_the_floor(file
     publish_many(store, 9)
     vacuum(store, 8)
     record = sleeper.publish(add("late"), base=base)
-    assert (record.number, record.staged) == (11, ("late",))
+    assert (record.number, marks(record)) == (11, ("late",))
     assert store.numbers(below_floor=True) == [8, 9, 10, 11]
 
 
@@ -220,7 +220,7 @@ def test_a_sleeper_is_found_out_at_every_distance_from_the_floor(files, store, a
     vacuum(store, base.number + 1 + above)
     record = store_on(files, "sleeper").publish(add("late"), base=base)
     newest = store.newest()
-    assert newest.staged == record.staged == ("late",)
+    assert marks(newest) == marks(record) == ("late",)
     assert newest.number == record.number == base.number + 6
     assert min(store.numbers(below_floor=True)) == store.kept().number
 
@@ -330,7 +330,7 @@ def test_a_sleeper_that_revives_a_thinned_number_publishes_above_the_newest(file
     publish_many(store, 10 - base)
     thin(store, {2, 5}, 9)
     record = sleeper.publish(add("late"), base=known)
-    assert (record.number, record.staged) == (11, ("late",))
+    assert (record.number, marks(record)) == (11, ("late",))
     assert store.newest() == record
     assert store.numbers(below_floor=True) == store.numbers() == [2, 5, 9, 10, 11]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from tests.compat.golden import FORMATS, GOLDEN, unpacked
+from tests.compat.golden import GOLDEN, unpacked
 
 STRACE = shutil.which("strace")
 CHANGING = (
@@ -84,9 +84,7 @@ def test_a_read_only_process_makes_no_write_call_on_the_store(tmp_path: Path) ->
 
 @pytest.mark.skipif(STRACE is None, reason="strace is not installed")
 def test_a_reader_makes_no_write_call_on_what_a_kill_or_another_client_left(tmp_path: Path) -> None:
-    roots = [
-        unpacked(FORMATS[-1], state, tmp_path) for form, state in GOLDEN if form == FORMATS[-1]
-    ]
+    roots = [unpacked(state, tmp_path) for state in GOLDEN]
     with traced(tmp_path / "trace", LOOK, *map(str, roots)) as reader:
         _, errors = reader.communicate(timeout=120)
     assert reader.returncode == 0, errors

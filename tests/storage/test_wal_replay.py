@@ -19,6 +19,7 @@ from siltstone.formats.log.frame import (
     encode_header,
     encode_mark,
 )
+from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.storage.wal import chain
 from siltstone.storage.wal.recovery import Recovery
 from siltstone.storage.wal.segments import read_mark
@@ -368,10 +369,11 @@ def test_a_foreign_stores_segment_and_mark_are_not_this_stores() -> None:
     assert recovered(files) == [1, 2, 3, 4, 5]
 
 
-def test_a_newer_format_is_refused_and_not_a_byte_is_changed() -> None:
+@pytest.mark.parametrize("other", [STORE_FORMAT - 1, STORE_FORMAT + 1])
+def test_another_format_is_refused_and_not_a_byte_is_changed(other: int) -> None:
     files = written(5)
     data = bytearray(files.read(SECOND))
-    data[16] = 2
+    data[16] = other
     data[8:16] = xxhash.xxh3_64_intdigest(data[16:4096]).to_bytes(8, "little")
     files = overwrite(files, SECOND, bytes(data))
     before = files.tree()

@@ -87,9 +87,7 @@ class FakeFiles:
             live = [*manifest.live, *(file.path for file in (*physical, *runs))]
             inventory = self.inventories.add(below, [*added, *physical], live)
             made = self.inventories.pin(version, path, sum(manifest.rows) - hidden, inventory)
-            return msgspec.structs.replace(
-                made, hidden_rows=hidden or msgspec.UNSET, key_runs=runs or msgspec.UNSET
-            )
+            return msgspec.structs.replace(made, hidden=hidden, runs=runs)
 
     def _physical(self, path: str, manifest: FakeManifest) -> list[InventoryFile]:
         self.files.write(self.root / physical_of(path), replace(manifest, hidden=()).encode())

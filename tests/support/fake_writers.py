@@ -92,7 +92,7 @@ class FakeWriter:
         staged = self._data.write(pin.folder, schema, batches, None)
         ids = tuple(range(len(schema)))
         new = extended(FakeManifest(schema, ids, len(ids), (), ()), staged)
-        pin = msgspec.structs.replace(pin, key_runs=msgspec.UNSET)
+        pin = msgspec.structs.replace(pin, runs=())
         return self._data.commit(pin, new, staged.files)
 
     def renumbered(self, pin: Pin, version: int) -> Pin:

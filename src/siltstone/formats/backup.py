@@ -12,8 +12,6 @@ import msgspec
 
 from siltstone.formats.checked_json import CheckedJson
 
-BACKUP_FORMAT = 2
-
 
 class BackupFile(msgspec.Struct, frozen=True, array_like=True):
     """A file of the store: its path below the store's root, bytes, xxh3 (64 bits, hex)."""
@@ -47,7 +45,6 @@ class Backup(msgspec.Struct, frozen=True):
     log: BackupFile
     files: tuple[BackupFile, ...]
     damaged: tuple[str, ...] = ()
-    format: int = BACKUP_FORMAT
 
     @property
     def nbytes(self) -> int:
@@ -56,7 +53,7 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 _FILE = CheckedJson(
-    b"siltstone-backup", BACKUP_FORMAT, msgspec.json.Decoder(Backup),
+    b"siltstone-backup", msgspec.json.Decoder(Backup),
     file="backup manifest", whole="manifest", value="backup",
 )  # fmt: skip
 encode, decode = _FILE.encode, _FILE.decode

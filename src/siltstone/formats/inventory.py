@@ -1,9 +1,9 @@
-"""Inventory: the data files that one pin added, and the names of the inventories below it.
+r"""Inventory: the data files that one pin added, and the names of the inventories below it.
 
     Arrow IPC stream    one row per file: path (relative to the store's root), size (bytes),
                         xxh3 (64 bits, 16 hex digits), min_seq, max_seq (null: unknown)
-                        schema metadata: siltstone.format "1", siltstone.below (JSON list)
-    trailer, 16 bytes   magic b"SLTINV01", xxh3-64 of all bytes before, u64 little-endian
+                        schema metadata: siltstone.format (a number), siltstone.below (JSON list)
+    trailer, 16 bytes   magic b"siltinv\n", xxh3-64 of all bytes before, u64 little-endian
 
 An Arrow stream reader ignores bytes after the stream, so other tools can read the file. An
 inventory is immutable. A chain of inventories also holds files that later pins no longer need; the
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import xxhash
 
-from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.errors import CorruptionError
+from siltstone.formats.store_format import STORE_FORMAT, is_format, refuse_other
 from siltstone.units import require
 
-INVENTORY_FORMAT = 1
 LEVELS_MAX = 32
-_MAGIC = b"SLTINV01"
+_MAGIC = b"siltinv\n"
 _TRAILER = struct.Struct("<8sQ")
 _FORMAT_KEY, _BELOW_KEY = b"siltstone.format", b"siltstone.below"
 _COLUMNS = pa.schema(
@@ -70,11 +70,11 @@ class Inventory:
     below: tuple[str, ...] = ()
 
 
-def encode(inventory: Inventory, *, version: int = INVENTORY_FORMAT) -> bytes:
+def encode(inventory: Inventory) -> bytes:
     """Return the bytes of an inventory's file."""
     require(len(inventory.below) < LEVELS_MAX, f"{len(inventory.below)} inventories below one")
     schema = _COLUMNS.with_metadata(
-        {_FORMAT_KEY: b"%d" % version, _BELOW_KEY: json.dumps(inventory.below).encode()}
+        {_FORMAT_KEY: b"%d" % STORE_FORMAT, _BELOW_KEY: json.dumps(inventory.below).encode()}
     )
     rows = [[getattr(file, name) for file in inventory.files] for name in _COLUMNS.names]
     arrays = [pa.array(r, field.type) for r, field in zip(rows, schema, strict=True)]
@@ -89,7 +89,7 @@ def decode(data: bytes, path: str) -> Inventory:
     """Return the inventory in the bytes `data` of the file `path`.
 
     Raises:
-        UnsupportedFormatError: A newer siltstone wrote it.
+        UnsupportedFormatError: A siltstone of another format wrote it.
         CorruptionError: The bytes are not those that siltstone wrote.
     """
     body = memoryview(data)[: -_TRAILER.size]
@@ -101,8 +101,9 @@ def decode(data: bytes, path: str) -> Inventory:
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
         table = reader.read_all()
     metadata = table.schema.metadata
-    if metadata[_FORMAT_KEY] != b"%d" % INVENTORY_FORMAT:
-        raise UnsupportedFormatError(path, metadata[_FORMAT_KEY].decode(), INVENTORY_FORMAT)
+    if not is_format(metadata[_FORMAT_KEY]):
+        raise CorruptionError(path, 0, "not an inventory: its format is no number")
+    refuse_other(path, int(metadata[_FORMAT_KEY]))
     rows = zip(*(table[name].to_pylist() for name in _COLUMNS.names), strict=True)
     return Inventory(
         tuple(InventoryFile(*row) for row in rows), tuple(json.loads(metadata[_BELOW_KEY]))

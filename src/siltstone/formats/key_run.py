@@ -25,17 +25,16 @@ from typing import TypeAlias
 import numpy as np
 import xxhash
 
-from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.errors import CorruptionError
 from siltstone.units import require
 
 PAGE_BYTES, PAGE_ROWS = 8192, 511
 OFFSET_BITS = 32
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 TRAILER_BYTES = 24
-KEY_RUN_FORMAT = 1
 PIECE_ROWS, _BLOCK_ROWS = 1 << 18, 1 << 15
 """Many entries are sorted in pieces, and merged in blocks: a sort takes 40 bytes an entry more."""
-_MAGIC, _MAGIC_NAME = b"SLTKEY01", b"SLTKEY"
+_MAGIC = b"siltkey\n"
 _TRAILER, _HEAD, _FOOT = struct.Struct("<8sQQ"), struct.Struct("<QQ"), struct.Struct("<QQQQQ")
 _WRAP = 1 << 64
 _PLACES_AT = _HEAD.size + PAGE_ROWS * 8
@@ -135,14 +134,11 @@ def foot_bytes(trailer: bytes, path: str, size: int, xxh3: str) -> int:
     `xxh3` is the checksum of the foot in the pin.
 
     Raises:
-        UnsupportedFormatError: A newer siltstone wrote it.
         CorruptionError: These are not the last bytes of a run.
     """
     at = size - TRAILER_BYTES
     magic, length, checksum = _TRAILER.unpack(trailer)
     if magic != _MAGIC:
-        if magic.startswith(_MAGIC_NAME):
-            raise UnsupportedFormatError(path, magic[6:].decode("latin-1"), KEY_RUN_FORMAT)
         raise CorruptionError(path, at, "not a key run: the magic does not match")
     if not _FOOT.size <= length <= at or (at - length) % PAGE_BYTES:
         raise CorruptionError(path, at, f"the foot cannot have {length} of {size} bytes")

@@ -3,9 +3,7 @@ r"""Manifest record: the immutable value that names all live files of a store.
     line 1   "siltstone-manifest <format> <check>\n"
     body     JSON, UTF-8: the fields of `Record`
 
-See `formats.checked_json`. The format is that of the store: a change of any file's format raises it
-(`storage.manifest.format_check`). `formats.features` says what each format added. A store keeps the
-format 1 until it needs a higher one (`storage.manifest.store_format`); it never goes back.
+See `formats.checked_json` and `formats.store_format`.
 
 The records 1, 2, 3, ... form a chain; each is complete, none needs its predecessor. A record grows
 with the number of tables, not with rows, files or history: files live in inventories.
@@ -17,11 +15,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from siltstone.errors import CorruptionError
 from siltstone.formats.checked_json import CheckedJson
 from siltstone.units import require
 
-FIRST_FORMAT, MANIFEST_FORMAT = 1, 5  # of a new store, and the newest that is known
 PRIVATE_DIRECTORY = "_siltstone"
 PHYSICAL = "physical.manifest"  # the suffix is Lance's: another one is a manifest not committed
 
@@ -35,17 +31,17 @@ class KeyRun(msgspec.Struct, frozen=True):
     entries: int
 
 
-class Pin(msgspec.Struct, frozen=True):
+class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
     """One version of one Lance dataset, by the private manifest that defines it.
 
     `path` is relative to the store's root; `size` (bytes) and `xxh3` (64 bits, hex) are the
     manifest file's; `inventory` names the inventory of all data files the version needs.
 
-    A base has `rows` live rows; `hidden_rows` more are in its files. Its manifest has them in
+    A base has `rows` live rows; `hidden` more are in its files. Its manifest has them in
     deletion files. A second one, at `physical_path`, has the same files without deletion files.
 
-    `key_runs` find rows of a base by key, oldest first. They change no result: an older siltstone
-    drops the field, and parts that no run covers are found in other ways.
+    The key runs find rows of a base by key, oldest first. Parts that no run covers are found in
+    other ways.
 
     `version` 0: no Lance dataset but one Arrow file, the file at `path` (see `Fallback`).
     """
@@ -56,23 +52,13 @@ class Pin(msgspec.Struct, frozen=True):
     xxh3: str
     rows: int
     inventory: str
-    hidden_rows: int | msgspec.UnsetType = msgspec.UNSET
-    key_runs: tuple[KeyRun, ...] | msgspec.UnsetType = msgspec.UNSET
+    hidden: int = 0
+    runs: tuple[KeyRun, ...] = ()
 
     @property
     def is_arrow(self) -> bool:
         """Whether it is an Arrow file of ours, which Lance cannot open."""
         return self.version == 0
-
-    @property
-    def runs(self) -> tuple[KeyRun, ...]:
-        """The key runs, oldest first."""
-        return self.key_runs or ()
-
-    @property
-    def hidden(self) -> int:
-        """The number of hidden rows."""
-        return self.hidden_rows or 0
 
     @property
     def physical_path(self) -> str:
@@ -197,9 +183,6 @@ class ForgottenApps(msgspec.Struct, frozen=True):
     claim: int = 0
 
 
-_NONE_FORGOTTEN = ForgottenApps()
-
-
 class NamespaceDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     """A namespace that was created at the seq `created`; its levels are separated by dots.
 
@@ -216,35 +199,19 @@ class NamespaceDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.created <= seq and (self.dropped is None or self.dropped > seq)
 
 
-class Catalog(msgspec.Struct, frozen=True):
+class Catalog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All definitions from frames, as of one seq, and the next free ids.
 
-    A record with `created_namespaces` has format 2: without them an older siltstone would show
-    other results. One with `forgotten_apps` has format 5: an older one would give old claims again.
-    The fields are absent while there are none.
+    `namespaces` are those that were created, with those that were dropped since; `forgotten` is
+    what is left of the token apps that were forgotten.
     """
 
     tables: tuple[TableDefinition, ...] = ()
     tags: tuple[Tag, ...] = ()
     apps: tuple[TokenApp, ...] = ()
     next_id: int = 1
-    created_namespaces: tuple[NamespaceDefinition, ...] | msgspec.UnsetType = msgspec.UNSET
-    forgotten_apps: ForgottenApps | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def forgotten(self) -> ForgottenApps:
-        """What is left of the token apps that were forgotten."""
-        return self.forgotten_apps or _NONE_FORGOTTEN
-
-    @property
-    def namespaces(self) -> tuple[NamespaceDefinition, ...]:
-        """The namespaces that were created, with those that were dropped since."""
-        return self.created_namespaces or ()
-
-    def with_namespaces(self, namespaces: tuple[NamespaceDefinition, ...]) -> Catalog:
-        """Return the catalog with other namespaces."""
-        found = namespaces or msgspec.UNSET
-        return msgspec.structs.replace(self, created_namespaces=found)
+    namespaces: tuple[NamespaceDefinition, ...] = ()
+    forgotten: ForgottenApps = ForgottenApps()
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -269,16 +236,13 @@ class Fallback(msgspec.Struct, frozen=True):
     reason: str
 
 
-class KeyedStorage(msgspec.Struct, frozen=True):
+class KeyedStorage(msgspec.Struct, frozen=True, omit_defaults=True):
     """The Lance datasets of one incarnation of a keyed table.
 
     `base` is the fold of history up to exactly `merged_seq`, written with schema `base_schema`;
     `history`, the `loads` (by seq, ascending) and the `fallbacks` (likewise) together hold every
     row version with `history_from < _seq <= the record's flushed_seq`. History has nothing from the
     first seq of the fallbacks on, and a merge folds nothing from there on.
-
-    A record with `attached_loads` has format 4, one with `fallback_files` format 5: without them an
-    older siltstone would lose rows. The fields are absent while there are none.
     """
 
     incarnation: int
@@ -289,27 +253,17 @@ class KeyedStorage(msgspec.Struct, frozen=True):
     history: Pin | None = None
     history_columns: tuple[int, ...] = ()
     history_from: int = 0
-    attached_loads: tuple[Load, ...] | msgspec.UnsetType = msgspec.UNSET
-    fallback_files: tuple[Fallback, ...] | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def loads(self) -> tuple[Load, ...]:
-        """The bulk commits that are parts of history by their own files."""
-        return self.attached_loads or ()
+    loads: tuple[Load, ...] = ()
+    fallbacks: tuple[Fallback, ...] = ()
 
     def with_loads(self, loads: Iterable[Load]) -> KeyedStorage:
         """Return this storage with other loads, which have different seqs."""
         found = tuple(sorted(loads, key=lambda load: load.seq))
-        return msgspec.structs.replace(self, attached_loads=found or msgspec.UNSET)
-
-    @property
-    def fallbacks(self) -> tuple[Fallback, ...]:
-        """The rows that Lance refused, oldest first."""
-        return self.fallback_files or ()
+        return msgspec.structs.replace(self, loads=found)
 
     def with_fallbacks(self, fallbacks: Iterable[Fallback]) -> KeyedStorage:
         """Return this storage with other fallbacks, oldest first."""
-        return msgspec.structs.replace(self, fallback_files=tuple(fallbacks) or msgspec.UNSET)
+        return msgspec.structs.replace(self, fallbacks=tuple(fallbacks))
 
     def foldable_seq(self, flushed_seq: int) -> int:
         """Return the highest seq up to which a merge can fold, of a record's `flushed_seq`."""
@@ -348,14 +302,15 @@ class Index(msgspec.Struct, frozen=True, omit_defaults=True):
     recall: float | None = None
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record of the chain. Seqs and counts are integers, times microseconds since 1970 UTC.
 
     Commits at or below `flushed_seq` are in history, base or plain versions; those above it are in
     WAL segments from `wal_floor` on. `writer` is the publisher's token, unique to the publish.
 
-    Fields that were added later are absent while nothing uses them, and an older siltstone drops
-    them; therefore they may not change any result.
+    Vacuum may delete unpublished work that began before `gc_horizon_us`. Some of the `indexes` may
+    be on tables or columns that no longer exist. Where older records `may_be_thinned`, FLOOR says
+    which.
     """
 
     store_id: str
@@ -370,28 +325,10 @@ class Record(msgspec.Struct, frozen=True):
     catalog: Catalog = Catalog()
     keyed: tuple[KeyedStorage, ...] = ()
     commits: Pin | None = None
-    staged: tuple[str, ...] = ()
     oldest_seq: int = 0
-    condemned: tuple[str, ...] = ()
-    format: int = FIRST_FORMAT
-    condemned_before_us: int | msgspec.UnsetType = msgspec.UNSET
-    declared_indexes: tuple[Index, ...] | msgspec.UnsetType = msgspec.UNSET
-    is_thinned: bool | msgspec.UnsetType = msgspec.UNSET
-
-    @property
-    def may_be_thinned(self) -> bool:
-        """Whether older records may have been thinned: FLOOR says which."""
-        return bool(self.is_thinned)
-
-    @property
-    def indexes(self) -> tuple[Index, ...]:
-        """The declared indexes; some may be on tables or columns that no longer exist."""
-        return self.declared_indexes or ()
-
-    @property
-    def gc_horizon_us(self) -> int:
-        """Vacuum may delete unpublished work that began before this time."""
-        return self.condemned_before_us or 0
+    gc_horizon_us: int = 0
+    indexes: tuple[Index, ...] = ()
+    may_be_thinned: bool = False
 
 
 def pins_of(record: Record) -> Iterator[Pin]:
@@ -412,7 +349,7 @@ def versions_of(catalog: Catalog) -> Iterator[Pin]:
 
 
 _FILE = CheckedJson(
-    b"siltstone-manifest", MANIFEST_FORMAT, msgspec.json.Decoder(Record),
+    b"siltstone-manifest", msgspec.json.Decoder(Record),
     file="manifest record", whole="record", value="record",
 )  # fmt: skip
 
@@ -421,13 +358,10 @@ def decode(data: bytes, path: str) -> Record:
     """Return the record in the bytes `data` of the file `path`.
 
     Raises:
-        UnsupportedFormatError: A newer siltstone wrote it.
+        UnsupportedFormatError: A siltstone of another format wrote it.
         CorruptionError: The bytes are not those that siltstone wrote.
     """
-    record = _FILE.decode(data, path)
-    if not data.startswith(b"%s %d " % (_FILE.magic, record.format)):
-        raise CorruptionError(path, 0, f"line 1 is not of format {record.format}")
-    return record
+    return _FILE.decode(data, path)
 
 
 def encode(record: Record) -> bytes:
@@ -436,5 +370,4 @@ def encode(record: Record) -> bytes:
         record.flushed_seq <= record.last_seq,
         f"flushed {record.flushed_seq} > last {record.last_seq}",
     )
-    require(FIRST_FORMAT <= record.format <= MANIFEST_FORMAT, f"a record of format {record.format}")
-    return _FILE.encode(record, record.format)
+    return _FILE.encode(record)

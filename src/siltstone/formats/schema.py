@@ -3,7 +3,7 @@
 A type is stored as a string ("int64", "timestamp[us, tz=UTC]", "decimal128(10, 2)", "blob") or,
 when it has others inside, as a list: ["list", T], ["large_list", T], ["vector", T, size],
 ["struct", [[name, T, nullable], ...]], ["map", key, value] and ["tensor", T, shape, names of
-dimensions, permutation]. `features` says since which format.
+dimensions, permutation].
 
 A column has an id that is never reused. Users see names; in history the column is named `c<id>`, so
 that a rename, or a dropped and re-added name, never affects it.

@@ -13,8 +13,8 @@ The owner may end meanwhile: each look first tries to own the store, so no proce
 owner. A live owner that makes no progress has `join_timeout_s`. An owner on another machine comes
 before that: locks of a shared file system may say nothing, and if its server answers, it lives.
 
-An owner that opened during the wait, or is of an older siltstone, may not say whether it will
-serve: it has `SERVING_WAIT_S` to say so.
+An owner that opened during the wait may not have said yet that it will serve: it has
+`SERVING_WAIT_S` to say so.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Joining:
         if holder != self._silent:
             self._silent, self._silent_since = holder, time.monotonic()
             return False
-        is_open_question = self._was_coming or holder.serves is not False
+        is_open_question = self._was_coming or holder.serves
         return not is_open_question or time.monotonic() - self._silent_since >= SERVING_WAIT_S
 
     def _late(self, holder: Holder, waited: float) -> BusyError:

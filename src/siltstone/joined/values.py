@@ -317,7 +317,7 @@ _OUT_OF_KINDS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
 def _of_extension(code: int, data: memoryview) -> object:
     make = _IN.get(code)
     if make is None:
-        raise RequestError(f"no extension {code} is known; is the other side a newer siltstone?")
+        raise RequestError(f"no extension {code} is known; is the other side another siltstone?")
     return make(msgspec.msgpack.decode(data, ext_hook=_of_extension))
 
 

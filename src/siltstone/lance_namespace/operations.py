@@ -33,7 +33,7 @@ from siltstone.operations import Effect, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class SpecifiedOperation:
     """A row of the table: see the module."""
 
     name: str
@@ -58,13 +58,13 @@ class Operation:
 
 def _operation(
     where: str, effect: Effect, run: Callable[..., Any], *query: str, name: str | None = None
-) -> Operation:
+) -> SpecifiedOperation:
     hints = get_type_hints(run)
     answer = get_args(hints["return"])[0]
     method, _, path = where.rpartition(" ")
     where = f"{method or 'POST'} /v1/{path}"
     takes_rows = "rows" in hints
-    return Operation(
+    return SpecifiedOperation(
         name or run.__name__, where, effect, query, run, hints["asked"], answer, takes_rows
     )
 
@@ -207,7 +207,7 @@ def answer(
     return msgspec.to_builtins(made, builtin_types=(bytes,))
 
 
-def operation(name: str) -> Operation:
+def operation(name: str) -> SpecifiedOperation:
     """Return an operation that is offered.
 
     Raises:

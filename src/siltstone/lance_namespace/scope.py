@@ -35,7 +35,7 @@ RowReads = LocalSnapshot | LocalTransaction
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class StatementCommit:
     """The commit that an operation was; both None: it is a part of an open transaction."""
 
     seq: int | None = None
@@ -115,7 +115,7 @@ class Scope(Protocol):
 
     def write(
         self, work: Callable[[LocalTransaction], Found], unknown: Found, /
-    ) -> tuple[Found, Commit]:
+    ) -> tuple[Found, StatementCommit]:
         """Run a statement, again if another commit was first; return what it found.
 
         Args:
@@ -169,9 +169,9 @@ class LiveScope:
 
     def write(
         self, work: Callable[[LocalTransaction], Found], unknown: Found
-    ) -> tuple[Found, Commit]:
+    ) -> tuple[Found, StatementCommit]:
         found, receipt = committed(self._commits.transaction, work, unknown)
-        return found, Commit(receipt.seq, receipt.transaction_id or None)
+        return found, StatementCommit(receipt.seq, receipt.transaction_id or None)
 
 
 class TransactionScope:
@@ -203,9 +203,9 @@ class TransactionScope:
 
     def write(
         self, work: Callable[[LocalTransaction], Found], unknown: Found
-    ) -> tuple[Found, Commit]:
+    ) -> tuple[Found, StatementCommit]:
         with self._lock:
-            return done(self._tx, work, unknown), Commit()
+            return done(self._tx, work, unknown), StatementCommit()
 
 
 class SnapshotScope:
@@ -237,7 +237,7 @@ class SnapshotScope:
         self,
         work: Callable[[LocalTransaction], Found],  # noqa: ARG002 - as of every scope
         unknown: Found,  # noqa: ARG002
-    ) -> tuple[Found, Commit]:
+    ) -> tuple[Found, StatementCommit]:
         raise self._refusal
 
     @property
@@ -269,10 +269,14 @@ def known(scope: Scope, db: ClientReads, name: str) -> TableVersions:
         raise TableNotFoundError(name, why=why) from error
 
 
-def commit_of(tx: LocalTransaction) -> Commit:
+def commit_of(tx: LocalTransaction) -> StatementCommit:
     """Return the commit that a transaction of `writing` was."""
     receipt = tx.receipt
-    return Commit() if receipt is None else Commit(receipt.seq, receipt.transaction_id or None)
+    return (
+        StatementCommit()
+        if receipt is None
+        else StatementCommit(receipt.seq, receipt.transaction_id or None)
+    )
 
 
 @contextmanager

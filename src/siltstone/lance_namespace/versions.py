@@ -8,7 +8,7 @@ from pathlib import Path
 
 from siltstone.errors import ConflictError, RequestError, SiltstoneError
 from siltstone.formats.manifest import Version
-from siltstone.lance_namespace.scope import Commit, Scope, commit_of, known
+from siltstone.lance_namespace.scope import Scope, StatementCommit, commit_of, known
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_namespace.specification.pages import most_of
 from siltstone.lance_versions.errors import InvalidTableStateError, VersionNotFoundError
@@ -82,7 +82,7 @@ def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:
 def create_table_version(
     scope: Scope, asked: bodies.CreateVersionRequest
 ) -> tuple[bodies.OneVersionAnswer, int | None]:
-    """Commit a version that a client staged, on top of the newest one.
+    """StatementCommit a version that a client staged, on top of the newest one.
 
     Raises:
         ConflictError: Another commit has the number.
@@ -115,7 +115,9 @@ def _undeclare(scope: Scope, name: str) -> None:
             tx.drop_table(name)
 
 
-def _create(scope: Scope, name: str, asked: bodies.CreateVersionRequest) -> tuple[Version, Commit]:
+def _create(
+    scope: Scope, name: str, asked: bodies.CreateVersionRequest
+) -> tuple[Version, StatementCommit]:
     try:
         with scope.turns.of(name), scope.writing() as tx:
             made = import_staged(tx.lance, asked)
@@ -199,7 +201,7 @@ def _written(manifest: Path) -> int | None:
 def batch_create_table_versions(
     scope: Scope, asked: bodies.CreateVersionsRequest
 ) -> tuple[bodies.VersionsAnswer, int | None]:
-    """Commit versions of many tables, all or none."""
+    """StatementCommit versions of many tables, all or none."""
     refuse_twice(asked.entries)
     with scope.writing() as tx:
         made = [import_staged(tx.lance, entry) for entry in asked.entries]

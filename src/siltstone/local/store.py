@@ -70,7 +70,7 @@ def require_store(root: Path) -> None:
     """Refuse a directory that is no store, where `connect` would create one.
 
     Raises:
-        RequestError, UnsupportedFormatError: It is no store, or of a newer siltstone; not a byte
+        RequestError, UnsupportedFormatError: It is no store, or of another format; not a byte
             was changed.
     """
     Env().require_store(root)

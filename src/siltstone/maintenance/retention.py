@@ -211,7 +211,7 @@ def _trimmed_catalog(catalog: Catalog, needs: Needs) -> Catalog:
         if needs.has(table.created, _end(table))
     )
     kept = (space for space in catalog.namespaces if needs.has(space.created, _end(space)))
-    return msgspec.structs.replace(catalog, tables=tables).with_namespaces(tuple(kept))
+    return msgspec.structs.replace(catalog, tables=tables, namespaces=tuple(kept))
 
 
 def _end(definition: TableDefinition | NamespaceDefinition) -> int:
@@ -269,7 +269,7 @@ def carried(catalog: Catalog, record: Record) -> Catalog:
     )
     if (tables, spaces) == (catalog.tables, catalog.namespaces):
         return catalog
-    return msgspec.structs.replace(catalog, tables=tables).with_namespaces(spaces)
+    return msgspec.structs.replace(catalog, tables=tables, namespaces=spaces)
 
 
 def _carried_table(table: TableDefinition, known: TableDefinition, upto: int) -> TableDefinition:

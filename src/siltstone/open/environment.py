@@ -26,7 +26,7 @@ from siltstone.options import Options
 from siltstone.process import malloc
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
-from siltstone.storage.manifest.format_check import refuse_newer
+from siltstone.storage.manifest.format_check import refuse_others
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
 from siltstone.storage.site import Site
 from siltstone.storage.tables.store_tables import Tables
@@ -64,7 +64,7 @@ class Env:
         return type(self.files) is RealFiles and self.now_us is system_time_us
 
     def require_store(self, root: Path) -> None:
-        """Refuse a directory that is no store, and a store that a newer siltstone wrote.
+        """Refuse a directory that is no store, and a store of another format.
 
         Raises:
             RequestError, UnsupportedFormatError: As said; not a byte was changed.
@@ -75,7 +75,7 @@ class Env:
             raise RequestError(f"{root} is not a store: {why}")
         if not self.files.is_dir(root / "manifest"):
             raise RequestError(f"{root} is not a siltstone store: it has no directory 'manifest'")
-        refuse_newer(self.files, root)
+        refuse_others(self.files, root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import ConflictError, CorruptionError, SiltstoneError, UnavailableError
-from siltstone.formats.features import format_of_catalog
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
@@ -39,7 +38,6 @@ from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.overdue import vacuumed_s_ago
 from siltstone.maintenance.schedule.scheduler import (
-    KeyWatch,
     Scheduler,
     Work,
     wants_optimize,
@@ -56,10 +54,9 @@ from siltstone.process.latency import Latency
 from siltstone.storage.files.files import GROUP_MODE, PRIVATE_MODE
 from siltstone.storage.files.place import require_links
 from siltstone.storage.lance.lance_tables import require_threads
-from siltstone.storage.manifest.format_check import refuse_newer
+from siltstone.storage.manifest.format_check import refuse_others
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, system_time_us
 from siltstone.storage.manifest.ownership import Ownership, own
-from siltstone.storage.manifest.store_format import StoreFormat
 from siltstone.storage.site import bound_to
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.recovery import Recovery, recover
@@ -94,7 +91,7 @@ def own_store(
     env = replace(env, files=bound_to(env.files, root))
     with ExitStack() as if_it_fails:
         if_it_fails.callback(env.files.let_go)
-        refuse_newer(env.files, root)
+        refuse_others(env.files, root)
         require_links(env.files, root / "manifest")
         ownership = own(env.files, root, force=options.force, will_serve=will_serve, ends=ends)
         if_it_fails.callback(ownership.release)
@@ -133,10 +130,7 @@ class _Opening:
                 replayer.apply(frame.first_seq, frame.payload)
             state = State(replayer.finish(), replayer.last_seq)
             self._storage.site.tables.names.unite_all()
-            # The record of the format that frames of the log need may be lost.
-            store_format = StoreFormat(manifests, record, self._ownership.require_in_place)
-            store_format.require(max(replayer.format, format_of_catalog(state.view.catalog)))
-            parts = self._parts(recovery.wal, state, replayer, store_format)
+            parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
             return parts
 
@@ -166,12 +160,9 @@ class _Opening:
             )
         return recovery
 
-    def _parts(
-        self, wal: Wal, state: State, replayer: Replayer, store_format: StoreFormat
-    ) -> Parts:
+    def _parts(self, wal: Wal, state: State, replayer: Replayer) -> Parts:
         options, storage, tables = self._options, self._storage, self._storage.site.tables
         core, committer = self._core(wal, state, replayer)
-        core.require_format = store_format.require
         checkpointer = Checkpointer(
             storage.site,
             committer=committer,
@@ -212,12 +203,10 @@ class _Opening:
             rest=rest,
             upkeep=Upkeep(storage.site, options, self._ownership, workers, is_on=self._env.is_real),
         )
-        keys = KeyWatch(index_bytes_max=options.shares.bases)
         superseded = Superseded(tables.reader)
         background = Background(
             owner,
             tables.reader,
-            keys,
             options.memory_bytes_max,
             superseded,
             self._env.fallback_bytes_max,
@@ -301,7 +290,6 @@ class Background:
 
     owner: Owner
     reader: TableReader
-    keys: KeyWatch
     memory_bytes_max: int
     superseded: Superseded
     fallback_bytes_max: int = FALLBACK_BYTES_MAX
@@ -382,12 +370,8 @@ class Background:
     def _optimize(self) -> None:
         """Start an optimize if it is worth one."""
         view = self.owner.committer.state.view
-        if (
-            not self.owner.optimize_child.is_running
-            and (wants_optimize(view, self.reader) or self.keys.wants_runs(view))
-            and not self.owner.optimize_child.start()
-        ):
-            self.keys.again()
+        if not self.owner.optimize_child.is_running and wants_optimize(view, self.reader):
+            self.owner.optimize_child.start()
 
 
 def _warm_up(env: Env) -> None:

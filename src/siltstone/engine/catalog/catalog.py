@@ -387,19 +387,17 @@ def _with_versions(
     return _changed(catalog, table, incarnations=steps)
 
 
-def _tag(catalog: Catalog, entry: group.Tagged | group.Keep, _seq: int, time_us: int) -> Catalog:
-    lasts_s = entry.lasts_s if isinstance(entry, group.Keep) else 0
-    added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us, lasts_s),)
+def _tag(catalog: Catalog, entry: group.Tagged, _seq: int, time_us: int) -> Catalog:
+    added = () if entry.seq is None else (Tag(entry.name, entry.seq, time_us, entry.lasts_s),)
     others = tuple(tag for tag in catalog.tags if tag.name != entry.name)
     return msgspec.structs.replace(catalog, tags=(*others, *added))
 
 
-def _claim(catalog: Catalog, entry: group.Claim | group.Hold, _seq: int, _time: int) -> Catalog:
+def _claim(catalog: Catalog, entry: group.Claim, _seq: int, _time: int) -> Catalog:
     old = app_of(catalog, entry.app)
-    holder = entry.holder if isinstance(entry, group.Hold) else ""
     gone = (*old.superseded, old.holder) if old.holder else old.superseded
     changed = msgspec.structs.replace(
-        old, claim=entry.claim, holder=holder, superseded=gone[-SUPERSEDED_MAX:]
+        old, claim=entry.claim, holder=entry.holder, superseded=gone[-SUPERSEDED_MAX:]
     )
     return _with_app(catalog, changed)
 
@@ -409,7 +407,7 @@ def _forget_app(catalog: Catalog, entry: group.ForgetApp, seq: int, _time: int) 
     return msgspec.structs.replace(
         catalog,
         apps=tuple(app for app in catalog.apps if app.name != entry.app),
-        forgotten_apps=ForgottenApps(seq, highest),
+        forgotten=ForgottenApps(seq, highest),
     )
 
 
@@ -417,7 +415,7 @@ def _create_namespace(
     catalog: Catalog, entry: group.CreateNamespace, seq: int, _time: int
 ) -> Catalog:
     added = NamespaceDefinition(entry.name, seq, tuple(sorted(entry.properties.items())))
-    return catalog.with_namespaces((*catalog.namespaces, added))
+    return msgspec.structs.replace(catalog, namespaces=(*catalog.namespaces, added))
 
 
 def _drop_namespace(catalog: Catalog, entry: group.DropNamespace, seq: int, _time: int) -> Catalog:
@@ -429,7 +427,7 @@ def _drop_namespace(catalog: Catalog, entry: group.DropNamespace, seq: int, _tim
     )
     # One that was created and dropped by the same commit never existed.
     kept = (space for space in changed if space.dropped != space.created)
-    return catalog.with_namespaces(tuple(kept))
+    return msgspec.structs.replace(catalog, namespaces=tuple(kept))
 
 
 _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
@@ -441,8 +439,6 @@ _CHANGES: dict[type, Callable[[Catalog, object, int, int], Catalog]] = {
     group.Advance: _advance,
     group.Tagged: _tag,
     group.Claim: _claim,
-    group.Hold: _claim,
-    group.Keep: _tag,
     group.Hide: _hide,
     group.Compact: _advance,
     group.CreateNamespace: _create_namespace,

@@ -246,9 +246,7 @@ def token_of(token: object) -> group.Token:
     return group.Token(app, batch)
 
 
-def claim(
-    catalog: Catalog, app: str, holder: object, at: object = None
-) -> group.Claim | group.Hold | None:
+def claim(catalog: Catalog, app: str, holder: object, at: object = None) -> group.Claim | None:
     """Return the entry that claims a token app; None: `holder` has it already.
 
     A claim without a holder is always new. A claim with a number `at` succeeds if the number is
@@ -275,7 +273,7 @@ def claim(
         return None
     if holder in found.superseded if at is None else at <= last:
         raise FencedError(holder, found.holder or found.claim, app=app)
-    return group.Hold(app, last + 1 if at is None else at, holder)
+    return group.Claim(app, last + 1 if at is None else at, holder)
 
 
 def forget_app(catalog: Catalog, app: str) -> group.ForgetApp:

@@ -189,7 +189,7 @@ def _check_change(entry: group.Entry, catalog: Catalog, read_seq: int | None) ->
         _check_next_schema(entry, catalog, read_seq)
     elif isinstance(entry, group.Tagged):
         _check_tag(entry, catalog)
-    elif isinstance(entry, group.Claim | group.Hold | group.ForgetApp):
+    elif isinstance(entry, group.Claim | group.ForgetApp):
         _check_app(entry, catalog)
     elif isinstance(entry, group.CreateNamespace):
         namespaces.refuse_many(catalog, entry.name)
@@ -210,7 +210,7 @@ def _check_next_schema(entry: group.Alter, catalog: Catalog, read_seq: int | Non
         _conflict(table, read_seq, newest.seq)
 
 
-def _check_app(entry: group.Claim | group.Hold | group.ForgetApp, catalog: Catalog) -> None:
+def _check_app(entry: group.Claim | group.ForgetApp, catalog: Catalog) -> None:
     if isinstance(entry, group.ForgetApp):
         definitions.forget_app(catalog, entry.app)
         return

@@ -28,7 +28,6 @@ from siltstone.errors import (
     SiltstoneError,
     UnavailableError,
 )
-from siltstone.formats.features import format_of_changes
 from siltstone.formats.log.group import Token
 from siltstone.options import Options, SqlBounds
 from siltstone.process import threads
@@ -80,8 +79,6 @@ class Core:
     files by; `sql` is what one statement may use; `new_token` gives names that were never used
     before, `now_us` the time (us), `ids` those of tables and incarnations: never twice, and unused
     ones are gaps. `latency` has the commits of all handles: the committer adds them.
-    `require_format` returns when a durable record has a format (`formats.features`): an older
-    siltstone then refuses the store, before the log has a frame that it cannot read.
     Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
     `hold` on it.
 
@@ -103,7 +100,6 @@ class Core:
     verify: str = "first_use"
     sql: SqlBounds = field(default_factory=lambda: Options().sql)
     committer: Committer | None = None
-    require_format: Callable[[int], None] = lambda _: None
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -158,12 +154,10 @@ class Core:
                 self.tables.names.unite(folder)
 
     def submit(self, write_set: WriteSet) -> Receipt:
-        """Commit; before a thing of a higher format raise the store to it."""
+        """Commit; while that lasts, no vacuum takes what was staged."""
         committer = self.committer
         if committer is None or self.refusal is not None:
             committer = self.writer()
-        if write_set.changes:
-            self.require_format(format_of_changes(write_set.changes))
         staged_us = write_set.staged_us
         if staged_us is None:  # most commits, and a hold on nothing would take them a microsecond
             return committer.commit(write_set)

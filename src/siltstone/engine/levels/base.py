@@ -1,8 +1,8 @@
 """Base: the merged rows of one keyed table, one pinned version, and what finds rows in it by key.
 
     key runs     sorted files beside the parts, written by maintenance: nothing is built to read
-    uncovered    parts that no run covers, of stores that an older siltstone wrote: an index in
-                 memory, if it fits `index_bytes_max`; else a read by key is a scan with a filter
+    uncovered    parts that no run covers, as after a repair: an index in memory, if it fits
+                 `index_bytes_max`; else a read by key is a scan with a filter
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`, each with its place
     resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
                  bound: a row then costs 3 us, taken from Lance 500

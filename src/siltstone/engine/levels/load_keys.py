@@ -5,7 +5,7 @@
     in memory    a cache of pages, shared with the bases; nothing for each row
 
 The runs are written when the load is attached, and go when it goes. A load without them (a delete,
-a small one, one of an older siltstone) is indexed in memory, as other history is.
+a small one) is indexed in memory, as other history is.
 """
 
 from __future__ import annotations

@@ -27,9 +27,8 @@ from siltstone.engine.read.view import (
     with_token,
 )
 from siltstone.errors import InvariantError
-from siltstone.formats.features import format_of_changes
 from siltstone.formats.log import group
-from siltstone.formats.manifest import FIRST_FORMAT, Record
+from siltstone.formats.manifest import Record
 from siltstone.formats.rows import Row
 from siltstone.units import require
 
@@ -64,12 +63,12 @@ def view_of(record: Record, lease: object, readers: Readers) -> View:
 
 
 class Replayer:
-    """Applies frames to a view. One thread. `format` is the highest that an applied frame needs."""
+    """Applies frames to a view. One thread."""
 
     def __init__(self, view: View, readers: Readers) -> None:
         self.view, self._readers = view, readers
         self.last_seq, self.last_time_us = view.record.flushed_seq, view.record.last_time_us
-        self.nbytes, self.format = 0, FIRST_FORMAT
+        self.nbytes = 0
         self._pending: dict[int, _Pending] = {}
 
     def apply(self, first_seq: int, payload: bytes | memoryview) -> None:
@@ -112,7 +111,6 @@ class Replayer:
 
     def _apply_change(self, entry: group.Entry, seq: int, time_us: int) -> None:
         self._flush()
-        self.format = max(self.format, format_of_changes((entry,)))
         self.view = with_entry(self.view, entry, seq, time_us)
         if isinstance(entry, group.Advance):
             levels = self.view.levels.get(entry.incarnation)

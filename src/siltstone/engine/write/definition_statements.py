@@ -116,7 +116,7 @@ class DefiningTransaction(EngineTransaction):
             return
         if not self.is_applied:  # else nothing is tagged
             self._keep(seq, is_followed=lasts_s > 0)
-        self.change(group.Keep(name, seq, lasts_s) if lasts_s else group.Tagged(name, seq))
+        self.change(group.Tagged(name, seq, lasts_s))
 
     def _keep(self, seq: int, *, is_followed: bool) -> None:
         """Keep a seq from vacuum until the commit that tags it."""

@@ -7,7 +7,7 @@ are little-endian, all checksums xxh3-64.
     offset  size  field                          offset  size  field
          0     8  magic, b"siltseg\n"                  0     8  magic, b"siltfrm\n"
          8     8  checksum of bytes 16 to 4096          8     8  checksum of byte 16 to the end
-        16     4  format version                      16     4  format version
+        16     4  format of the store                 16     4  format of the store
         20     4  flags, 1 = recycled file            20     4  zero
         24    16  store id                            24     8  payload length in bytes
         40     8  epoch                               32    16  store id
@@ -27,8 +27,8 @@ are little-endian, all checksums xxh3-64.
 `previous` is the end of the log before the segment's first frame. A durable offset is the end of
 the synced part of the segment when the header or frame was written. Commits below it were
 acknowledged, so damage there is never a torn write. Magic, checksum, version and (of a frame)
-length keep their places and meaning in every later format, so that an old program can tell a newer
-format from damage.
+length keep their places and meaning in every format, so that a program can tell another format from
+damage.
 
 A frame's checksum covers store, epoch, segment, offset and its predecessor's checksum. So zeros,
 stale bytes of a recycled file, and frames that were moved or belong elsewhere cannot validate.
@@ -44,10 +44,10 @@ from typing import Any, Self
 import msgspec
 import xxhash
 
-from siltstone.errors import InvariantError, UnsupportedFormatError
+from siltstone.errors import InvariantError
+from siltstone.formats.store_format import STORE_FORMAT, refuse_other
 from siltstone.units import Epoch, SegmentNumber, Seq, require
 
-SEGMENT_FORMAT = 1
 HEADER_BYTES = 4096
 FRAME_HEADER_BYTES = 104
 FRAME_BYTES_MAX = 256 * 1024 * 1024
@@ -186,7 +186,7 @@ def encode_header(header: SegmentHeader) -> tuple[bytes, SegmentHeader]:
     """Return the 4096 bytes of a segment header, and the header with their checksum."""
     require(len(header.store_id) == STORE_ID_BYTES, "a store id has 16 bytes")
     fields = _HEADER.pack(
-        SEGMENT_FORMAT,
+        STORE_FORMAT,
         IS_RECYCLED if header.is_recycled else 0,
         header.store_id,
         header.epoch,
@@ -204,7 +204,7 @@ def decode_header(data: Buffer, path: Path) -> SegmentHeader | None:
     """Return the header at the start of a segment file, or None if there is no valid one.
 
     Raises:
-        UnsupportedFormatError: A newer siltstone wrote it.
+        UnsupportedFormatError: A siltstone of another format wrote it.
     """
     if len(data) < HEADER_BYTES:
         return None
@@ -213,7 +213,7 @@ def decode_header(data: Buffer, path: Path) -> SegmentHeader | None:
     if magic != _SEGMENT_MAGIC or xxhash.xxh3_64_intdigest(body) != checksum:
         return None
     version, flags, store_id, epoch, segment, durable, *previous = _HEADER.unpack_from(body)
-    _refuse_newer(path, version)
+    refuse_other(path, version)
     return SegmentHeader(
         store_id, epoch, segment, Position(*previous), durable, bool(flags & IS_RECYCLED), checksum
     )
@@ -239,7 +239,7 @@ def encode_frame(
     length = payload_bytes(payload) if length is None else length
     padding = _PADDING[-length % 8]
     fields = _FRAME.pack(
-        SEGMENT_FORMAT,
+        STORE_FORMAT,
         0,
         length,
         store_id,
@@ -275,7 +275,7 @@ def decode_frame(view: memoryview, at: int, source: SegmentSource) -> Frame | No
     The caller checks that it follows its predecessor (`previous`, seqs).
 
     Raises:
-        UnsupportedFormatError: A newer siltstone wrote it.
+        UnsupportedFormatError: A siltstone of another format wrote it.
     """
     start = at - source.base
     if start < 0 or start + FRAME_HEADER_BYTES > len(view):
@@ -286,11 +286,11 @@ def decode_frame(view: memoryview, at: int, source: SegmentSource) -> Frame | No
     if magic != _FRAME_MAGIC or end > len(view):
         return None
     # The place is compared before the payload is hashed: stale frames are many and may be long.
-    if version <= SEGMENT_FORMAT and not _is_at(fields, at, source):
+    if version == STORE_FORMAT and not _is_at(fields, at, source):
         return None
     if xxhash.xxh3_64_intdigest(view[start + _START.size : end]) != checksum:
         return None
-    _refuse_newer(source.path, version)
+    refuse_other(source.path, version)
     first_seq, last_seq, durable_offset, previous = fields[9:]
     return Frame(
         source.epoch, source.segment, first_seq, last_seq,
@@ -336,11 +336,6 @@ def decode_mark(data: Buffer, store_id: bytes) -> Mark | None:
     if fields[:4] != _MARK_MAGIC or xxhash.xxh3_64_intdigest(store_id + fields) != checksum:
         return None
     return Mark(*_MARK.unpack(fields)[1:])
-
-
-def _refuse_newer(path: Path, version: int) -> None:
-    if version > SEGMENT_FORMAT:
-        raise UnsupportedFormatError(path, version, SEGMENT_FORMAT)
 
 
 def _is_at(fields: tuple[Any, ...], at: int, source: SegmentSource) -> bool:

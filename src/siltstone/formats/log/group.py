@@ -18,18 +18,16 @@ An entry is a list that begins with its kind:
     6 rename    table id, name
     7 alter     table id, schema, next column id
     8 truncate  table id, incarnation
-    9 tag       name, seq | nil (nil removes it)
-    10 claim    app, claim
-    11 hold     app, claim, holder                    a claim by a named holder
-    12 keep     name, seq, seconds                    a tag with a lifetime
-    13 hide     incarnation, first, end               stops listing plain versions [first, end)
-    14 compact  incarnation, from version, pin        a plain table moves to other files with
+    9 tag       name, seq | nil, seconds              nil removes it; 0 seconds: it stays
+    10 claim    app, claim, holder                    "": without a name
+    11 hide     incarnation, first, end               stops listing plain versions [first, end)
+    12 compact  incarnation, from version, pin        a plain table moves to other files with
                                                       the same rows
-    15 namespace       name, {property: value}        creates a namespace, without a table
-    16 drop namespace  name
-    17 forget   app                            a token app, its batches and its claims
+    13 namespace       name, {property: value}        creates a namespace, without a table
+    14 drop namespace  name
+    15 forget   app                                   a token app, its batches and its claims
 
-A further kind comes with a higher format of the record (`formats.features`).
+A further kind comes with a higher format (`formats.store_format`).
 """
 
 from __future__ import annotations
@@ -42,6 +40,7 @@ import pyarrow as pa
 
 from siltstone.errors import UnsupportedFormatError
 from siltstone.formats.manifest import Pin, Schema
+from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.units import require
 
 UPSERT, DELETE = 0, 1
@@ -112,57 +111,47 @@ class Truncate(msgspec.Struct, frozen=True, array_like=True, tag=8):
 class Tagged(msgspec.Struct, frozen=True, array_like=True, tag=9):
     name: str
     seq: int | None
+    lasts_s: int = 0
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=10):
     app: str
     claim: int
+    holder: str = ""
 
 
-class Hold(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    app: str
-    claim: int
-    holder: str
-
-
-class Keep(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    name: str
-    seq: int
-    lasts_s: int
-
-
-class Hide(msgspec.Struct, frozen=True, array_like=True, tag=13):
+class Hide(msgspec.Struct, frozen=True, array_like=True, tag=11):
     incarnation: int
     first: int
     end: int
 
 
-class Compact(msgspec.Struct, frozen=True, array_like=True, tag=14):
+class Compact(msgspec.Struct, frozen=True, array_like=True, tag=12):
     incarnation: int
     from_version: int
     pin: Pin
 
 
-class CreateNamespace(msgspec.Struct, frozen=True, array_like=True, tag=15):
+class CreateNamespace(msgspec.Struct, frozen=True, array_like=True, tag=13):
     name: str
     properties: dict[str, str]
 
 
-class DropNamespace(msgspec.Struct, frozen=True, array_like=True, tag=16):
+class DropNamespace(msgspec.Struct, frozen=True, array_like=True, tag=14):
     name: str
 
 
-class ForgetApp(msgspec.Struct, frozen=True, array_like=True, tag=17):
+class ForgetApp(msgspec.Struct, frozen=True, array_like=True, tag=15):
     app: str
 
 
 Entry = (
     RowsEntry | Batch | Attach | Advance
-    | Create | Drop | Rename | Alter | Truncate | Tagged | Claim | Hold | Keep
+    | Create | Drop | Rename | Alter | Truncate | Tagged | Claim
     | Hide | Compact | CreateNamespace | DropNamespace | ForgetApp
 )  # fmt: skip
 DDL = (
-    Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hold, Keep, Hide, Advance, Compact,
+    Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hide, Advance, Compact,
     CreateNamespace, DropNamespace, ForgetApp,
 )  # fmt: skip
 
@@ -185,7 +174,6 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Head)
-_NEWEST = "forget (17)"
 
 
 def encode(
@@ -207,15 +195,15 @@ def decode(payload: bytes | memoryview) -> tuple[Head, list[pa.Buffer]]:
     """Return the head and the blobs of a payload from an intact frame.
 
     Raises:
-        UnsupportedFormatError: It has unknown entries: a newer siltstone wrote it.
+        UnsupportedFormatError: It has unknown entries: another build wrote it.
     """
     view = memoryview(payload)
     (length,) = _LENGTH.unpack_from(view)
     try:
         head = _DECODER.decode(view[_LENGTH.size : _LENGTH.size + length])
     except msgspec.MsgspecError as error:
-        found = f"entries of another form ({error})"
-        raise UnsupportedFormatError("wal", found, _NEWEST) from error
+        found = f"{STORE_FORMAT} with entries of another form ({error})"
+        raise UnsupportedFormatError("wal", found, STORE_FORMAT) from error
     offset = _LENGTH.size + length
     offset += -offset % 8
     whole = pa.py_buffer(payload)

@@ -29,7 +29,6 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import backup as formats
 from siltstone.formats import manifest
 from siltstone.formats.backup import Backup, BackupFile
-from siltstone.formats.features import format_of_changes
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.log import group
 from siltstone.formats.log.frame import Frame
@@ -195,10 +194,6 @@ class Backuper:
     def _source(self, held: ExitStack) -> _Source:
         record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
         held.enter_context(lease)
-        needed = format_of(record, frames)
-        if needed > record.format:  # an older siltstone would restore it, and fail in its log
-            path, wrong = self._manifests.path(record.number), lost_format(record, needed)
-            raise CorruptionError(path, None, f"{wrong}: newer ones are lost; repair the store")
         islands, lost = self._islands(record, tags_of(record, frames), held)
         return _Source(record, frames, islands, lost)
 
@@ -246,7 +241,7 @@ class Backuper:
         if directory == self._root or directory.is_relative_to(self._root):
             raise RequestError(f"{directory} is in the store; choose another directory")
         make_private(files, directory)
-        marker, text = directory / MARKER, b"siltstone-backups 1 %s\n" % store_id.encode()
+        marker, text = directory / MARKER, b"siltstone-backups %s\n" % store_id.encode()
         names = set(files.list(directory))
         foreign = {n for n in names - {MARKER} if not is_temporary(n)}
         if MARKER not in names and foreign:
@@ -364,11 +359,7 @@ def newest_with_log(
             reason = "a frame that was durable is damaged"
             raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
         try:
-            frames = _frames(files, root / "wal", record)
-            newest = manifests.newer_record(record) or record
-            if newest.format == record.format:
-                return record, lease, frames
-            lease.release()  # frames may need the format that the store has since
+            return record, lease, _frames(files, root / "wal", record)
         except SegmentRecycled as signal:
             recycled = signal  # the owner went on: a newer record begins behind it
             lease.release()
@@ -399,7 +390,7 @@ def read_backup(files: Files, path: Path) -> Backup:
     """Return a backup by its manifest.
 
     Raises:
-        CorruptionError, UnsupportedFormatError: It is damaged, or a newer siltstone wrote it.
+        CorruptionError, UnsupportedFormatError: It is damaged, or of another format.
     """
     return formats.decode(files.read(path), str(path))
 
@@ -424,16 +415,6 @@ def created_by(frames: Iterable[Frame]) -> Iterator[str]:
             yield storage_folder(entry.name, entry.table)
 
 
-def format_of(record: Record, frames: Iterable[Frame]) -> int:
-    """Return the format that a store must have whose newest record and log these are."""
-    return max(record.format, format_of_changes(_entries(frames)))
-
-
-def lost_format(record: Record, needed: int) -> str:
-    """Return what is wrong with a record whose log needs a higher format."""
-    return f"its format is {record.format}, the log is of format {needed}"
-
-
 def tags_of(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
     """Return the tags and their seqs after `frames`."""
     found = {tag.name: tag.seq for tag in record.catalog.tags}
@@ -441,7 +422,7 @@ def tags_of(record: Record, frames: Sequence[Frame]) -> dict[str, int]:
         if isinstance(entry, group.Drop):
             above = catalogs.table_tag(entry.table, "")
             found = {name: seq for name, seq in found.items() if not name.startswith(above)}
-        if isinstance(entry, group.Tagged | group.Keep):
+        if isinstance(entry, group.Tagged):
             found.pop(entry.name, None)
             if entry.seq is not None:
                 found[entry.name] = entry.seq

@@ -266,6 +266,4 @@ class Restorer:
             writer=self._new_token(),
             time_us=max(self._now_us(), old.time_us + 1),
             oldest_seq=max(old.oldest_seq, merged),
-            staged=(),
-            condemned=(),
         )

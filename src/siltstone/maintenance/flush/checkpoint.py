@@ -39,7 +39,6 @@ from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, View
 from siltstone.errors import BusyError, ClosedError, FencedError, ReplacedError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import Catalog, Fallback, KeyedStorage, Load, Pin, Record
 from siltstone.formats.schema import (
     history_field,
@@ -454,9 +453,7 @@ class Checkpointer:
                 )
             pins = self._pins(record, flushed)
             keyed = stored_after(view, record, changed.catalog, changed.flushed_seq, pins)
-            changed = msgspec.structs.replace(
-                changed, keyed=keyed, format=max(record.format, format_of_storage(keyed))
-            )
+            changed = msgspec.structs.replace(changed, keyed=keyed)
             if commits is not None:
                 pin = commits.put_on(self._all_tables, record.commits)
                 changed = msgspec.structs.replace(changed, commits=pin)

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 COMMIT_PARTS_MAX = 96
 """From so many parts of `commits` on a checkpoint joins some."""
 JOINED_MAX = 1024
-"""About so many parts one checkpoint joins: a store of an older siltstone may have thousands."""
+"""About so many parts one checkpoint joins, however many there are."""
 _SHARES = 16
 _TARGET_ROWS_MIN = 1024
 

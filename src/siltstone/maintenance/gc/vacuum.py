@@ -42,9 +42,7 @@ from siltstone.arguments import flag_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.features import THINNED_RECORDS
 from siltstone.formats.manifest import (
-    FIRST_FORMAT,
     KeyedStorage,
     Pin,
     Record,
@@ -450,7 +448,7 @@ class Vacuum:
 
         def change(record: Record) -> Record:
             said_us = max(gc_horizon_us, record.gc_horizon_us + 1)
-            return msgspec.structs.replace(record, condemned_before_us=said_us)
+            return msgspec.structs.replace(record, gc_horizon_us=said_us)
 
         return self._publish(change, self._manifests.newest())[0].gc_horizon_us
 
@@ -544,7 +542,6 @@ class Vacuum:
 
 def _for_floor(floor: Floor, oldest_seq: int) -> Callable[[Record], Record]:
     """Return the change that says what FLOOR is about to give up."""
-    level = THINNED_RECORDS if floor.upto else FIRST_FORMAT
 
     def change(record: Record) -> Record:
         cross(Failpoint.VACUUM_BEFORE_PUBLISH)
@@ -553,8 +550,7 @@ def _for_floor(floor: Floor, oldest_seq: int) -> Callable[[Record], Record]:
         return msgspec.structs.replace(
             record,
             oldest_seq=max(record.oldest_seq, oldest_seq),
-            format=max(record.format, level),
-            is_thinned=True if floor.upto else record.is_thinned,
+            may_be_thinned=bool(floor.upto) or record.may_be_thinned,
         )
 
     return change

@@ -30,8 +30,6 @@ from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import PinnedTable, TableIndexer, TableReader
 from siltstone.storage.tables.values import BuiltSegment, IndexSpec, Segment, Span
 
-KEY_INDEX = "_key"
-"""The index of the key, which an older siltstone built; key runs replace it."""
 SEGMENTS_MAX = 8
 SEGMENT_RATIO = 2
 """Where there are too many segments, one goes if it has at most so many times the rows below it.
@@ -52,7 +50,6 @@ class IndexStatus:
     """An index of a table: its segments, and the numbers of rows of base that it lacks and has.
 
     Hidden rows, and rows that are not merged, are no rows of base.
-    `_key` is the index of the key that an older siltstone built; the next optimize drops it.
     `encoding` is how the first segment of a vector index keeps vectors; None: it has none. `recall`
     is the share of the ten nearest rows that it found when half of base or more was built.
 
@@ -240,7 +237,7 @@ def unwanted(
 def statuses(
     record: Record, table: TableDefinition, storage: KeyedStorage | None, tables: TableReader
 ) -> list[IndexStatus]:
-    """Return the indexes of a table, also unbuilt ones; the index of the key comes last."""
+    """Return the indexes of a table, also unbuilt ones."""
     schema = catalogs.schema_of(table)
     names = {column.id: column.name for column in schema.columns}
     opened = None
@@ -248,39 +245,28 @@ def statuses(
         opened = tables.open(storage.base)
     segments, spans = ((), ()) if opened is None else (opened.segments, opened.spans)
 
-    def status(
-        name: str,
-        column: str,
-        kind: str,
-        options: dict[str, IndexOption],
-        stored: str,
-        recall: float | None = None,
-    ) -> IndexStatus:
-        mine = [segment for segment in segments if segment.index == stored]
+    def status(index: Index, column: str) -> IndexStatus:
+        mine = [segment for segment in segments if segment.index == stored_name(index)]
         lag = 0 if opened is None else _live(opened, _lacking(spans, mine))
         rows = 0 if opened is None else opened.pin.rows
-        nbytes = sum(segment.nbytes for segment in mine)
-        encoding = mine[0].encoding if mine else None
         return IndexStatus(
-            name, column, kind, options, len(mine), nbytes, lag, rows - lag, encoding, recall
+            name=index.name,
+            column=column,
+            kind=index.kind,
+            options=dict(index.options),
+            segments=len(mine),
+            nbytes=sum(segment.nbytes for segment in mine),
+            lagging_rows=lag,
+            indexed_rows=rows - lag,
+            encoding=mine[0].encoding if mine else None,
+            recall=index.recall,
         )
 
-    found = [
-        status(
-            index.name,
-            names[index.column],
-            index.kind,
-            dict(index.options),
-            stored_name(index),
-            index.recall,
-        )
+    return [
+        status(index, names[index.column])
         for index in declared_on(record, table.id)
         if index.column in names  # the definition may be newer than the record
     ]
-    key = next((segment for segment in segments if segment.index == KEY_INDEX), None)
-    if key is not None:
-        found.append(status(KEY_INDEX, key.columns[0], "btree", {}, KEY_INDEX))
-    return found
 
 
 def _lacking(spans: Sequence[Span], segments: Sequence[Segment]) -> tuple[Span, ...]:

@@ -28,7 +28,6 @@ from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
 from siltstone.maintenance.index.index_plan import (
-    KEY_INDEX,
     Execute,
     IndexTask,
     Unfit,
@@ -139,12 +138,9 @@ class Indexer:
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
-            RequestError: The table has no such index, or it is the index of the key that an older
-                siltstone built.
+            RequestError: The table has no such index.
             UnavailableError, BusyError: The file system refuses, or other writers won each race.
         """
-        if name == KEY_INDEX:
-            raise RequestError(f"{KEY_INDEX} is the index of the key; the next optimize drops it")
 
         def change(now: Record) -> Record:
             called = catalogs.name_of(catalogs.living(now.catalog, table))
@@ -168,7 +164,7 @@ class Indexer:
     ) -> CaughtUp | Deferred:
         """Bring the indexes of one table, or of all, up to date with their bases.
 
-        Bases of an older siltstone, whose keys no runs find, get these too, unless `is_urgent`. An
+        Bases whose keys no runs find, as after a repair, get these too, unless `is_urgent`. An
         index that cannot be built over the present rows is skipped, with a warning.
 
         Args:
@@ -466,7 +462,7 @@ def _declared(
 
 
 def _with_indexes(record: Record, indexes: tuple[Index, ...]) -> Record:
-    return msgspec.structs.replace(record, declared_indexes=indexes or msgspec.UNSET)
+    return msgspec.structs.replace(record, indexes=indexes)
 
 
 def _with_recalls(record: Record, fitting: Sequence[_Built]) -> Record:

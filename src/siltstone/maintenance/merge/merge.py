@@ -37,7 +37,6 @@ from siltstone.errors import (
     SiltstoneError,
 )
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.features import format_of_storage
 from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDefinition
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
@@ -260,7 +259,7 @@ class Merger:
         if not any(pin for _, pin in loads):
             return None
         done = [Load(load.seq, load.pin if pin is None else pin) for load, pin in loads]
-        return msgspec.structs.replace(storage, attached_loads=tuple(done))
+        return msgspec.structs.replace(storage, loads=tuple(done))
 
     def _plan(
         self, record: Record, table: TableDefinition, storage: KeyedStorage, execute: Execute | None
@@ -389,8 +388,7 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
         else:
             keyed.append(storage.with_base_of(item.storage))
     cross(Failpoint.MERGE_BEFORE_PUBLISH)
-    level = max(record.format, format_of_storage(keyed))
-    return msgspec.structs.replace(record, keyed=tuple(keyed), format=level)
+    return msgspec.structs.replace(record, keyed=tuple(keyed))
 
 
 def _schema_at(table: TableDefinition, storage: KeyedStorage, upto: int) -> TableSchema:

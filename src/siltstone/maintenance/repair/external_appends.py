@@ -157,7 +157,7 @@ class Adopter:
             (folder, each)
             for folder in folders
             for each in self._tables.external.versions(folder)
-            # A name that an older siltstone left of a version of ours: its rows are in the table.
+            # Or a name of a version of ours that outlived it, in a copy without links.
             if not each.files or not {f"{folder}/data/{name}" for name in each.files} <= live
         ]
         other = [external for _, external in found if external.added is None]

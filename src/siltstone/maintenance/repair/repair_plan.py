@@ -16,7 +16,7 @@ from siltstone.errors import CorruptionError
 from siltstone.formats import manifest
 from siltstone.formats.log.frame import Frame
 from siltstone.formats.manifest import KeyedStorage, Pin, Record, pins_of
-from siltstone.maintenance.backup.backup import format_of, lost_format, named_by
+from siltstone.maintenance.backup.backup import named_by
 from siltstone.maintenance.gc.sweep import distinct
 from siltstone.maintenance.repair.integrity import UNREADABLE, Damage, Integrity, relative
 from siltstone.maintenance.repair.quarantine import Item
@@ -309,8 +309,7 @@ class Planner:
         if not whole or not self._is_all(whole[-1], ours):
             return
         # Lost records may have condemned files of jobs that go on: those must begin again.
-        known = max(record.format for record in ours.values())
-        sound = self._above_all_jobs(whole[-1], max(known, self._log_format(whole[-1])))
+        sound = self._above_all_jobs(whole[-1])
         plan.base, plan.top, plan.epoch = sound, kept[-1], self._log_epoch(sound)
         for number in kept[kept.index(sound.number) + 1 :]:
             self._plan_copy(number, sound, self._wrong(number, store_id))
@@ -321,10 +320,10 @@ class Planner:
         for folder in sorted({pin.folder for pin in pins}):
             self._plan_links(folder, {pin.path for pin in pins})
 
-    def _above_all_jobs(self, record: Record, level: int) -> Record:
-        """Return a record of the format `level` that makes all jobs begin again."""
+    def _above_all_jobs(self, record: Record) -> Record:
+        """Return a record that makes all jobs begin again."""
         horizon_us = max(self._now_us(), record.gc_horizon_us)
-        return msgspec.structs.replace(record, condemned_before_us=horizon_us, format=level)
+        return msgspec.structs.replace(record, gc_horizon_us=horizon_us)
 
     def _plan_links(self, folder: str, stay: Collection[str]) -> None:
         """Take public names of versions of ours away, but those whose manifests `stay`.
@@ -361,25 +360,15 @@ class Planner:
         self._plan.move(self._path(number), wrong, done, copy)
 
     def _plan_lost(self, newest: Record) -> None:
-        """Records above are lost, file and all: the log is of a later epoch, or format."""
-        epoch, level = self._log_epoch(newest), self._log_format(newest)
-        wrong: list[str] = []
-        if epoch > newest.epoch:
-            wrong.append(f"its epoch is {newest.epoch}, the log is of epoch {epoch}")
-        if level > newest.format:
-            wrong.append(lost_format(newest, level))
-        if not wrong or not self._is_all(newest):
+        """Records above are lost, file and all: the log is of a later epoch."""
+        epoch = self._log_epoch(newest)
+        if epoch <= newest.epoch or not self._is_all(newest):
             return
         self._plan.top, self._plan.epoch = newest.number, epoch
-        self._plan.base = self._above_all_jobs(newest, level)
+        self._plan.base = self._above_all_jobs(newest)
         done = "it is published again with that of the log, which has all later commits"
-        self._plan.add(self._path(newest.number), "; ".join(wrong), done)
-
-    def _log_format(self, record: Record) -> int:
-        """Return the format that a store must have with a record and all frames of the log."""
-        with contextlib.suppress(*UNREADABLE):
-            return format_of(record, self._log(record, record.last_seq)[0])
-        return record.format
+        wrong = f"its epoch is {newest.epoch}, the log is of epoch {epoch}"
+        self._plan.add(self._path(newest.number), wrong, done)
 
     def _log_epoch(self, record: Record) -> int:
         with contextlib.suppress(FileNotFoundError):

@@ -39,8 +39,6 @@ from siltstone.formats.schema import SEQ_COLUMN
 from siltstone.maintenance.backup.backup import (
     Progress,
     created_by,
-    format_of,
-    lost_format,
     named_by,
     newest_with_log,
     tags_of,
@@ -365,13 +363,10 @@ class Verifier:
         Return the folders of those datasets, and of the plain tables that they create.
         """
         try:
-            record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
+            _, lease, frames = newest_with_log(self._files, self._root, self._manifests)
         except UNREADABLE:
             return set()  # `_log` has named it
         with lease:
-            needed, path = format_of(record, frames), self._manifests.path(record.number)
-            if needed > record.format:  # raised, durably, before the first frame that needs it
-                tally.error(path, f"{lost_format(record, needed)}: newer ones are lost")
             found = list(named_by(frames))
             self._pins(found, tally)
             return {*(pin.folder for pin in found), *created_by(frames)}

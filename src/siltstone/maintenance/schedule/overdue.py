@@ -23,7 +23,7 @@ import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import View
-from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.errors import CorruptionError
 from siltstone.formats.checked_json import CheckedJson
 from siltstone.formats.manifest import Record, pins_of
 from siltstone.maintenance.schedule.scheduler import (
@@ -45,7 +45,7 @@ from siltstone.storage.tables.jobs import DIRECTORY
 from siltstone.storage.tables.tables import TableReader
 
 _FILE = CheckedJson(
-    b"siltstone-owed", 1, msgspec.json.Decoder(dict[str, int]),
+    b"siltstone-owed", msgspec.json.Decoder(dict[str, int]),
     file="list of what is owed", whole="list", value="list",
 )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Owed:
         Raises:
             OSError: The file system refuses.
         """
-        with suppress(*ABSENT, CorruptionError, UnsupportedFormatError):
+        with suppress(*ABSENT, CorruptionError):
             return _FILE.decode(self._files.read(self._path), str(self._path))
         return {}
 

@@ -31,7 +31,6 @@ from typing import TypeVar
 
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.write_set import WriteSet
-from siltstone.engine.levels.base import INDEX_ROW_BYTES
 from siltstone.engine.read.view import View
 from siltstone.errors import (
     BusyError,
@@ -516,30 +515,3 @@ def has_many_small(spans: Sequence[Span], parts_max: int = HISTORY_PARTS_MAX) ->
     if len(spans) <= parts_max:
         return False
     return sum(len(group) for group in Sizes(by_tiers=True).groups(spans)) > parts_max // 2
-
-
-class KeyWatch:
-    """Finds bases without key runs whose keys do not fit into memory; once for each version.
-
-    An older siltstone wrote them, and a read by key is a scan there. One thread.
-    """
-
-    def __init__(self, *, index_bytes_max: int) -> None:
-        self._rows_max = index_bytes_max // INDEX_ROW_BYTES
-        self._told: set[str] = set()
-
-    def wants_runs(self, view: View) -> bool:
-        """Return whether an optimize should write key runs, once."""
-        lacking = {
-            storage.base.path
-            for storage in view.record.keyed
-            if storage.base is not None
-            and not storage.base.runs
-            and storage.base.rows + storage.base.hidden > self._rows_max
-        }
-        fresh, self._told = lacking - self._told, lacking
-        return bool(fresh)
-
-    def again(self) -> None:
-        """Find them once more: nothing was done about them."""
-        self._told = set()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from siltstone.errors import ReadOnlyError
-from siltstone.lance_namespace.scope import ClientReads, Commit, RowReads, seq_shown
+from siltstone.lance_namespace.scope import ClientReads, RowReads, StatementCommit, seq_shown
 from siltstone.lance_versions.errors import invalid
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.local.transaction import LocalTransaction
@@ -89,6 +89,6 @@ class LanceScope:
 
     def write(
         self, work: Callable[[LocalTransaction], Found], unknown: Found
-    ) -> tuple[Found, Commit]:
+    ) -> tuple[Found, StatementCommit]:
         """Run a statement: in the transaction that the headers name, or as a commit of its own."""
         return self._scope.write(self._call, work, unknown)

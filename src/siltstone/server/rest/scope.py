@@ -19,7 +19,7 @@ from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
 from siltstone.choices import Durability, Isolation, Missing
 from siltstone.errors import ClosedError, InDoubtError, ReadOnlyError
-from siltstone.lance_namespace.scope import Commit, committed, done
+from siltstone.lance_namespace.scope import StatementCommit, committed, done
 from siltstone.lance_versions.errors import Code, Refused, invalid
 from siltstone.lance_versions.turns import Turns
 from siltstone.local.group_upserts import GroupUpserts, WriteSet
@@ -109,7 +109,7 @@ class RequestScope:
 
     def write(
         self, call: RestCall, work: Callable[[LocalTransaction], Found], unknown: Found
-    ) -> tuple[Found, Commit]:
+    ) -> tuple[Found, StatementCommit]:
         """Run a statement; return what it found, and its commit, if it was one.
 
         Args:
@@ -124,9 +124,9 @@ class RequestScope:
             raise ReadOnlyError(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
         if call.transaction:
             with self._using(call.transaction, call.principal) as held:
-                return done(held.transaction, work, unknown), Commit()
+                return done(held.transaction, work, unknown), StatementCommit()
         found, receipt = self.commit(call, work, unknown)
-        return found, Commit(receipt.seq, receipt.transaction_id or None)
+        return found, StatementCommit(receipt.seq, receipt.transaction_id or None)
 
     @contextmanager
     def statement(self, call: RestCall) -> Generator[LocalTransaction]:
@@ -206,7 +206,7 @@ class RequestScope:
         return key, tx.read_seq
 
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
-        """Commit a transaction, or roll it back; again, tell how it ended.
+        """StatementCommit a transaction, or roll it back; again, tell how it ended.
 
         A second request waits for a first one that still runs.
 
@@ -292,7 +292,7 @@ def _turn(key: str, principal: Principal) -> str:
 
 
 def _committed(tx: LocalTransaction) -> Receipt:
-    """Commit: from here on it is not given up, also if it does maintenance on its way."""
+    """StatementCommit: from here on it is not given up, also if it does maintenance on its way."""
     with deadline.within(None):
         return tx.commit()
 

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from siltstone.errors import UnavailableError
-from siltstone.lance_namespace.operations import OPERATIONS, REFUSED, Operation
+from siltstone.lance_namespace.operations import OPERATIONS, REFUSED, SpecifiedOperation
 from siltstone.lance_namespace.rows.creation import PRIMARY_KEY
 from siltstone.lance_namespace.rows.queries import read
 from siltstone.lance_namespace.rows.statements import collected
@@ -61,7 +61,7 @@ def _refuse(reason: str, _: RestCall[Any]) -> Reply[bodies.NoMembers]:
     raise unsupported(reason)
 
 
-def _route(scope: RequestScope, operation: Operation) -> Route:
+def _route(scope: RequestScope, operation: SpecifiedOperation) -> Route:
     method, _, path = operation.where.partition(" ")
     own = _HANDLERS.get(operation.name)
     takes = ARROW if operation.takes_rows else NOTHING if method == "GET" else JSON
@@ -83,7 +83,9 @@ def _route(scope: RequestScope, operation: Operation) -> Route:
     )
 
 
-def _answered(scope: RequestScope, operation: Operation, call: RestCall[Any]) -> Reply[Any]:
+def _answered(
+    scope: RequestScope, operation: SpecifiedOperation, call: RestCall[Any]
+) -> Reply[Any]:
     """Answer a request as the operation does, in the form that REST has for it."""
     rows = (call.body,) if operation.takes_rows else ()
     made, seq = operation.run(LanceScope(scope, call), _members(call, operation), *rows)
@@ -94,7 +96,7 @@ def _answered(scope: RequestScope, operation: Operation, call: RestCall[Any]) ->
 # the members of a request
 
 
-def _members(call: RestCall[Any], operation: Operation) -> Any:
+def _members(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
     """Return the body with the members that stand in the address.
 
     Raises:
@@ -121,7 +123,7 @@ def _members(call: RestCall[Any], operation: Operation) -> Any:
 
 
 @cache
-def _query_of(operation: Operation) -> type[msgspec.Struct]:
+def _query_of(operation: SpecifiedOperation) -> type[msgspec.Struct]:
     """Return the members that a query may have beside a body, as a type."""
     hints = get_type_hints(operation.request, include_extras=True)
     members = [(name, hints[name], None) for name in operation.query]

@@ -1,15 +1,14 @@
 r"""Floor: the numbers of the records that the store keeps, in the file FLOOR.
 
-    siltstone-floor 1 <number> <check>\n
-    siltstone-floor 2 <number> <kept>,<kept>,... <upto> <check>\n
+    siltstone-floor <format> <number> <kept>,<kept>,... <upto> <check>\n
 
     number          kept   the oldest kept record
     up to `upto`           those in `kept`; the others are thinned: vacuum deletes them
     from `upto` on  kept   all
 
 The set only shrinks, and never at its upper end: a number that is not kept is dead for ever, so a
-publisher that slept, and made the file of a dead number again, notices that. Format 2 is written
-only if records are thinned.
+publisher that slept, and made the file of a dead number again, notices that. If none are thinned,
+`upto` is `number`. The format: see `formats.store_format`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from pathlib import Path
 
 import xxhash
 
-from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.errors import CorruptionError
+from siltstone.formats.store_format import STORE_FORMAT, is_format, refuse_other
 
-FLOOR_FORMAT = 2
 _TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
-_NUMBER = re.compile(rb"\d+")
-_THINNED = re.compile(rb"(\d+) ([\d,]*) (\d+)")
+_KEPT = re.compile(rb"(\d{1,20}) ([\d,]*) (\d{1,20})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +77,23 @@ class Floor:
 
 def text_of(floor: Floor) -> bytes:
     """Return the bytes of the file."""
-    if not floor.upto:
-        return _checked(b"siltstone-floor 1 %d " % floor.number)
     kept = b",".join(b"%d" % number for number in floor.kept)
-    return _checked(b"siltstone-floor 2 %d %s %d " % (floor.number, kept, floor.upto))
+    upto = floor.upto or floor.number
+    return _checked(b"siltstone-floor %d %d %s %d " % (STORE_FORMAT, floor.number, kept, upto))
 
 
 def floor_in(data: bytes, path: Path) -> Floor:
     """Return the floor in the bytes of a file.
 
     Raises:
-        UnsupportedFormatError: A newer siltstone wrote it.
+        UnsupportedFormatError: A siltstone of another format wrote it.
         CorruptionError: It is damaged.
     """
     match = _TEXT.fullmatch(data)
     if not match or _checked(data[: match.start(3)]) != data:
         raise CorruptionError(path, 0, "not a FLOOR, or its checksum does not match")
-    if int(match[1]) > FLOOR_FORMAT:
-        raise UnsupportedFormatError(path, int(match[1]), FLOOR_FORMAT)
+    if is_format(match[1]):
+        refuse_other(path, int(match[1]))
     floor = _parsed(match[2])
     if floor is None or text_of(floor) != data:
         raise CorruptionError(path, 0, "not a FLOOR, though its checksum matches")
@@ -104,14 +101,11 @@ def floor_in(data: bytes, path: Path) -> Floor:
 
 
 def _parsed(body: bytes) -> Floor | None:
-    if _NUMBER.fullmatch(body):
-        return Floor(int(body))
-    match = _THINNED.fullmatch(body)
+    match = _KEPT.fullmatch(body)
     if not match:
         return None
-    kept = tuple(int(number) for number in match[2].split(b",") if number)
-    found = Floor(int(match[1]), kept, int(match[3]))
-    return found if found == Floor.of({found.number, *kept}, found.upto) else None
+    kept = (int(number) for number in match[2].split(b",") if number)
+    return Floor.of((int(match[1]), *kept), int(match[3]))
 
 
 def _checked(head: bytes) -> bytes:

@@ -1,7 +1,6 @@
-"""Format check: finds out whether a newer siltstone wrote a store, before any other access.
+"""Format check: finds out whether a siltstone of another format wrote a store, before all else.
 
-    newest record    its format is that of the store: a change of the format of any file raises
-                     it, too
+    newest record    its format is that of the store: a change of the bytes of any file raises it
     FLOOR            replaced without a record
     headers of log   an owner writes its segments before its first checkpoint
 
@@ -23,11 +22,11 @@ from siltstone.storage.wal.segments import parse_name, read_part
 _DAMAGED = (CorruptionError, *ABSENT)
 
 
-def refuse_newer(files: Files, root: Path) -> None:
-    """Check that no newer siltstone wrote a store.
+def refuse_others(files: Files, root: Path) -> None:
+    """Check that no siltstone of another format wrote a store.
 
     Raises:
-        UnsupportedFormatError: A newer siltstone wrote it; nothing was changed.
+        UnsupportedFormatError: One did; nothing was changed.
         UnavailableError: The file system refuses.
     """
     manifests = ManifestStore(files, root)

@@ -165,7 +165,7 @@ class ManifestStore:
         """Return which numbers are kept; all before the first vacuum.
 
         Raises:
-            UnsupportedFormatError: A newer siltstone wrote FLOOR.
+            UnsupportedFormatError: A siltstone of another format wrote FLOOR.
             CorruptionError: It is damaged.
         """
         path = self.folder / "FLOOR"
@@ -275,7 +275,7 @@ class ManifestStore:
             time_us=max(self._now_us(), base.time_us + 1),
         )
         require(record.store_id == base.store_id, "a publish changed the store id")
-        for name in ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq", "format"):
+        for name in ("epoch", "last_seq", "flushed_seq", "wal_floor", "oldest_seq"):
             before, after = getattr(base, name), getattr(record, name)
             require(after >= before, f"record {record.number}: {name} {before} -> {after}")
         return record

@@ -38,14 +38,14 @@ _WHY_BYTES_MAX = 320  # as JSON up to twice as many, which LOCK has room for wit
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The owner according to LOCK; all fields are None if there is none."""
+    """The owner according to LOCK; `pid` is None if there is none."""
 
     pid: int | None = None
     host: str | None = None
     epoch: int | None = None
     endpoint: str | None = None
-    serves: bool | None = None
-    """Whether it serves or will serve; None: an older siltstone did not write it."""
+    serves: bool = False
+    """Whether it serves or will serve."""
     url: str | None = None
     """Where its server answers other machines."""
     ends: bool = False

@@ -37,7 +37,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -48,8 +47,6 @@ from siltstone.units import require
 
 EXTERNAL_DIRECTORY = "strangers"
 SUFFIX = ".manifest"
-_TAGS = "_refs/tags"
-_PROTECTIVE_TAG = re.compile(r"siltstone-[0-9]+\.json")
 NUMBER_MAX = 1 << 53  # which every client's JSON can say exactly; the time in ms is far below
 _HINT = "latest_version_hint.json"
 _VERSION_MAX = (1 << 64) - 1
@@ -213,18 +210,6 @@ def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
         return files.mtime(staged) <= files.mtime(folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY)
     except FileNotFoundError:
         return False
-
-
-def forget_tags(files: Files, folder: Path) -> None:
-    """Remove the tags with which an older siltstone kept versions from a clean-up.
-
-    Kept names do that now, and with a tag on every version LanceDB's optimize would always fail.
-    """
-    tags = folder / _TAGS
-    for name in files.list(tags) if files.is_dir(tags) else ():
-        if _PROTECTIVE_TAG.fullmatch(name):
-            with contextlib.suppress(FileNotFoundError):  # another process was faster
-                files.unlink(tags / name)
 
 
 def _set_aside(files: Files, folder: Path, public: Path) -> Path:

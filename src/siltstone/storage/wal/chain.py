@@ -90,7 +90,7 @@ def read_chain(
     Raises:
         CorruptionError: An acknowledged part is damaged or missing, or the log ends before
             `last_seq`.
-        UnsupportedFormatError: A newer siltstone wrote it.
+        UnsupportedFormatError: A siltstone of another format wrote it.
         OSError: The file system refuses.
     """
     mark = read_mark(files, directory, store_id)  # first: an owner who goes on only adds to it

@@ -82,7 +82,7 @@ class WalFollower:
         Raises:
             SegmentRecycled: See its docstring; the next poll begins at the same position.
             CorruptionError: The segments do not form a chain, or are missing.
-            UnsupportedFormatError: A newer siltstone owns the store.
+            UnsupportedFormatError: A siltstone of another format owns the store.
             OSError: The file system refuses, or cannot make durable what it shows.
         """
         before: tuple[Path, int | None] | None = None

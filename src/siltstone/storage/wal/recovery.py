@@ -18,7 +18,7 @@ Files off the chain are unlinked and never used again: all their frames are in a
 epoch, in a durable record, or in quarantine. Recovery unlinks them after the fresh segment is
 durable, because until then its name may not be; after MARK, so that readers in other processes find
 the fresh segment; and after every frame was read, so that recovery deletes nothing of a log that it
-refuses because a newer siltstone wrote a part. It unlinks ready files before it writes anything,
+refuses because another siltstone wrote a part. It unlinks ready files before it writes anything,
 because the disk may be full.
 
 A crash anywhere leaves the old chain, or both chains: recovery runs again.
@@ -61,7 +61,7 @@ class Recovery:
     `frames` yields once, oldest first, and holds one segment at a time; read it before the log is
     retired. The frames begin after `start_seq`, which the record's `flushed_seq` must have reached,
     and end at `last_seq`. Reading the last frame unlinks the files off the chain, but not before,
-    because only a newer siltstone may understand a frame. `torn_tail` is the path of the copied
+    because only another siltstone may understand a frame. `torn_tail` is the path of the copied
     torn tail, if there was one.
     """
 
@@ -104,7 +104,7 @@ def recover(
     Raises:
         CorruptionError: An acknowledged part of the log is damaged or missing; nothing was changed.
         FencedError: The log has this epoch or a later one already.
-        UnsupportedFormatError: A newer siltstone wrote it; nothing was changed.
+        UnsupportedFormatError: A siltstone of another format wrote it; nothing was changed.
         UnavailableError: There is no space, or the file system refuses; run it again.
     """
     with unavailable(directory):

@@ -72,7 +72,6 @@ class LanceNames:
             # Before a manifest gets or loses its name: a clean-up takes what none of them names.
             kept.unite(self._files, self._root, newest.folder)
             promotion.link(self._files, where, wanted, newest.version)
-            promotion.forget_tags(self._files, where)
             # Also what a client has tagged: without our name for it, it would pass for another's.
             promotion.unlink_stale(self._files, where, set(wanted), newest.version)
             if promotion.clear(self._files, where):
@@ -96,7 +95,6 @@ class LanceNames:
             if found is None or found == self._united.get(folder):
                 return
             kept.unite(self._files, self._root, folder)
-            promotion.forget_tags(self._files, where)
         if max(found) < time.time() - kept.TICK_S:  # as it was before: our links change it, too
             with self._lock:
                 if len(self._united) >= _UNITED_MAX:

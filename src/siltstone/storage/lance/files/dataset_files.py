@@ -111,7 +111,7 @@ class DatasetFiles:
     def have_kept(self, paths: Iterable[str]) -> bool:
         """Say whether all these files have their kept names.
 
-        Those of a store that an older siltstone wrote have none until an owner makes them.
+        Those of a copy of a store, or after a crash, have none until an owner makes them.
         """
         with suppress(FileNotFoundError):
             for path in paths:

@@ -144,7 +144,7 @@ class LanceReader:
         with self._data.reading(pin.folder):
             self._check_manifest(pin)
             dataset = self._opened(pin.folder, pin, pin.path)
-            return self._pinned(msgspec.structs.replace(pin, hidden_rows=msgspec.UNSET), dataset)
+            return self._pinned(msgspec.structs.replace(pin, hidden=0), dataset)
 
     def keep(self, pin: Pin, dataset: Any) -> None:
         """Keep a version that Lance opened as `dataset`, for the next `open` of its pin."""

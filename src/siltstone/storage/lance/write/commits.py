@@ -168,9 +168,7 @@ class LanceCommits:
             live += [run.path for run in runs]
             inventory = self._inventories.add(inventory, [*notes, *physical, *added], live)
             pin = self._inventories.pin(version, name, rows, inventory)
-            return msgspec.structs.replace(
-                pin, hidden_rows=hidden or msgspec.UNSET, key_runs=runs or msgspec.UNSET
-            )
+            return msgspec.structs.replace(pin, hidden=hidden, runs=runs)
 
     def _unknown(self, where: Path, version: int, catalog: StagedCatalog) -> tuple[int, Path]:
         """Return the number of a staged version, one that no other client knows; and its path."""
@@ -196,7 +194,7 @@ class LanceCommits:
             live = [file.path for file in (*files, *physical) if file.path not in old]
             inventory = self._inventories.add(pin.inventory, physical, live)
             made = self._inventories.pin(version, name, pin.rows, inventory)
-        return msgspec.structs.replace(made, hidden_rows=pin.hidden_rows, key_runs=pin.key_runs)
+        return msgspec.structs.replace(made, hidden=pin.hidden, runs=pin.runs)
 
     def _physical(self, name: str) -> list[InventoryFile]:
         """Write the manifest `name` again, without deletion files; the caller syncs the name."""

@@ -117,7 +117,7 @@ class LanceWriter:
 
         So do the numbers of parts: no key run of the pin may be asked for the new ones.
         """
-        pin = msgspec.structs.replace(pin, key_runs=msgspec.UNSET)
+        pin = msgspec.structs.replace(pin, runs=())
         table = self._reader.open(pin)
         found = staging.peeked(batches)
         if found is not None:

@@ -27,7 +27,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from siltstone.errors import CorruptionError, UnsupportedFormatError
+from siltstone.errors import CorruptionError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import (
@@ -94,8 +94,8 @@ class TableKeys:
     def open(self, pin: Pin) -> PinnedKeys:
         """Return the key runs of a base.
 
-        A run whose file is missing is left out, with a warning: an older siltstone, which knows no
-        runs, took it for garbage. So is one that a newer siltstone wrote.
+        A run whose file is missing is left out, with a warning: a repair moves damaged ones away,
+        and older records still name them.
 
         Raises:
             CorruptionError: The foot of a run is damaged.
@@ -146,7 +146,7 @@ class TableKeys:
         if kept == pin.runs:
             return None
         _log.warning("%s; it is written again from the keys of base", error)
-        return msgspec.structs.replace(pin, key_runs=kept or msgspec.UNSET)
+        return msgspec.structs.replace(pin, runs=kept)
 
     def _covered(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys]) -> Pin:
         table, keys = self._reader.open(pin), self.open(pin)
@@ -169,7 +169,7 @@ class TableKeys:
         with refusals(f"the inventory of {self._root / pin.path} cannot be written"):
             living = chain(kept, self._living(pin, gone))
             name = self._inventories.add(pin.inventory, added, living)
-        return msgspec.structs.replace(pin, inventory=name, key_runs=tuple(runs) or msgspec.UNSET)
+        return msgspec.structs.replace(pin, inventory=name, runs=tuple(runs))
 
     def without(self, pin: Pin, paths: Collection[str]) -> Pin:
         """Return a base without the runs at some paths; the parts are uncovered."""
@@ -178,7 +178,7 @@ class TableKeys:
             return pin
         with refusals(f"the inventory of {self._root / pin.path} cannot be written"):
             name = self._inventories.add(pin.inventory, (), self._living(pin, paths))
-        return msgspec.structs.replace(pin, inventory=name, key_runs=runs or msgspec.UNSET)
+        return msgspec.structs.replace(pin, inventory=name, runs=runs)
 
     def _living(self, pin: Pin, gone: Collection[str]) -> Iterator[str]:
         """Yield the files of a pin; it costs nothing until a chain of inventories is folded."""
@@ -191,11 +191,7 @@ class TableKeys:
             if not self._files.exists(self._root / run.path):
                 _log.warning("%s is missing: its rows are found by the keys themselves", run.path)
                 return None
-            try:
-                found = OpenRun(self._files, self._root, run, self._cache)
-            except UnsupportedFormatError as error:
-                _log.warning("%s: its rows are found by the keys themselves", error)
-                return None
+            found = OpenRun(self._files, self._root, run, self._cache)
             with self._lock:
                 found = self._open.setdefault(run, found)
         return found
