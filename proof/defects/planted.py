@@ -26,8 +26,8 @@ FOLDER = Path(__file__).parent
 class Planted:
     """One defect; `suite` are arguments of pytest, paths relative to the root.
 
-    `digest` is that of the patch without its context: what was found out about another defect says
-    nothing of this one, but the lines around it may change.
+    `digest` is that of the patch without its context and its paths: what was found out about
+    another defect says nothing of this one, but the lines around it may change, and files may move.
     """
 
     name: str
@@ -75,7 +75,8 @@ def read(path: Path) -> Planted:
 
 
 def _digest(head: str, diff: str) -> str:
-    changed = [line for line in diff.splitlines() if line.startswith(("+", "-"))]
+    lines = [line for line in diff.splitlines() if not line.startswith(("+++ ", "--- "))]
+    changed = [line for line in lines if line.startswith(("+", "-"))]
     told = head.partition("\n\n")[0].splitlines()
     return hashlib.sha256("\n".join([*told, *changed]).encode()).hexdigest()[:16]
 

@@ -138,7 +138,7 @@ class Core:
         """Count a read of one row during a commit; each 64th gives up the interpreter's lock once.
 
         A thread that only reads keeps the lock for 5 ms, and a thread that commits needs it again
-        after its sync: eight such threads left two writers one commit in forty (`bench.starving`).
+        after its sync: eight such threads left two writers one commit in forty (ADR 52).
         """
         self.reads += 1  # two threads may count one read: it is no matter which of them waits
         if not self.reads % _READS_A_TURN:

@@ -10,7 +10,7 @@ from siltstone.formats.bits import Bits
 from siltstone.storage.tables.values import POSITION
 
 _FEW = 8
-"""Few rows of a batch are hidden if it is at most one in so many (`python -m bench.hidden`)."""
+"""Few rows of a batch are hidden if it is at most one in so many (ADR 53)."""
 
 
 def batches_kept(
