@@ -101,7 +101,7 @@ class LanceVersion:
     def has_sound_indexes(self) -> bool:
         """Say whether there are indexes, and their files are as they were written.
 
-        A damaged one would leave rows out in silence. No answer needs it, so reads go on without.
+        A damaged one would leave rows out in silence. It changes no result, so reads go on without.
         """
         if not self.segments:
             return False
