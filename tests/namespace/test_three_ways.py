@@ -335,3 +335,37 @@ def test_the_newest_version_is_named_when_it_cannot_be_deleted(ways: ThreeWays) 
     request = {"id": ["p"], "ranges": [{"start_version": 1}]}
     told = refused(ways, "batch_delete_table_versions", request)
     assert "version 2 of 'p' is the newest" in told.sentence
+
+
+def test_a_page_of_all_tables_is_asked_for_by_the_class_of_the_specification(
+    ways: ThreeWays,
+) -> None:
+    told = ways.asked("list_all_tables", {"id": []})
+    assert told == [told[2]] * 3
+    assert told[2].code is None
+
+
+def test_a_keyed_table_has_the_versions_that_are_listed(fresh: ThreeWays) -> None:
+    for db in fresh.stores:
+        db.merge()
+    listed = alike(fresh, "list_table_versions", {"id": ["k"]}).answer
+    assert isinstance(listed, dict)
+    for version in listed["versions"]:
+        request = {"id": ["k"], "version": version["version"]}
+        assert alike(fresh, "table_exists", request).code is None
+        assert alike(fresh, "describe_table", request).code is None
+
+
+@pytest.mark.parametrize("limit", ["null", "1e1", "1.0", "-0", "01x"])
+def test_a_number_in_an_address_is_written_in_digits(ways: ThreeWays, limit: str) -> None:
+    told = ways.asked("list_tables", {"id": [], "limit": limit})
+    assert told == [told[2]] * 3
+    assert told[2].code == 13
+
+
+def test_looking_whether_a_table_exists_makes_no_file(fresh: ThreeWays) -> None:
+    before = [sorted(db.path.rglob("*")) for db in fresh.stores]
+    alike(fresh, "table_exists", {"id": ["a", "b", "t"]})
+    alike(fresh, "list_all_tables", {"include_declared": False})
+    alike(fresh, "list_tables", {"id": ["a", "b"], "include_declared": False})
+    assert [sorted(db.path.rglob("*")) for db in fresh.stores] == before
