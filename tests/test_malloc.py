@@ -14,7 +14,7 @@ import pytest
 import siltstone as st
 from siltstone.process import malloc
 
-pytestmark = pytest.mark.skipif(not malloc.is_known(), reason="no glibc: nothing is bounded")
+pytestmark = pytest.mark.skipif(malloc._library() is None, reason="no glibc: nothing is bounded")
 
 MIB = 1 << 20
 _STORE = """

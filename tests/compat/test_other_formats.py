@@ -16,7 +16,8 @@ import siltstone as st
 from siltstone import admin
 from siltstone.cli import main
 from siltstone.errors import CorruptionError, UnsupportedFormatError
-from siltstone.formats import frame, group, manifest
+from siltstone.formats import manifest
+from siltstone.formats.log import frame, group
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.units import Seq
 from tests.compat.diary import OPTIONS

@@ -50,7 +50,6 @@ def in_it(db: st.Store, name: str) -> list[str]:
     ("what", "order", "is_done"),
     [
         ("create", "ddl.after_plan=kill@2", False),
-        ("create", "publish.after_create=kill", False),  # the format that it needs
         ("create", "commit.before_frame=kill", False),
         ("create", "commit.after_frame=kill", True),
         ("drop", "ddl.after_plan=kill@2", False),

@@ -177,7 +177,7 @@ def test_an_id_runs_once() -> None:
         assert running == first
         assert not sessions.spend(first)  # nobody knows yet
     assert session.reserved != first
-    with pytest.raises(ClosedError, match="spent"), sessions.statement(session, first):
+    with pytest.raises(ClosedError, match="was used before"), sessions.statement(session, first):
         pass
     assert sessions.spend(first)
 
@@ -210,7 +210,7 @@ def test_an_id_grows_old_and_runs_no_more() -> None:
     clock.pass_s(4)
     assert sessions.reserved(session) == old
     clock.pass_s(61)
-    with pytest.raises(ClosedError, match="spent"), sessions.statement(session, old):
+    with pytest.raises(ClosedError, match="was used before"), sessions.statement(session, old):
         pass
     with sessions.statement(session, None) as running:  # a client that does not care
         assert running != old

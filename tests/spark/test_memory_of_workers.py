@@ -16,7 +16,7 @@ from siltstone.spark.options import WriteOptions
 from siltstone.spark.schemas import to_spark
 from tests.spark import mapped
 
-pytestmark = pytest.mark.skipif(not malloc.is_known(), reason="no glibc: nothing is bounded")
+pytestmark = pytest.mark.skipif(malloc._library() is None, reason="no glibc: nothing is bounded")
 
 
 @pytest.fixture

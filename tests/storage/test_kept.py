@@ -35,13 +35,6 @@ def forget_kept_names(root: Path) -> None:
         shutil.rmtree(home)
 
 
-def tag_as_an_older_siltstone(folder: Path) -> None:
-    dataset = lance.dataset(str(folder))
-    for version in dataset.versions()[:-1]:
-        dataset.tags.create(f"siltstone-{version['version']}", version["version"])
-    dataset.tags.create("siltstone-of-a-user", dataset.version)
-
-
 @pytest.mark.parametrize("make", [plain_past, keyed_past])
 def test_a_store_of_an_older_siltstone_is_safe_once_it_was_opened(tmp_path: Path, make) -> None:
     root = tmp_path / "shop"
@@ -74,15 +67,6 @@ def test_a_public_name_that_is_gone_is_told_and_made_again(tmp_path: Path) -> No
     with st.connect(tmp_path / "shop", **OPTIONS) as db:
         assert db.verify(deep=True).findings == ()
         check(db, past, tmp_path / "backup")
-
-
-def test_tags_of_an_older_siltstone_go_and_those_of_users_stay(tmp_path: Path) -> None:
-    with st.connect(tmp_path / "shop", **OPTIONS) as db:
-        keyed_past(db)
-        (folder,) = db.path.glob("tables/t-*/base")
-        tag_as_an_older_siltstone(folder)
-        db.merge()
-        assert list(lance.dataset(str(folder)).tags.list()) == ["siltstone-of-a-user"]
 
 
 def test_vacuum_takes_both_names_away(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def batch_commit_tables(
     operations = [_operation(each) for each in asked.operations]
     made = [each for _, each in operations if isinstance(each, bodies.CreateVersionRequest)]
     versions.refuse_twice(made)
-    with scope.writing() as tx:
+    with scope.writing() as tx, tx.whole():
         done = [
             bodies.DoneOperation(**{kind: _STATEMENTS[kind](scope, tx.lance, each)})
             for kind, each in operations

@@ -63,6 +63,10 @@ class ClientReads:
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         return self._reads.namespaces()
 
+    def seen(self, name: str, /) -> TableVersions:
+        """Return a table without a look at its files, and without a version that is made for it."""
+        return self._reads.versions(name)
+
     def versions(self, name: str, /) -> TableVersions:
         seen = self._reads.versions(name)
         if self._fresh is None:
@@ -101,8 +105,11 @@ class Scope(Protocol):
 
     def reading(self) -> AbstractContextManager[ClientReads]: ...
 
-    def writing(self) -> AbstractContextManager[LocalTransaction]:
-        """Give a transaction whose changes are committed at the end, or later by its owner."""
+    def writing(self, *, is_asked: bool = True) -> AbstractContextManager[LocalTransaction]:
+        """Give a transaction whose changes are committed at the end, or later by its owner.
+
+        `is_asked`: it does what the request asks for, so it spends the token of the request.
+        """
         ...
 
     def opened(self, held: ExitStack, /) -> RowReads:
@@ -157,7 +164,7 @@ class LiveScope:
             yield ClientReads(snapshot.seq, snapshot, fresh, of, clears=self.is_writable)
 
     @contextmanager
-    def writing(self) -> Generator[LocalTransaction]:
+    def writing(self, *, is_asked: bool = True) -> Generator[LocalTransaction]:  # noqa: ARG002 - tokens are of a server
         with self._commits.transaction() as tx:
             yield tx
 
@@ -189,7 +196,7 @@ class TransactionScope:
             yield ClientReads(self._tx.read_seq, self._tx.lance, self._fresh, clears=True)
 
     @contextmanager
-    def writing(self) -> Generator[LocalTransaction]:
+    def writing(self, *, is_asked: bool = True) -> Generator[LocalTransaction]:  # noqa: ARG002 - tokens are of a server
         with self._lock:
             yield self._tx
 
@@ -223,7 +230,7 @@ class SnapshotScope:
         yield ClientReads(self._snapshot.seq, self._snapshot, self._fresh, self._of)
 
     @contextmanager
-    def writing(self) -> Generator[LocalTransaction]:
+    def writing(self, *, is_asked: bool = True) -> Generator[LocalTransaction]:  # noqa: ARG002 - tokens are of a server
         raise self._refusal
         yield  # what makes it a generator
 
@@ -253,14 +260,14 @@ def location_of(scope: Scope, folder: str) -> str:
     return str(scope.root / folder)
 
 
-def known(scope: Scope, db: ClientReads, name: str) -> TableVersions:
-    """Return a table as clients see it.
+def known(scope: Scope, name: str, look: Callable[[str], TableVersions]) -> TableVersions:
+    """Return a table as `look`, of what a scope reads, finds it.
 
     Raises:
         TableNotFoundError: There is none of that name.
     """
     try:
-        return db.versions(name)
+        return look(name)
     except TableNotFoundError as error:
         refusal = scope.turns.refusal_of(name)
         if refusal is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.lance_namespace.namespaces import in_namespace, require_namespace
 from siltstone.lance_namespace.rows.version_numbers import past_of
 from siltstone.lance_namespace.scope import ClientReads, Scope, known, location_of
@@ -16,6 +17,9 @@ from siltstone.lance_versions.errors import invalid
 from siltstone.lance_versions.table_versions import ROW_OPERATIONS, TableVersions
 from siltstone.lance_versions.version_statements import VersionStatements
 from siltstone.local.transaction import LocalTransaction
+
+DELIMITER = "$"
+"""What stands between the levels of an id in one word."""
 
 
 def list_tables(scope: Scope, asked: bodies.ListTablesRequest) -> tuple[bodies.TablesAnswer, int]:
@@ -35,10 +39,13 @@ def list_tables(scope: Scope, asked: bodies.ListTablesRequest) -> tuple[bodies.T
 def list_all_tables(
     scope: Scope, asked: bodies.ListAllTablesRequest
 ) -> tuple[bodies.TablesAnswer, int]:
-    """List all tables by their ids in one word, `a$b$t`."""
+    """List all tables by their ids in one word, `a$b$t`, or with another delimiter."""
+    if asked.id:
+        raise invalid("list_all_tables is of all namespaces: leave the id out, or ask list_tables")
     with scope.reading() as db:
         names, seq = _shown(db, asked.include_declared), db.seq
-    found, token = page(sorted("$".join(ids.ids_of(name)) for name in names), asked)
+    delimiter = asked.delimiter or DELIMITER
+    found, token = page(sorted(delimiter.join(ids.ids_of(name)) for name in names), asked)
     return bodies.TablesAnswer(found, page_token=token), seq
 
 
@@ -46,7 +53,7 @@ def _shown(db: ClientReads, include_declared: bool | None) -> list[str]:
     """Return the names of all tables, or of those that have columns."""
     if include_declared is not False:
         return db.tables()
-    return [name for name in db.tables() if len(db.versions(name).schema)]
+    return [name for name in db.tables() if len(db.seen(name).schema)]
 
 
 def declare_table(
@@ -102,14 +109,14 @@ def _properties(scope: Scope, seen: TableVersions) -> dict[str, str]:
 def _begun(scope: Scope, name: str) -> tuple[TableVersions, int]:
     """Return a table; a plain one with columns gets its first version, if it has none."""
     with scope.reading() as db:
-        seen, seq = known(scope, db, name), db.seq
+        seen, seq = known(scope, name, db.versions), db.seq
     has_none = seen.newest is None and not seen.is_keyed and len(seen.schema) > 0
     if not (has_none and scope.is_writable):
         return seen, seq
-    with scope.writing() as tx:
+    with scope.writing(is_asked=False) as tx:
         tx.lance.begin_versions(name)
     with scope.reading() as db:
-        return known(scope, db, name), db.seq
+        return known(scope, name, db.versions), db.seq
     raise AssertionError
 
 
@@ -117,20 +124,33 @@ def table_exists(scope: Scope, asked: bodies.TableExistsRequest) -> tuple[bodies
     """Answer nothing, or that there is no such table, or not in that version."""
     name = ids.table_of(asked)
     with scope.reading() as db:
-        known(scope, db, name)
+        seen = known(scope, name, db.seen if asked.version is None else db.versions)
         if asked.version is not None:
-            past_of(scope.db.core, name, asked.version)
+            _require_version(scope, seen, asked.version)
         return bodies.NoMembers(), db.seq
     raise AssertionError
+
+
+def _require_version(scope: Scope, seen: TableVersions, version: int) -> None:
+    """Require a version that is listed; rows of a keyed table can be read at each seq, too.
+
+    Raises:
+        Refused, VersionNotFoundError: There is none.
+    """
+    if seen.is_keyed and scope.is_newest and seen.find(version) is None:
+        past_of(scope.db.core, seen.name, version)
+    else:
+        listed(seen, version)
 
 
 def drop_table(
     scope: Scope, asked: bodies.TableRequest
 ) -> tuple[bodies.DropTableAnswer, int | None]:
     """Drop a table with its rows. Snapshots see it until the retention is over."""
-    name = ids.table_of(asked)
+    name, seen = ids.table_of(asked), SameTable(ids.table_of(asked))
 
     def work(tx: LocalTransaction) -> str:
+        seen.require(tx)
         return drop(scope, tx.lance, asked).location
 
     # What an applied token did before, it does not say.
@@ -138,6 +158,27 @@ def drop_table(
     answer = bodies.DropTableAnswer(ids.ids_of(name), location)
     answer.transaction_id = commit.transaction_id
     return answer, commit.seq
+
+
+@dataclass
+class SameTable:
+    """The table that a statement found at its first try: another may take its name meanwhile."""
+
+    name: str
+    _id: int | None = None
+
+    def require(self, tx: LocalTransaction) -> None:
+        """Note the table, or see that it is the one of the first try.
+
+        Raises:
+            TableNotFoundError: It was dropped or renamed since; nothing was changed.
+        """
+        found = tx.named(self.name).id
+        if self._id is None:
+            self._id = found
+        if found != self._id:
+            why = "it was dropped or renamed by another commit"
+            raise TableNotFoundError(self.name, why=why)
 
 
 def deregister_table(
@@ -158,7 +199,10 @@ def rename_table(
     space = ids.ids_of(name)[:-1] if space is None and not asked.new_namespace else space
     new_name = ids.name_of([*(asked.new_namespace or space or []), asked.new_table_name])
 
+    seen = SameTable(name)
+
     def work(tx: LocalTransaction) -> None:
+        seen.require(tx)
         tx.rename_table(name, new_name)
 
     _, commit = scope.write(work, None)
@@ -170,7 +214,7 @@ def list_table_branches(
 ) -> tuple[bodies.BranchesAnswer, int]:
     """Return the branches of a table besides main: it has none."""
     with scope.reading() as db:
-        known(scope, db, ids.table_of(asked))
+        known(scope, ids.table_of(asked), db.seen)
         names, _ = page(list[str](), asked)
         return bodies.BranchesAnswer(dict.fromkeys(names)), db.seq
     raise AssertionError

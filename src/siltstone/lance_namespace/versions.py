@@ -65,7 +65,7 @@ def describe_table_version(
 
 def _seen(scope: Scope, asked: bodies.TableRequest) -> tuple[TableVersions, int]:
     with scope.reading() as db:
-        return known(scope, db, ids.table_of(asked)), db.seq
+        return known(scope, ids.table_of(asked), db.versions), db.seq
     raise AssertionError
 
 
@@ -82,7 +82,7 @@ def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:
 def create_table_version(
     scope: Scope, asked: bodies.CreateVersionRequest
 ) -> tuple[bodies.OneVersionAnswer, int | None]:
-    """StatementCommit a version that a client staged, on top of the newest one.
+    """Commit a version that a client staged, on top of the newest one.
 
     Raises:
         ConflictError: Another commit has the number.
@@ -109,7 +109,8 @@ def _undeclare(scope: Scope, name: str) -> None:
     Lance declares a table before it writes one. Left over, it would be listed without columns, and
     a second try would find its name taken.
     """
-    with suppress(SiltstoneError), scope.writing() as tx:  # another client made it a table
+    # Another client may have made it a table. It is no part of the statement that a token names.
+    with suppress(SiltstoneError), scope.writing(is_asked=False) as tx:
         seen = tx.lance.versions(name)
         if seen.newest is None and not seen.is_keyed and not len(seen.schema):
             tx.drop_table(name)
@@ -137,7 +138,7 @@ def _refuse_unknown(scope: Scope, name: str, number: int, error: ConflictError) 
     outcome is unknown, but nothing was committed.
     """
     with scope.reading() as db:
-        is_unknown = known(scope, db, name).after(number) is None
+        is_unknown = known(scope, name, db.versions).after(number) is None
     if is_unknown:
         scope.turns.note_refused(name, number)
         reason = f"{name!r} was changed by another commit; open it again"
@@ -201,9 +202,9 @@ def _written(manifest: Path) -> int | None:
 def batch_create_table_versions(
     scope: Scope, asked: bodies.CreateVersionsRequest
 ) -> tuple[bodies.VersionsAnswer, int | None]:
-    """StatementCommit versions of many tables, all or none."""
+    """Commit versions of many tables, all or none."""
     refuse_twice(asked.entries)
-    with scope.writing() as tx:
+    with scope.writing() as tx, tx.whole():
         made = [import_staged(tx.lance, entry) for entry in asked.entries]
     commit = commit_of(tx)
     answer = bodies.VersionsAnswer([described(scope, each) for each in made])
@@ -215,7 +216,7 @@ def batch_delete_table_versions(
     scope: Scope, asked: bodies.DeleteVersionsRequest
 ) -> tuple[bodies.DeletedVersionsAnswer, int | None]:
     """Hide versions from lists, by ranges; snapshots read them until the retention is over."""
-    with scope.writing() as tx:
+    with scope.writing() as tx, tx.whole():
         hidden = hide_versions(tx.lance, asked)
     commit = commit_of(tx)
     answer = bodies.DeletedVersionsAnswer(hidden)

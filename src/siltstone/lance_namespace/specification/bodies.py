@@ -96,6 +96,10 @@ class ListTablesRequest(ListNamespacesRequest, kw_only=True):
 
 
 class ListAllTablesRequest(RequestBody, kw_only=True):
+    """`delimiter` stands between the levels of a name: `$` by default. An `id` is of the root."""
+
+    id: list[str] | None = None
+    delimiter: str | None = None
     page_token: str | None = None
     limit: Count | None = None
     include_declared: bool | None = None

@@ -72,19 +72,19 @@ def _spelled(request: type[Struct]) -> dict[str, str]:
     return {field.name: field.encode_name for field in fields(request)}
 
 
-def converted(given: object, request: type[Request], *, strict: bool = True) -> Request:
-    """Return the members of a request as its type; not `strict`: they are texts of an address.
+def converted(given: object, request: type[Request]) -> Request:
+    """Return the members of a request as its type.
 
     Raises:
         Refused: It is not as the type describes it; it names the member.
     """
     try:
-        return msgspec.convert(given, request, strict=strict)
+        return msgspec.convert(given, request)
     except (msgspec.ValidationError, RecursionError) as error:
         raise wrong(error) from None
 
 
-def wrong(error: Exception) -> Refused:
+def wrong(error: Exception | str) -> Refused:
     """Return the refusal of a request that is not as its type describes it."""
     return invalid(f"the request is wrong: {error}")
 

@@ -68,15 +68,18 @@ class LanceScope:
             yield ClientReads(seq, found, source, of, clears=clears)
 
     @contextmanager
-    def writing(self) -> Generator[LocalTransaction]:
+    def writing(self, *, is_asked: bool = True) -> Generator[LocalTransaction]:
         """Make statements: of the transaction that the headers name, or a commit of their own.
+
+        The commit has the token of the headers only if it `is_asked` for by the request.
 
         Raises:
             ReadOnlyError: The headers name a snapshot.
         """
         if self._call.snapshot:
             raise ReadOnlyError("a snapshot is read, not written")
-        with self._scope.statement(self._call) as tx:
+        token = self._call.token if is_asked else None
+        with self._scope.statement(self._call, token) as tx:
             yield tx
 
     def opened(self, held: ExitStack) -> RowReads:

@@ -129,13 +129,15 @@ class RequestScope:
         return found, StatementCommit(receipt.seq, receipt.transaction_id or None)
 
     @contextmanager
-    def statement(self, call: RestCall) -> Generator[LocalTransaction]:
+    def statement(
+        self, call: RestCall, token: tuple[str, int] | None
+    ) -> Generator[LocalTransaction]:
         """Run one statement, in an open transaction or as its own commit; once."""
         if call.transaction:
             with self._using(call.transaction, call.principal) as held:
                 yield held.transaction
             return
-        with self.served.db.transaction(token=call.token) as tx:
+        with self.served.db.transaction(token=token) as tx:
             yield tx
             _committed(tx)
 
@@ -206,7 +208,7 @@ class RequestScope:
         return key, tx.read_seq
 
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
-        """StatementCommit a transaction, or roll it back; again, tell how it ended.
+        """Commit a transaction, or roll it back; again, tell how it ended.
 
         A second request waits for a first one that still runs.
 
@@ -292,7 +294,7 @@ def _turn(key: str, principal: Principal) -> str:
 
 
 def _committed(tx: LocalTransaction) -> Receipt:
-    """StatementCommit: from here on it is not given up, also if it does maintenance on its way."""
+    """Commit: from here on it is not given up, also if it does maintenance on its way."""
     with deadline.within(None):
         return tx.commit()
 

@@ -6,11 +6,12 @@ whole table costs no more memory than a batch), and the forms that LanceDB's rem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -27,13 +28,14 @@ from siltstone.lance_namespace.specification.members import (
     Count,
     converted,
     refuse_not_offered,
+    wrong,
 )
 from siltstone.lance_namespace.specification.schema_json import schema_json
 from siltstone.lance_versions.errors import invalid, unsupported
 from siltstone.operations import Role
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import ARROW, JSON, NOTHING, Route
-from siltstone.server.rest.call import DELIMITER, RestCall
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.wire import arrow
@@ -102,15 +104,24 @@ def _members(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
     Raises:
         Refused: A member is wrong, is not known, or is not offered.
     """
-    given: dict[str, Any] = {name: text for name, text in call.query.items() if text}
-    given.pop("delimiter", None)
+    unknown = sorted(call.query.keys() - {*operation.query, "delimiter"})
+    if unknown and operation.is_in_query:
+        raise wrong(f"Object contains unknown field `{unknown[0]:.80}`")
+    members = (
+        operation.query if "delimiter" in operation.query else {*operation.query} - {"delimiter"}
+    )
+    given: dict[str, Any] = {
+        name: _value(text, _kinds_of(operation.request).get(name, frozenset()))
+        for name, text in call.query.items()
+        if text and name in members
+    }
     if operation.is_in_query:
         spelled = _SPELLED.get(operation.name, _as_it_is)(call, given)
-        asked: Any = converted(spelled, operation.request, strict=False)
+        asked: Any = converted(spelled, operation.request)
         refuse_not_offered(asked)
     else:
         asked = call.asked
-        queried = converted(given, _query_of(operation), strict=False)
+        queried = converted(given, _query_of(operation))
         for name in given:
             setattr(asked, name, getattr(queried, name))
     if "{id}" in operation.where:
@@ -120,6 +131,24 @@ def _members(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
             raise invalid(f"index_name is {asked.index_name!r:.80}, not that of the path")
         asked.index_name = call.path["name"]
     return asked
+
+
+_NUMBER = re.compile(r"-?[1-9][0-9]{0,18}|0")
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _value(text: str, kinds: frozenset[Any]) -> object:
+    """Return a parameter as the JSON that it stands for; what is none stays a text."""
+    if int in kinds and _NUMBER.fullmatch(text):
+        return int(text)
+    return _TRUTHS.get(text.lower(), text) if bool in kinds else text
+
+
+@cache
+def _kinds_of(request: type[msgspec.Struct]) -> dict[str, frozenset[Any]]:
+    """Return the types that each member may have."""
+    hints = get_type_hints(request)
+    return {name: frozenset((hint, *get_args(hint))) for name, hint in hints.items()}
 
 
 @cache
@@ -157,11 +186,8 @@ def _of_merge(_: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_all_tables(call: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return which page is asked for: LanceDB names the last table of the one before, `a.b.t`."""
-    token = given.get("page_token")
-    if call.is_remote and token:
-        return given | {"page_token": DELIMITER.join(ids.ids_of(token))}
-    return given
+    """Return what is asked for: LanceDB's remote client has names without `$`."""
+    return given | {"delimiter": "."} if call.is_remote else given
 
 
 _SPELLED: dict[str, Callable[[RestCall[Any], dict[str, Any]], dict[str, Any]]] = {
@@ -196,16 +222,6 @@ def _updated(call: RestCall[Any], found: bodies.UpdateAnswer) -> bodies.UpdateAn
     return found
 
 
-def _all_tables(call: RestCall[Any], found: bodies.TablesAnswer) -> bodies.TablesAnswer:
-    """Return names as LanceDB's remote client takes them, or with the delimiter that is asked."""
-    delimiter = "." if call.is_remote else call.query.get("delimiter") or DELIMITER
-    tables = [name.replace(DELIMITER, delimiter) for name in found.tables]
-    token = found.page_token
-    if token is not None and call.is_remote:
-        token = token.replace(DELIMITER, delimiter)
-    return bodies.TablesAnswer(tables, page_token=token)
-
-
 _FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
     "namespace_exists": _nothing,
     "table_exists": _nothing,
@@ -214,7 +230,6 @@ _FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
     "analyze_table_query_plan": _plan,
     "list_table_tags": _tags,
     "update_table": _updated,
-    "list_all_tables": _all_tables,
 }
 _ANSWERS: dict[str, Any] = {
     "namespace_exists": None,
