@@ -35,7 +35,15 @@ MEANT_MAX = 3
 
 
 class SiltstoneError(Exception):
-    """The root of all errors that siltstone raises on purpose."""
+    """The root of all errors that siltstone raises on purpose.
+
+    Examples:
+        >>> try:
+        ...     db["gone"]
+        ... except st.SiltstoneError as error:
+        ...     print(type(error).__name__)
+        TableNotFoundError
+    """
 
     def __reduce__(self) -> tuple[Callable[..., SiltstoneError], tuple[object, ...]]:
         """Pickle message and fields, so that an error of another process is raised here unchanged.
@@ -132,11 +140,23 @@ def _quoted(name: object) -> str:
 
 
 class RequestError(SiltstoneError):
-    """The call is wrong; nothing was changed."""
+    """The call is wrong; nothing was changed.
+
+    Examples:
+        >>> db.create_table("", {"id": "int64"})
+        Traceback (most recent call last):
+        siltstone.errors.RequestError: a table name must be a non-empty string; got ''
+    """
 
 
 class TableNotFoundError(RequestError):
-    """There is no table with this name (or id) at the requested seq."""
+    """There is no table with this name (or id) at the requested seq.
+
+    Examples:
+        >>> db["order"]
+        Traceback (most recent call last):
+        siltstone.errors.TableNotFoundError: there is no table 'order'; did you mean 'orders'? ...
+    """
 
     def __init__(
         self,
@@ -159,7 +179,13 @@ class TableNotFoundError(RequestError):
 
 
 class TableExistsError(RequestError):
-    """A table with this name exists already."""
+    """A table with this name exists already.
+
+    Examples:
+        >>> db.create_table("orders", {"id": "int64"})
+        Traceback (most recent call last):
+        siltstone.errors.TableExistsError: table 'orders' exists already; drop it or choose another name
+    """
 
     def __init__(self, table: str) -> None:
         self.table = table
@@ -167,11 +193,23 @@ class TableExistsError(RequestError):
 
 
 class SchemaMismatchError(RequestError):
-    """Rows, columns or values do not fit the table's schema."""
+    """Rows, columns or values do not fit the table's schema.
+
+    Examples:
+        >>> orders.upsert({"id": "three", "amount": 1.0, "note": "c"})
+        Traceback (most recent call last):
+        siltstone.errors.SchemaMismatchError: column 'id' is int64, not str 'three'
+    """
 
 
 class DuplicateKeyError(RequestError):
-    """`insert` got a key that exists already, or the same key twice in one call."""
+    """`insert` got a key that exists already, or the same key twice in one call.
+
+    Examples:
+        >>> orders.insert({"id": 1, "amount": 1.0, "note": "c"})
+        Traceback (most recent call last):
+        siltstone.errors.DuplicateKeyError: orders[1] exists already; use upsert to replace it
+    """
 
     def __init__(self, table: str, key: object, *, is_repeated: bool = False) -> None:
         """`is_repeated`: the rows of the call have the key twice."""
@@ -183,7 +221,13 @@ class DuplicateKeyError(RequestError):
 
 
 class SnapshotExpiredError(RequestError):
-    """The store does not keep the requested seq."""
+    """The store does not keep the requested seq.
+
+    Examples:
+        >>> db.snapshot(seq=db.seq + 1)
+        Traceback (most recent call last):
+        siltstone.errors.SnapshotExpiredError: cannot read at seq 6: the store keeps seq 0 to 5
+    """
 
     def __init__(self, wanted: object, oldest_seq: int, newest_seq: int) -> None:
         self.wanted, self.oldest_seq, self.newest_seq = wanted, oldest_seq, newest_seq
@@ -193,11 +237,22 @@ class SnapshotExpiredError(RequestError):
 
 
 class ReadOnlyError(RequestError):
-    """A write through a read-only handle, snapshot or store."""
+    """A write through a read-only handle, snapshot or store.
+
+    Examples:
+        >>> st.connect("shop", read_only=True)["orders"].delete(1)
+        Traceback (most recent call last):
+        siltstone.errors.ReadOnlyError: this store was opened read-only; open it without read_only=True
+    """
 
 
 class AccessError(RequestError):
-    """The server wants an access token that this client does not show, or not of that role."""
+    """The server wants an access token that this client does not show, or not of that role.
+
+    Examples:
+        >>> st.AccessError("the token is not known to this server", status=401).status
+        401
+    """
 
     def __init__(self, reason: str, *, status: int = 403) -> None:
         """`status`: 401 for no token or an unknown one, 403 for one whose role is too low."""
@@ -206,11 +261,25 @@ class AccessError(RequestError):
 
 
 class ClosedError(RequestError):
-    """The store, transaction or snapshot is closed, or belongs to another process (fork)."""
+    """The store, transaction or snapshot is closed, or belongs to another process (fork).
+
+    Examples:
+        >>> tx = db.transaction()
+        >>> tx.rollback()
+        >>> tx["orders"]
+        Traceback (most recent call last):
+        siltstone.errors.ClosedError: the transaction is ended; begin a new one
+    """
 
 
 class UnsupportedFormatError(RequestError):
-    """A siltstone of another format wrote the store; nothing was changed."""
+    """A siltstone of another format wrote the store; nothing was changed.
+
+    Examples:
+        >>> error = st.UnsupportedFormatError("shop", found=5, known=6)
+        >>> error.found, error.known
+        (5, 6)
+    """
 
     def __init__(self, path: Path | str, found: object, known: object) -> None:
         self.path, self.found, self.known = Path(path), found, known
@@ -221,7 +290,12 @@ class UnsupportedFormatError(RequestError):
 
 
 class LimitError(RequestError):
-    """The call needs more memory or temporary files than `bytes_max`; nothing was changed."""
+    """The call needs more memory or temporary files than `bytes_max`; nothing was changed.
+
+    Examples:
+        >>> st.LimitError("the query needs more memory", bytes_max=1 << 20).bytes_max
+        1048576
+    """
 
     def __init__(self, reason: str, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -229,7 +303,15 @@ class LimitError(RequestError):
 
 
 class ConflictError(SiltstoneError):
-    """A commit after our snapshot wrote rows that we also write or read (first committer wins)."""
+    """A commit after our snapshot wrote rows that we also write or read (first committer wins).
+
+    Examples:
+        >>> with db.transaction() as tx:
+        ...     tx["orders"].update(1, amount=8.0)
+        ...     receipt = orders.update(1, amount=9.0)  # another commit, which is first
+        Traceback (most recent call last):
+        siltstone.errors.ConflictError: orders[1] was written at seq 6, after our snapshot at seq 5; ...
+    """
 
     def __init__(
         self,
@@ -263,7 +345,12 @@ class ConflictError(SiltstoneError):
 
 
 class FencedError(SiltstoneError):
-    """A newer epoch owns the store, or a newer claim owns the token's app; stop this process."""
+    """A newer epoch owns the store, or a newer claim owns the token's app; stop this process.
+
+    Examples:
+        >>> st.FencedError(ours=3, theirs=4).theirs
+        4
+    """
 
     def __init__(self, ours: int | str, theirs: int | str, *, app: str | None = None) -> None:
         self.ours, self.theirs, self.app = ours, theirs, app
@@ -276,7 +363,12 @@ class FencedError(SiltstoneError):
 
 
 class OwnedError(SiltstoneError):
-    """Another process owns the store, or this one does with other options (see `differing`)."""
+    """Another process owns the store, or this one does with other options (see `differing`).
+
+    Examples:
+        >>> st.OwnedError("shop", pid=4711, host="atlas").pid
+        4711
+    """
 
     def __init__(
         self,
@@ -322,7 +414,14 @@ def _first(host: str | None, endpoint: str | None) -> str:
 
 
 class InDoubtError(SiltstoneError):
-    """This commit may or may not be durable: its write failed, or its answer was lost."""
+    """This commit may or may not be durable: its write failed, or its answer was lost.
+
+    Examples:
+        >>> receipt = orders.delete(1)
+        >>> error = st.InDoubtError(receipt.transaction_id)
+        >>> db.outcome(error.transaction_id)
+        'committed'
+    """
 
     def __init__(self, transaction_id: str, reason: str = "the log write failed") -> None:
         self.transaction_id = transaction_id
@@ -333,11 +432,21 @@ class InDoubtError(SiltstoneError):
 
 
 class PoisonedError(SiltstoneError):
-    """An earlier write to the log failed; this handle acknowledges no more commits. Reopen it."""
+    """An earlier write to the log failed; this handle acknowledges no more commits. Reopen it.
+
+    Examples:
+        >>> issubclass(st.PoisonedError, st.RequestError)  # no fault of the call
+        False
+    """
 
 
 class CorruptionError(SiltstoneError):
-    """The bytes of a file are not those that siltstone wrote; restore it, never retry."""
+    """The bytes of a file are not those that siltstone wrote; restore it, never retry.
+
+    Examples:
+        >>> st.CorruptionError("wal/1-1.wal", 4096, "the checksum differs").offset
+        4096
+    """
 
     def __init__(self, path: Path | str, offset: int | None, reason: str) -> None:
         self.path, self.offset, self.reason = Path(path), offset, reason
@@ -346,19 +455,39 @@ class CorruptionError(SiltstoneError):
 
 
 class BusyError(SiltstoneError):
-    """A wait reached its limit (backpressure, a lock, a publish race); try again later."""
+    """A wait reached its limit (backpressure, a lock, a publish race); try again later.
+
+    Examples:
+        >>> issubclass(st.BusyError, st.RequestError)  # the same call may succeed later
+        False
+    """
 
 
 class UnavailableError(SiltstoneError):
-    """The file system refuses, or an optional package is missing; nothing was changed."""
+    """The file system refuses, or an optional package is missing; nothing was changed.
+
+    Examples:
+        >>> issubclass(st.UnavailableError, st.RequestError)  # the call may be right
+        False
+    """
 
 
 class LanceRefusedError(UnavailableError):
-    """Lance cannot write the rows of one table, and nothing that the system lacks is the cause."""
+    """Lance cannot write the rows of one table, and nothing that the system lacks is the cause.
+
+    Examples:
+        >>> issubclass(st.LanceRefusedError, st.UnavailableError)
+        True
+    """
 
 
 class ReplacedError(UnavailableError):
-    """The directory at the path is not the store's any more; another one there was not changed."""
+    """The directory at the path is not the store's any more; another one there was not changed.
+
+    Examples:
+        >>> st.ReplacedError("shop", why="another store").why
+        'another store'
+    """
 
     def __init__(self, path: Path | str, why: str = "") -> None:
         """`why`: what was found there, where more is known."""
@@ -372,4 +501,9 @@ class ReplacedError(UnavailableError):
 
 
 class InvariantError(SiltstoneError):
-    """Siltstone found a bug in itself. This handle writes nothing more."""
+    """Siltstone found a bug in itself. This handle writes nothing more.
+
+    Examples:
+        >>> issubclass(st.InvariantError, st.RequestError)  # a bug of ours: please report it
+        False
+    """
