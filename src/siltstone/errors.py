@@ -184,7 +184,7 @@ class TableExistsError(RequestError):
     Examples:
         >>> db.create_table("orders", {"id": "int64"})
         Traceback (most recent call last):
-        siltstone.errors.TableExistsError: table 'orders' exists already; drop it or choose another name
+        siltstone.errors.TableExistsError: table 'orders' exists already; ...
     """
 
     def __init__(self, table: str) -> None:
