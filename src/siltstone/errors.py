@@ -242,7 +242,7 @@ class ReadOnlyError(RequestError):
     Examples:
         >>> st.connect("shop", read_only=True)["orders"].delete(1)
         Traceback (most recent call last):
-        siltstone.errors.ReadOnlyError: this store was opened read-only; open it without read_only=True
+        siltstone.errors.ReadOnlyError: this store was opened read-only; ...
     """
 
 
@@ -310,7 +310,7 @@ class ConflictError(SiltstoneError):
         ...     tx["orders"].update(1, amount=8.0)
         ...     receipt = orders.update(1, amount=9.0)  # another commit, which is first
         Traceback (most recent call last):
-        siltstone.errors.ConflictError: orders[1] was written at seq 6, after our snapshot at seq 5; ...
+        siltstone.errors.ConflictError: orders[1] was written at seq 6; ...
     """
 
     def __init__(

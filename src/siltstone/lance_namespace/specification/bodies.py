@@ -96,7 +96,7 @@ class ListTablesRequest(ListNamespacesRequest, kw_only=True):
 
 
 class ListAllTablesRequest(RequestBody, kw_only=True):
-    """`delimiter` stands between the levels of each table: `$` by default. An `id` is of the root."""
+    """`delimiter` stands between the levels of a table: `$` by default. An `id` is the root's."""
 
     id: list[str] | None = None
     delimiter: str | None = None
