@@ -293,8 +293,11 @@ WRONG = [
     ({"column": "place", "kind": "vector", "metric": "hamming"}, "metric must be one of"),
     ({"column": "place", "kind": "vector", "encoding": "ivf"}, "encoding must be one of"),
     ({"column": "place", "kind": "vector", "encoding": "rq"}, "a multiple of 8; 4 is not"),
-    ({"column": "place", "kind": "vector", "encoding": "sq", "sub_vectors": 2}, "of encoding='pq'"),
-    ({"column": "place", "kind": "vector", "sub_vectors": 2}, "of encoding='pq'"),
+    (
+        {"column": "place", "kind": "vector", "encoding": "sq", "sub_vectors": 2},
+        "needs encoding='pq'",
+    ),
+    ({"column": "place", "kind": "vector", "sub_vectors": 2}, "needs encoding='pq'"),
     ({"column": "place", "kind": "vector", "encoding": "pq", "sub_vectors": 3}, "must divide 4"),
     ({"column": "state"}, "has an index 'state' already"),
 ]
