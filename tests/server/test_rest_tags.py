@@ -115,7 +115,7 @@ def test_tags_of_the_store_and_of_tables_do_not_meet(served: Served) -> None:
     with pytest.raises(RequestError, match="no tag"):
         db.snapshot(tag="#1/audit")
     for change in (lambda: db.tag("#1/audit"), lambda: db.untag("#1/audit")):
-        with pytest.raises(RequestError, match="is of one table"):
+        with pytest.raises(RequestError, match="of tags of one table"):
             change()
     db.tag("#1")
     db.tag("#a/b")
