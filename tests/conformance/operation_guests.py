@@ -169,6 +169,10 @@ class Operations(Spaces, Guest):
         query = m.QueryTableRequestFullTextQuery(string_query=asked)
         return self._query(path, k=k, full_text_query=query)
 
+    def index_text(self, path: Path, column: str) -> None:
+        request = m.CreateTableIndexRequest(id=path, column=column, index_type="FTS")
+        self._asked("create_table_index", request)
+
     def index(self, path: Path, column: str, kind: str = "BTREE") -> None:
         request = m.CreateTableIndexRequest(id=path, column=column, index_type=kind)
         self._asked("create_table_scalar_index", request)

@@ -323,14 +323,6 @@ def test_what_cannot_be_dropped_is_refused(db: st.Store) -> None:
         orders.drop_index("customer")
 
 
-def test_a_plain_table_has_no_indexes_of_ours(db: st.Store) -> None:
-    events = db.create_table("events", {"n": "int64"})
-    events.append([{"n": 1}])
-    assert events.indexes() == []
-    with pytest.raises(st.RequestError, match="plain table"):
-        events.create_index("n")
-
-
 def test_a_reader_lists_and_changes_nothing(tmp_path: Path) -> None:
     with st.connect(tmp_path / "db", **OPTIONS) as db:
         orders_in(db, 10).create_index("customer")

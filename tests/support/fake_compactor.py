@@ -130,7 +130,8 @@ class FakeIndexer:
         for segment in built:
             inputs = [json.loads(text)[0] for text in segment.inputs]
             covered = [path for path in inputs if path in old.paths]
-            if not covered or is_covered(segments, segment.index, covered):
+            is_gone = bool(inputs) and not covered
+            if is_gone or is_covered(segments, segment.index, covered):
                 raise InputsMovedError
             segments.append(json.dumps({**json.loads(segment.described), "covered": covered}))
         files = [file for segment in built for file in segment.files]

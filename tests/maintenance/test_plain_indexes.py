@@ -1,0 +1,266 @@
+"""An index of a plain table is a version of it: made at once, whoever commits meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone import admin
+from siltstone.choices import IndexKind
+from siltstone.namespace import SiltstoneNamespace
+from siltstone.storage.lance.write.indexer import LanceIndexer
+from tests.namespace.clients import append, opened
+from tests.server.stores import joined_to
+
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("text", pa.string()), ("place", pa.list_(pa.float32(), 2))]
+)
+
+
+def rows(first: int, end: int) -> pa.Table:
+    words = ("apple", "pear", "plum")
+    made = [
+        {"id": n, "text": f"a {words[n % 3]}", "place": [float(n), 1.0]} for n in range(first, end)
+    ]
+    return pa.Table.from_pylist(made, SCHEMA)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[st.Store]:
+    with st.connect(tmp_path / "db", background=False) as db:
+        db.create_table("events", SCHEMA).append(rows(0, 600))
+        yield db
+
+
+def lags(table: st.Table) -> dict[str, int]:
+    return {index.name: index.lagging_rows for index in table.indexes()}
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "shown"),
+    [
+        ("id", "btree", "BTree"),
+        ("id", "bitmap", "Bitmap"),
+        ("text", "fts", "Inverted"),
+        ("place", "vector", "IVF_FLAT"),
+    ],
+)
+def test_an_index_is_made_listed_seen_by_clients_and_dropped(
+    db: st.Store, column: str, kind: IndexKind, shown: str
+) -> None:
+    events, seq = db["events"], db.seq
+    made = events.create_index(column, kind)
+    assert (made.name, made.kind, made.lagging_rows, made.indexed_rows) == (column, kind, 0, 600)
+    assert made.options == ({"metric": "l2"} if kind == "vector" else {})
+    assert db.seq == seq + 1
+    ns = SiltstoneNamespace(db)
+    assert [each.index_type for each in opened(ns, "events").describe_indices()] == [shown]
+    assert db.verify().is_sound
+    events.drop_index(column)
+    assert (events.indexes(), events.count()) == ([], 600)
+    assert opened(ns, "events").describe_indices() == []
+
+
+def test_an_index_outlives_the_process_and_later_rows_are_scanned(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", background=False) as db:
+        db.create_table("events", SCHEMA).append(rows(0, 600))
+        db["events"].create_index("text", "fts")
+    with st.connect(tmp_path / "db", background=False) as db:
+        events = db["events"]
+        events.append(rows(600, 603))
+        assert lags(events) == {"text": 3}
+        found = events.search("pear", column="text", k=500).to_arrow()["id"].to_pylist()
+        assert sorted(found) == list(range(1, 603, 3))
+
+
+def test_searches_and_filters_ask_the_index_and_answer_as_before(db: st.Store) -> None:
+    events = db["events"]
+    near = events.search([42.2, 1.0], column="place", k=2).to_arrow()["id"].to_pylist()
+    events.create_index("place", "vector")
+    events.create_index("id", "bitmap")
+    assert events.search([42.2, 1.0], column="place", k=2).to_arrow()["id"].to_pylist() == near
+    assert events.count("id in (7, 8)") == 2
+    dataset = opened(SiltstoneNamespace(db), "events")
+    assert "ScalarIndexQuery" in dataset.scanner(filter="id = 7").explain_plan()
+
+
+def test_a_table_without_rows_gets_an_index_that_needs_none(db: st.Store) -> None:
+    empty = db.create_table("empty", SCHEMA)
+    assert empty.indexes() == []
+    empty.create_index("id")
+    empty.create_index("text", "fts")
+    seq = db.seq
+    for column, kind in (("id", "bitmap"), ("place", "vector")):
+        with pytest.raises(st.RequestError, match=f"no rows: a {kind} index is made of some"):
+            empty.create_index(column, kind, name="other")
+    assert db.seq == seq
+    empty.append(rows(0, 3))
+    assert lags(empty) == {"id": 3, "text": 3}
+    assert empty.search("plum", column="text").to_arrow()["id"].to_pylist() == [2]
+    assert empty.count("id = 2") == 1
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda table: table.create_index("idx"), "no column 'idx'; did you mean 'id'"),
+        (lambda table: table.create_index("id", "btre"), "got 'btre'; did you mean 'btree'"),
+        (lambda table: table.create_index("text", "vector"), "does not support that type"),
+        (lambda table: table.create_index("id", name="_id"), "the first not '_'"),
+        (lambda table: table.create_index("text", name="known"), "an index 'known' already"),
+        (lambda table: table.create_index("id", build=False), "is built at once"),
+        (lambda table: table.create_index("id", metric="l2"), "no option 'metric'"),
+        (lambda table: table.create_index("text", "fts", language="Klingon"), "Klingon"),
+        (lambda table: table.drop_index("knwn"), "no index 'knwn'; did you mean 'known'"),
+    ],
+)
+def test_a_wrong_index_is_refused_and_nothing_changes(
+    db: st.Store, ask: Callable[[st.Table], object], message: str
+) -> None:
+    db["events"].create_index("id", name="known")
+    seq = db.seq
+    with pytest.raises(st.RequestError, match=message):
+        ask(db["events"])
+    assert (db.seq, lags(db["events"])) == (seq, {"known": 0})
+
+
+class Meanwhile:
+    """Lets others commit when an index is built, before it is put on the table; once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+        self.built, real = 0, LanceIndexer.build
+
+        def build(indexer: LanceIndexer, *given: object) -> object:
+            made = real(indexer, *given)  # type: ignore[arg-type]
+            self.built += 1
+            if self.built == 1:
+                act()
+            return made
+
+        monkeypatch.setattr(LanceIndexer, "build", build)
+
+
+def test_rows_that_are_appended_meanwhile_are_not_covered_and_not_lost(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = db["events"]
+    others = Meanwhile(monkeypatch, lambda: events.append(rows(600, 610)))
+    assert events.create_index("id").lagging_rows == 10
+    assert (others.built, events.count()) == (1, 610)
+
+
+def test_an_index_whose_rows_are_deleted_meanwhile_is_built_again(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = db["events"]
+    others = Meanwhile(monkeypatch, lambda: events.delete_where("id < 100"))
+    assert events.create_index("id").lagging_rows == 0
+    assert (others.built, events.count(), events.count("id = 5")) == (2, 500, 0)
+
+
+def test_an_index_comes_to_a_table_that_a_client_changes_meanwhile(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ns = SiltstoneNamespace(db)
+    Meanwhile(monkeypatch, lambda: append(ns, "events", rows(600, 610)))
+    assert db["events"].create_index("id").lagging_rows == 10
+    assert opened(ns, "events").count_rows("id >= 590") == 20
+
+
+def test_of_two_that_make_one_index_one_does(db: st.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = db["events"]
+    Meanwhile(monkeypatch, lambda: events.create_index("id", name="one"))
+    with pytest.raises(st.RequestError, match="an index 'one' already"):
+        events.create_index("id", "bitmap", name="one")
+    assert [(index.name, index.kind) for index in events.indexes()] == [("one", "btree")]
+
+
+def test_an_index_comes_to_the_table_that_was_asked_though_it_is_renamed_meanwhile(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = db["events"]
+
+    def replace() -> None:
+        db.rename_table("events", "old")
+        db.create_table("events", SCHEMA)
+
+    Meanwhile(monkeypatch, replace)
+    events.create_index("id")
+    assert (lags(db["old"]), lags(db["events"])) == ({"id": 0}, {})
+
+
+def test_a_table_that_is_dropped_meanwhile_gets_none(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = db["events"]
+
+    def replace() -> None:
+        db.drop_table("events")
+        db.create_table("events", SCHEMA)
+
+    Meanwhile(monkeypatch, replace)
+    with pytest.raises((st.TableNotFoundError, st.ConflictError)):
+        events.create_index("id")
+    assert lags(db["events"]) == {}
+
+
+def test_a_vacuum_beside_the_build_leaves_its_files(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Meanwhile(monkeypatch, lambda: db.vacuum(dry_run=False, grace_s=0))
+    db["events"].create_index("id")
+    db.vacuum(dry_run=False, grace_s=0)
+    assert db.verify(deep=True).is_sound
+    assert (lags(db["events"]), db["events"].count("id = 7")) == ({"id": 0}, 1)
+
+
+def test_a_statement_that_read_before_goes_on_since_no_row_changed(db: st.Store) -> None:
+    with db.transaction() as tx:
+        assert tx["events"].delete_where("id < 10") == 10
+        db["events"].create_index("id")
+    assert (db["events"].count(), [*lags(db["events"])]) == (590, ["id"])
+
+
+def test_a_snapshot_reads_the_version_before_the_index(db: st.Store) -> None:
+    with db.snapshot() as before:
+        db["events"].create_index("id")
+        assert before["events"].count("id < 5") == 5
+        assert db["events"].count("id < 5") == 5
+
+
+def test_a_backup_has_the_index(db: st.Store, tmp_path: Path) -> None:
+    db["events"].create_index("text", "fts")
+    db.backup(tmp_path / "copy")
+    admin.restore(tmp_path / "copy", tmp_path / "back")
+    with st.connect(tmp_path / "back", background=False) as back:
+        assert lags(back["events"]) == {"text": 0}
+
+
+def test_an_index_that_a_client_made_is_listed_and_dropped(db: st.Store) -> None:
+    dataset = opened(SiltstoneNamespace(db), "events")
+    dataset.create_scalar_index("text", "NGRAM")
+    (found,) = db["events"].indexes()
+    assert (found.name, found.kind) == ("text_idx", "NGram")
+    db["events"].drop_index("text_idx")
+    assert db["events"].indexes() == []
+
+
+def test_a_process_that_joins_makes_lists_and_drops_one(db: st.Store) -> None:
+    with joined_to(db) as joined:
+        events = joined["events"]
+        assert events.create_index("id", "bitmap", name="i").kind == "bitmap"
+        assert [index.name for index in events.indexes()] == ["i"]
+        events.drop_index("i")
+    assert db["events"].indexes() == []
+
+
+def test_another_process_that_owns_nothing_is_told_who_makes_it(db: st.Store) -> None:
+    db.checkpoint()
+    with pytest.raises(st.RequestError, match="only the process that owns the store"):
+        admin.create_index_in(db.path, "events", "id")
+    with pytest.raises(st.RequestError, match="only the process that owns the store"):
+        admin.drop_index_in(db.path, "events", "id")
