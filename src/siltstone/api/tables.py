@@ -310,25 +310,27 @@ class Table(WritableTable[Receipt, Receipt, Receipt]):
     ) -> IndexStatus:
         """Create an index on a column. It changes no result, and only the caller waits for it.
 
-        The index covers the rows that are merged into base; merges and optimizes keep it up to
-        date.
+        That of a keyed table covers the rows that are merged into base; merges and optimizes keep
+        it up to date. That of a plain table is a version of it, which covers all rows of now; later
+        ones are scanned, until a Lance client's `optimize_indices`, or until it is made anew.
 
         Args:
-            column: A column of a keyed table.
+            column: The name of a column.
             kind: "btree" (equality, ranges), "bitmap" (the same, for few distinct values), "fts"
                 (words of a text) or "vector" (nearest neighbours), both for `search` and other
                 Lance clients.
             name: By default the column's name.
-            build: False leaves building it to the next optimize or merge.
+            build: False leaves building it to the next optimize or merge, of a keyed table.
             options: For fts: language, base_tokenizer, stem, lower_case, remove_stop_words,
                 ascii_folding, with_position. For vector: metric ("l2", "cosine", "dot"), encoding
                 ("flat", "sq", "rq", "pq" with sub_vectors, "hnsw_sq", "hnsw_flat"; by default
                 chosen by the number and size of the vectors), partitions.
 
         Raises:
-            RequestError: A plain table; no such column; a kind, name or option that does not fit
-                or exists already: nothing was changed. Or another process dropped the index as
-                soon as it was made.
+            RequestError: No such column; a kind, name or option that does not fit or exists
+                already; a plain table without rows, and a kind that needs some: nothing was
+                changed. Or another process dropped the index as soon as it was made.
+            ConflictError: Others changed the files of a plain table each time; nothing was changed.
             TableNotFoundError: The table was dropped.
             ReadOnlyError: This handle only reads.
             UnavailableError: The answer of the owner was lost; `indexes` shows the outcome.

@@ -35,6 +35,7 @@ from siltstone.local.snapshot import LocalSnapshot, place_of, reopened
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.indexer import TableIndexes
+from siltstone.maintenance.index.plain_indexes import plain_statuses
 from siltstone.process.retry import Retry
 from siltstone.query.search.searchable import Searchable
 
@@ -271,7 +272,7 @@ class LocalTable(Searchable, Table):
     def rename_column(self, name: str, new_name: str) -> Receipt:
         return self._run(lambda table: table.rename_column(name, new_name))
 
-    # indexes of keyed tables
+    # indexes
 
     def create_index(
         self,
@@ -287,15 +288,19 @@ class LocalTable(Searchable, Table):
             table, column, kind, name=name, options=options, is_built=build
         )
         for index in self.indexes():
-            if index.name == made.name:
+            if index.name == made:
                 return index
         raise RequestError(
-            f"{self.name!r} has no index {made.name!r} any more: it, or its column, was dropped as"
+            f"{self.name!r} has no index {made!r} any more: it, or its column, was dropped as"
             " soon as it was made"
         )
 
     def indexes(self) -> list[IndexStatus]:
-        state, definition, _ = self._look()
+        state, definition, table_schema = self._look()
+        if table_schema.keys is None:
+            version = catalogs.version_of(catalogs.incarnation_of(definition))
+            tables = self._core.tables.reader
+            return [] if version is None else plain_statuses(tables.open(version.pin))
         record, number = state.view.record, catalogs.incarnation_of(definition).id
         storage = next((s for s in record.keyed if s.incarnation == number), None)
         return statuses(record, definition, storage, self._core.tables.reader)

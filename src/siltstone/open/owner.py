@@ -195,7 +195,7 @@ class _Opening:
             checkpointer=checkpointer,
             merger=work.merger,
             optimizer=work.optimizer,
-            indexes=TableIndexes(work.indexer, checkpointer),
+            indexes=TableIndexes(work.indexer, checkpointer, core),
             merge_child=workers.merge,
             optimize_child=workers.optimize,
             syncer=Syncer(committer, options.sync_interval_ms),

@@ -31,9 +31,11 @@ from siltstone.formats.types import blobs
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import (
     POSITION,
+    BuiltSegment,
     Compacted,
     ImportedVersion,
     InputsMovedError,
+    Segment,
     StagedFiles,
     StagedVersion,
 )
@@ -104,7 +106,7 @@ class PlainWrites:
         self._operations = list[Callable[[], object]]()
         self._is_blind = True
         self.rows = 0
-        self.is_imported = self._is_compaction = False
+        self.is_imported = self._keeps_rows = False
 
     def __copy__(self) -> PlainWrites:
         """Return the state, which later changes leave alone."""
@@ -249,8 +251,32 @@ class PlainWrites:
             InputsMovedError: The version lacks an input, or has it in another form.
         """
         self._swap(self.begin(), compacted)
-        self._is_compaction = True
+        self._keeps_rows = True
         self._did(lambda: self.compact(compacted), is_blind=True)
+
+    def add_index(self, built: BuiltSegment) -> None:
+        """Add an index that was built on this version or an earlier one; it is the only change.
+
+        Raises:
+            InputsMovedError: The version lacks an input, or has an index of that name.
+        """
+        pin = self.begin()
+        if any(segment.index == built.index for segment in self._segments(pin)):
+            raise InputsMovedError
+        self.versions.add(self._tables.indexer.put(pin, [built]))
+        self._keeps_rows = True
+        self._did(lambda: self.add_index(built), is_blind=True)
+
+    def drop_index(self, name: str) -> None:
+        """Take an index out; it is the only change."""
+        pin = self.begin()
+        gone = [segment.id for segment in self._segments(pin) if segment.index == name]
+        self.versions.add(self._tables.indexer.put(pin, (), gone))
+        self._keeps_rows = True
+        self._did(lambda: self.drop_index(name), is_blind=True)
+
+    def _segments(self, pin: Pin) -> Sequence[Segment]:
+        return self._tables.reader.open(pin).segments
 
     def alter(self, table_schema: TableSchema, change: ColumnChange) -> None:
         """Change the columns to those of `table_schema`."""
@@ -289,7 +315,7 @@ class PlainWrites:
         start, parts = self.versions.start, list[AdvancePart]()
         version = 0 if start is None else start.version
         for pin in self.versions.steps:
-            kind = group.Compact if self._is_compaction else group.Advance
+            kind = group.Compact if self._keeps_rows else group.Advance
             entry = kind(self.incarnation, version, pin)
             rows = self.rows if pin is self.versions.pin else 0
             parts.append(AdvancePart(self.table, self.incarnation, version, entry, rows))

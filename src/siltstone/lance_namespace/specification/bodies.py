@@ -544,10 +544,7 @@ class IndexRequest(TableRequest):
 class IndexRows(AnswerBody):
     """What an index is of, and how many rows of its table it covers."""
 
-    index_type: Literal[
-        "BTREE", "BITMAP", "FTS",
-        "IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ", "IVF_HNSW_FLAT",
-    ]  # fmt: skip
+    index_type: str
     distance_type: str | None
     num_indexed_rows: Count
     num_unindexed_rows: Count

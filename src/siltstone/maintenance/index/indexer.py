@@ -21,12 +21,19 @@ import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.commit.core import Core
 from siltstone.errors import BusyError, RequestError, SiltstoneError, no_such
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Index, Pin, Record, TableDefinition
 from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.flush.checkpoint import Checkpointer
-from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
+from siltstone.maintenance.index.index_kinds import (
+    check_kind,
+    check_name,
+    check_options,
+    column_of,
+    refuse_taken,
+)
 from siltstone.maintenance.index.index_plan import (
     Execute,
     IndexTask,
@@ -38,6 +45,7 @@ from siltstone.maintenance.index.index_plan import (
     unwanted,
     wanted,
 )
+from siltstone.maintenance.index.plain_indexes import PlainIndexes
 from siltstone.maintenance.index.recall import recall_of
 from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
@@ -46,7 +54,6 @@ from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_h
 from siltstone.storage.tables.values import BuiltSegment, put_fitting
 
 ATTEMPTS = 8
-INDEXES_MAX = 32
 _KIND = "index"
 _log = logging.getLogger(__name__)
 
@@ -143,7 +150,9 @@ class Indexer:
         """
 
         def change(now: Record) -> Record:
-            called = catalogs.name_of(catalogs.living(now.catalog, table))
+            found = catalogs.living(now.catalog, table)
+            _refuse_plain(found)
+            called = catalogs.name_of(found)
             names = [index.name for index in declared_on(now, table)]
             if name not in names:
                 raise RequestError(f"{called!r} has {no_such('index', name, names)}")
@@ -382,11 +391,16 @@ class TableIndexes:
 
     A record cannot declare an index of a table that only the log has: after a power loss in async
     mode the id of the table might be used again. A checkpoint takes seconds, in which the table may
-    be renamed and another one may take its name, so all steps use its id.
+    be renamed and another one may take its name, so all steps use its id. Those of a plain table
+    are commits (`plain_indexes`).
     """
 
-    def __init__(self, indexer: Indexer, checkpointer: Checkpointer) -> None:
-        self._indexer, self._checkpointer = indexer, checkpointer
+    def __init__(self, indexer: Indexer, checkpointer: Checkpointer, core: Core) -> None:
+        self._indexer, self._checkpointer, self._core = indexer, checkpointer, core
+
+    def _is_plain(self, table: int) -> bool:
+        found = catalogs.living(self._core.state().view.catalog, table)
+        return not catalogs.schema_of(found).key
 
     def find(self, table: str) -> int:
         """Return the id of a table by its name, as of the newest record, after a checkpoint.
@@ -405,18 +419,25 @@ class TableIndexes:
         name: str | None,
         options: Mapping[str, object],
         is_built: bool,
-    ) -> Index:
-        """Declare an index and, with `is_built`, build it over the present base.
+    ) -> str:
+        """Declare an index and, with `is_built`, build it over the present base; return its name.
 
         Raises:
-            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile.
+            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile. Of a
+                plain table: as `PlainIndexes.create`, and a RequestError without `is_built`.
         """
+        if self._is_plain(table):
+            if not is_built:
+                raise RequestError("an index of a plain table is built at once: leave build out")
+            called = check_name(column if name is None else name)
+            PlainIndexes(self._core).create(table, column, kind, called, options)
+            return called
         self._checkpointer.checkpoint()
         index = self._indexer.declare(table, column, kind, name=name, options=options)
         if is_built:
             self._indexer.catch_up(table)
         self._checkpointer.refresh()
-        return index
+        return index.name
 
     def drop(self, table: int, name: str) -> None:
         """Drop an index, and remove it from base.
@@ -424,6 +445,9 @@ class TableIndexes:
         Raises:
             As `Indexer.drop`; a TableNotFoundError also if the table is dropped meanwhile.
         """
+        if self._is_plain(table):
+            PlainIndexes(self._core).drop(table, name)
+            return
         self._checkpointer.checkpoint()
         self._indexer.drop(table, name)
         self._indexer.catch_up(table)
@@ -440,25 +464,21 @@ def _declared(
 ) -> Index:
     """Return the index that the record after `now` may declare."""
     called, schema = catalogs.name_of(table), catalogs.schema_of(table)
-    if not schema.key:
-        reason = "Lance clients build its indexes, as versions of the table"
-        raise RequestError(f"{called!r} is a plain table: {reason}")
-    mine = declared_on(now, table.id)
-    if any(index.name == name for index in mine):
-        raise RequestError(f"{called!r} has an index {name!r} already; drop it, or choose a name")
-    if len(mine) >= INDEXES_MAX:
-        raise RequestError(
-            f"{called!r} has {len(mine)} indexes, the maximum; drop one to add {name!r}"
-        )
+    _refuse_plain(table)
+    refuse_taken(called, [index.name for index in declared_on(now, table.id)], name)
     table_schema = table_schema_of(schema)
-    number = next((n for n, known in table_schema.names.items() if known == column), None)
-    if number is None:
-        raise RequestError(f"{called!r} has {no_such('column', column, table_schema.arrow.names)}")
-    type_ = table_schema.arrow.field(column).type
+    type_ = column_of(called, table_schema, column).type
+    number = next(n for n, known in table_schema.names.items() if known == column)
     found = check_kind(kind, column, type_)
     return Index(
         table.id, name, number, found, now.number + 1, check_options(found, options, type_)
     )
+
+
+def _refuse_plain(table: TableDefinition) -> None:
+    if not catalogs.schema_of(table).key:
+        reason = "its indexes are versions of it, which only the process that owns the store makes"
+        raise RequestError(f"{catalogs.name_of(table)!r} is a plain table: {reason}")
 
 
 def _with_indexes(record: Record, indexes: tuple[Index, ...]) -> Record:

@@ -64,7 +64,8 @@ class LanceIndexer:
         new: list[Any] = []
         for segment in built:
             covered = {today[text] for text in segment.inputs if text in today}
-            if not covered or covered & lance_indexes.covered(dataset, segment.index, gone):
+            is_gone = bool(segment.inputs) and not covered  # of a table without rows it has none
+            if is_gone or covered & lance_indexes.covered(dataset, segment.index, gone):
                 raise InputsMovedError  # two that cover a row would give it twice
             index = lance_indexes.decode(segment.described)
             if covered != numbers.keys() & set(index.fragment_ids):
