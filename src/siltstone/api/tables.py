@@ -312,7 +312,7 @@ class Table(WritableTable[Receipt, Receipt, Receipt]):
 
         That of a keyed table covers the rows that are merged into base; merges and optimizes keep
         it up to date. That of a plain table is a version of it, which covers all rows of now; later
-        ones are scanned, until a Lance client's `optimize_indices`, or until it is made anew.
+        ones are scanned, until a Lance client's `optimize_indices`, or until it is created again.
 
         Args:
             column: The name of a column.
