@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.api.visible_names import VisibleNames
+from siltstone.api.public_class import PublicClass
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
 from siltstone.formats.types.unfit_types import refuse_decimal256
@@ -29,7 +29,7 @@ Condition: TypeAlias = str | pc.Expression | None
 """A SQL boolean expression, or an Arrow expression; None is true for all rows."""
 
 
-class ScannedTable(VisibleNames):
+class ScannedTable(PublicClass):
     """How many rows of a table are read at once: as a stream, or in memory."""
 
     __slots__ = ()

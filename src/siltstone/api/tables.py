@@ -13,9 +13,9 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, Unpack
 
+from siltstone.api.public_class import PublicClass
 from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.api.visible_names import VisibleNames
 from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.given import ColumnType, Key, Keys, Rows, SchemaLike
@@ -399,7 +399,7 @@ def refuse_travel() -> NoReturn:
     )
 
 
-class NamedTables(VisibleNames):
+class NamedTables(PublicClass):
     """The tables of a store, a transaction or a snapshot, by their names, like the keys of a dict.
 
     `"orders" in db`, `len(db)` and `list(db)` are about the names; `db["orders"]` is a table.
