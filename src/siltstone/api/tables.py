@@ -58,54 +58,8 @@ class SnapshotTable(ReadableTable):
         return SnapshotDataset(self)
 
 
-class AlterableTable(ReadableTable, Generic[Done]):
-    """How the columns of a table change, and how it is emptied."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def truncate(self) -> Done:
-        """Delete all rows at once; older snapshots still see them.
-
-        Examples:
-            >>> receipt = orders.truncate()
-            >>> orders.count()
-            0
-        """
-
-    @abstractmethod
-    def add_column(self, name: str, kind: ColumnType) -> Done:
-        """Add a nullable column.
-
-        Examples:
-            >>> receipt = orders.add_column("paid", "bool")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0, 'note': 'a', 'paid': None}
-        """
-
-    @abstractmethod
-    def drop_column(self, name: str) -> Done:
-        """Drop a column. A column that is added later under the same name is another column.
-
-        Examples:
-            >>> receipt = orders.drop_column("note")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0}
-        """
-
-    @abstractmethod
-    def rename_column(self, name: str, new_name: str) -> Done:
-        """Rename a column.
-
-        Examples:
-            >>> receipt = orders.rename_column("note", "text")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0, 'text': 'a'}
-        """
-
-
-class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
-    """How the rows of a table are written.
+class WritableTable(ReadableTable, Generic[Written, Deleted, Done]):
+    """How the rows of a table are written, and its columns changed.
 
     `Written` is what a write of rows returns, `Deleted` a delete by keys, and `Done` any other:
     `Table` returns the receipt of its commit, `TransactionTable` how many rows it wrote, or None.
@@ -268,6 +222,48 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
             2
             >>> orders.get(1)
             {'id': 1, 'amount': 40.0, 'note': 'x'}
+        """
+
+    # all of it
+
+    @abstractmethod
+    def truncate(self) -> Done:
+        """Delete all rows at once; older snapshots still see them.
+
+        Examples:
+            >>> receipt = orders.truncate()
+            >>> orders.count()
+            0
+        """
+
+    @abstractmethod
+    def add_column(self, name: str, kind: ColumnType) -> Done:
+        """Add a nullable column.
+
+        Examples:
+            >>> receipt = orders.add_column("paid", "bool")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'note': 'a', 'paid': None}
+        """
+
+    @abstractmethod
+    def drop_column(self, name: str) -> Done:
+        """Drop a column. A column that is added later under the same name is another column.
+
+        Examples:
+            >>> receipt = orders.drop_column("note")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0}
+        """
+
+    @abstractmethod
+    def rename_column(self, name: str, new_name: str) -> Done:
+        """Rename a column.
+
+        Examples:
+            >>> receipt = orders.rename_column("note", "text")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'text': 'a'}
         """
 
 
