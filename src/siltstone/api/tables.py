@@ -13,9 +13,9 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, Unpack
 
+from siltstone.api.public_class import PublicClass
 from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.api.visible_names import VisibleNames
 from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.given import ColumnType, Key, Keys, Rows, SchemaLike
@@ -58,54 +58,8 @@ class SnapshotTable(ReadableTable):
         return SnapshotDataset(self)
 
 
-class AlterableTable(ReadableTable, Generic[Done]):
-    """How the columns of a table change, and how it is emptied."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def truncate(self) -> Done:
-        """Delete all rows at once; older snapshots still see them.
-
-        Examples:
-            >>> receipt = orders.truncate()
-            >>> orders.count()
-            0
-        """
-
-    @abstractmethod
-    def add_column(self, name: str, kind: ColumnType) -> Done:
-        """Add a nullable column.
-
-        Examples:
-            >>> receipt = orders.add_column("paid", "bool")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0, 'note': 'a', 'paid': None}
-        """
-
-    @abstractmethod
-    def drop_column(self, name: str) -> Done:
-        """Drop a column. A column that is added later under the same name is another column.
-
-        Examples:
-            >>> receipt = orders.drop_column("note")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0}
-        """
-
-    @abstractmethod
-    def rename_column(self, name: str, new_name: str) -> Done:
-        """Rename a column.
-
-        Examples:
-            >>> receipt = orders.rename_column("note", "text")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0, 'text': 'a'}
-        """
-
-
-class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
-    """How the rows of a table are written.
+class WritableTable(ReadableTable, Generic[Written, Deleted, Done]):
+    """How the rows of a table are written, and its columns changed.
 
     `Written` is what a write of rows returns, `Deleted` a delete by keys, and `Done` any other:
     `Table` returns the receipt of its commit, `TransactionTable` how many rows it wrote, or None.
@@ -270,6 +224,48 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
             {'id': 1, 'amount': 40.0, 'note': 'x'}
         """
 
+    # all of it
+
+    @abstractmethod
+    def truncate(self) -> Done:
+        """Delete all rows at once; older snapshots still see them.
+
+        Examples:
+            >>> receipt = orders.truncate()
+            >>> orders.count()
+            0
+        """
+
+    @abstractmethod
+    def add_column(self, name: str, kind: ColumnType) -> Done:
+        """Add a nullable column.
+
+        Examples:
+            >>> receipt = orders.add_column("paid", "bool")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'note': 'a', 'paid': None}
+        """
+
+    @abstractmethod
+    def drop_column(self, name: str) -> Done:
+        """Drop a column. A column that is added later under the same name is another column.
+
+        Examples:
+            >>> receipt = orders.drop_column("note")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0}
+        """
+
+    @abstractmethod
+    def rename_column(self, name: str, new_name: str) -> Done:
+        """Rename a column.
+
+        Examples:
+            >>> receipt = orders.rename_column("note", "text")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'text': 'a'}
+        """
+
 
 class Table(WritableTable[Receipt, Receipt, Receipt]):
     """One table of an open store. Reads see the newest commit; each write is a transaction.
@@ -401,7 +397,7 @@ def refuse_travel() -> NoReturn:
     )
 
 
-class NamedTables(VisibleNames):
+class NamedTables(PublicClass):
     """The tables of a store, a transaction or a snapshot, by their names, like the keys of a dict.
 
     `"orders" in db`, `len(db)` and `list(db)` are about the names; `db["orders"]` is a table.

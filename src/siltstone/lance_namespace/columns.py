@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
-from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.lance_namespace.rows.statements import collected, require_column, table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_versions.errors import invalid, unsupported
+from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process import deadline
 
 Altered = tuple[bodies.VersionAnswer, int | None]
@@ -39,7 +39,7 @@ def alter_table_add_columns(scope: Scope, asked: bodies.AddColumnsRequest) -> Al
     return _altered(scope, name, work)
 
 
-def _add(table: EngineTransactionTable, entry: bodies.NewColumn) -> Expression:
+def _add(table: LocalTransactionTable, entry: bodies.NewColumn) -> Expression:
     """Add a column without its values; return what these are."""
     if entry.expression is None:
         shown = entry.name[:128]

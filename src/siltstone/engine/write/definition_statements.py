@@ -35,6 +35,7 @@ class DefiningTransaction(EngineTransaction):
             if self.is_open:
                 self.catalog = catalog
                 self._found.clear()
+                self._named.clear()
                 for each, length in zip(lists, lengths, strict=True):
                     del each[length:]
                 if not take_back():

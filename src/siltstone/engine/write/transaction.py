@@ -108,7 +108,8 @@ class EngineTransaction:
         self._changes: list[group.Entry] = []
         self.after_commit: list[Callable[[], None]] = []
         self.unmoved: list[tuple[str, Tag | None]] = []
-        self._found: dict[int, TableDefinition] = {}
+        self._found: dict[int, TableDefinition] = {}  # both are of `catalog`
+        self._named: dict[str, TableDefinition] = {}
         self.rows = TransactionRows(core, state.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
         self.closed: frozenset[str] = NONE_CLOSED
@@ -171,13 +172,18 @@ class EngineTransaction:
         Raises:
             TableNotFoundError: No table has that name.
         """
+        known = self._named.get(name) if type(name) is str else None
+        if known is not None:
+            return known
         try:
-            return catalogs.find(self.catalog, name)
+            found = catalogs.find(self.catalog, name)
         except TableNotFoundError:
-            found = catalogs.last_called(self.catalog, name) if self.is_applied else None
-            if found is None:
+            last = catalogs.last_called(self.catalog, name) if self.is_applied else None
+            if last is None:
                 raise
-            return found
+            found = last
+        self._named[name] = self._found[found.id] = found
+        return found
 
     def definition(self, table_id: int) -> TableDefinition:
         """Return the definition of a table, own changes included."""
@@ -196,6 +202,7 @@ class EngineTransaction:
         cross(Failpoint.DDL_BEFORE_PLAN)
         self.rows.forget_readers()
         self._found.clear()
+        self._named.clear()
         self.catalog = catalogs.apply(self.catalog, entry, self.read_seq + 1, 0)
         self._changes.append(entry)
         cross(Failpoint.DDL_AFTER_PLAN)

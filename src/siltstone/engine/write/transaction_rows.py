@@ -91,7 +91,7 @@ class StagingHold:
 
 
 class TransactionRows:
-    """See the module. One thread at a time. `plain_writes` are those of plain tables, by id."""
+    """See the module. One thread at a time. `keyed_writes` and `plain_writes` are by table id."""
 
     def __init__(
         self, core: Core, view: View, read_seq: int, reads: ReadSet | None, hold: StagingHold
@@ -102,7 +102,7 @@ class TransactionRows:
         self._reads, self._hold = reads, hold
         self.is_strict: bool = reads is not None
         """Whether the transaction is serializable, so that what it reads is noted."""
-        self._keyed: dict[int, KeyedWrites] = {}
+        self.keyed_writes: dict[int, KeyedWrites] = {}
         self.plain_writes: dict[int, PlainWrites] = {}
         self._bulk: dict[int, BulkWrites] = {}
         self.readers: dict[int, Reader] = {}
@@ -110,7 +110,7 @@ class TransactionRows:
 
     def __len__(self) -> int:
         """Return how many tables have private rows."""
-        return len(self._keyed) + len(self.plain_writes)
+        return len(self.keyed_writes) + len(self.plain_writes)
 
     def end(self) -> None:
         """Release what the transaction reads; its caller may keep it for as long as it likes."""
@@ -126,16 +126,20 @@ class TransactionRows:
         """
         if self._bulk:
             self._refuse_bulk(table)
-        writes = self._keyed.get(table.id)
+        writes = self.keyed_writes.get(table.id)
         if writes is None:
-            table_schema = table_schema_of(catalogs.schema_of(table))
+            reader = self.readers.get(table.id)
+            if reader is None:
+                table_schema = table_schema_of(catalogs.schema_of(table))
+            else:  # it is of the table as it is now
+                table_schema = reader.table_schema
             if table_schema.keys is None:
                 raise RequestError(
                     f"{catalogs.name_of(table)!r} is a plain table: append, overwrite, delete_where"
                 )
-            incarnation = catalogs.incarnation_of(table)
-            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, table_schema)
-            reader = self.readers.get(table.id)
+            incarnation = catalogs.incarnation_of(table).id
+            writes = KeyedWrites(table.id, incarnation, table_schema)
+            self.keyed_writes[table.id] = writes
             if isinstance(reader, KeyedReader):
                 self.readers[table.id] = reader.remembering(writes.own, self._read_seq)
         return writes
@@ -168,7 +172,7 @@ class TransactionRows:
         return found
 
     def _open(self, table: TableDefinition) -> Reader:
-        writes = self._keyed.get(table.id)
+        writes = self.keyed_writes.get(table.id)
         own, view, seq = None if writes is None else writes.own, view_of(self), self._read_seq
         # By the definition too: of one that this transaction changed there is another reader.
         known = view.memo.get(("rows", table.id))
@@ -211,7 +215,7 @@ class TransactionRows:
         table_schema = table_schema_of(schema)
         if table_schema.keys is None:
             self.plain(table).alter(table_schema, change)
-        own = self._keyed.get(table.id)
+        own = self.keyed_writes.get(table.id)
         if own is not None:
             own.alter(table_schema)
 
@@ -221,7 +225,7 @@ class TransactionRows:
 
     def forget(self, table_id: int) -> None:
         """Drop what was written of a table."""
-        for writes in (self._keyed, self.plain_writes, self._bulk):
+        for writes in (self.keyed_writes, self.plain_writes, self._bulk):
             writes.pop(table_id, None)
 
     def saved(self) -> Callable[[], bool]:
@@ -229,12 +233,12 @@ class TransactionRows:
 
         It could not if there are more rows of a keyed table that had some before.
         """
-        keyed = [(each, each.table_schema, each.own.written) for each in self._keyed.values()]
+        keyed = [(each, each.table_schema, each.own.written) for each in self.keyed_writes.values()]
         plain = [(each, copy(each)) for each in self.plain_writes.values()]
         bulk = dict(self._bulk)
 
         def take_back() -> bool:
-            self._keyed = {each.table: each for each, _, _ in keyed}
+            self.keyed_writes = {each.table: each for each, _, _ in keyed}
             self.plain_writes = {each.table: each for each, _ in plain}
             self._bulk = bulk
             self.readers.clear()
@@ -253,7 +257,7 @@ class TransactionRows:
         if not catalogs.schema_of(table).key:
             files = stage.joined(core.files, core.root, staged)
             return self.plain(table).attach(stage.pin, files, is_new=is_new)
-        own = self._keyed.get(table.id)
+        own = self.keyed_writes.get(table.id)
         if own is not None and own.own.written:
             raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
         bulk = self._bulk.get(table.id) or BulkWrites(core, view_of(self))
@@ -263,6 +267,7 @@ class TransactionRows:
         if rows:
             self._bulk[table.id] = bulk
             self.readers.pop(table.id, None)
+            self.keyed_writes.pop(table.id, None)  # without rows: see above
         return rows
 
     def _refuse_bulk(self, table: TableDefinition) -> None:
@@ -277,11 +282,11 @@ class TransactionRows:
         parts: list[Part]
         if not self._bulk and not self.plain_writes and catalog is view_of(self).catalog:
             parts = []
-            for writes in self._keyed.values():
+            for writes in self.keyed_writes.values():
                 parts += writes.parts(writes.table_schema)
             return parts
         parts = [part for bulk in self._bulk.values() for part in bulk.parts]
-        for writes in self._keyed.values():
+        for writes in self.keyed_writes.values():
             table = catalogs.by_id(catalog, writes.table)
             if table is not None:
                 parts += writes.parts(table_schema_of(catalogs.schema_of(table)))

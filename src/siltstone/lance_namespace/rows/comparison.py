@@ -20,7 +20,7 @@ from siltstone.errors import no_such
 from siltstone.formats.types.extensions import unwrapped
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_versions.errors import Code, Refused, invalid
-from siltstone.query.search.searchable import Searchable
+from siltstone.local.readable import LocalReadable
 
 DISTANCE = "_distance"
 F32 = pa.float32()
@@ -99,7 +99,7 @@ class Comparison:
     limits: RowLimits
     is_numbered: bool = False
 
-    def best(self, table: Searchable, columns: Sequence[str], wanted: str | None) -> pa.Table:
+    def best(self, table: LocalReadable, columns: Sequence[str], wanted: str | None) -> pa.Table:
         """Return some columns of the nearest rows that match, the nearest first, with distances.
 
         Raises:

@@ -13,7 +13,7 @@ from siltstone.lance_namespace.scope import Scope, seq_shown
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_namespace.specification.members import kinds
 from siltstone.lance_versions.errors import invalid
-from siltstone.query.search.searchable import Searchable
+from siltstone.local.readable import LocalReadable
 
 _OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())
 
@@ -52,7 +52,7 @@ def read(
 
 def _opened(
     scope: Scope, name: str, version: int | None, held: ExitStack
-) -> tuple[Searchable, int]:
+) -> tuple[LocalReadable, int]:
     """Return a table, perhaps in an older version, until `held` closes, and the seq of it."""
     if version is None:
         found = scope.opened(held)

@@ -30,7 +30,7 @@ from siltstone.lance_namespace.rows.selection import Columns, Selection
 from siltstone.lance_namespace.specification import bodies
 from siltstone.lance_namespace.specification.full_text import AskedWords, words_of
 from siltstone.lance_versions.errors import invalid, unsupported
-from siltstone.query.search.searchable import Searchable
+from siltstone.local.readable import LocalReadable
 
 K_DEFAULT = 10
 K_ALL = 1 << 62
@@ -124,7 +124,7 @@ class RowQuery:
         """Whether rows come with their ids."""
         return row_ids.are_asked_for(self.columns, self.asked.with_row_id)
 
-    def read(self, table: Searchable, limits: RowLimits) -> pa.RecordBatchReader:
+    def read(self, table: LocalReadable, limits: RowLimits) -> pa.RecordBatchReader:
         """Return the rows.
 
         Raises:
@@ -149,7 +149,7 @@ class RowQuery:
             reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
         return chosen.of_reader(reader)
 
-    def _best_of_each(self, table: Searchable, limits: RowLimits) -> pa.Table:
+    def _best_of_each(self, table: LocalReadable, limits: RowLimits) -> pa.Table:
         """Return the nearest rows of each vector, those of one behind those of another."""
         most = self._most(limits) * len(self.vectors)
         if most > limits.collected_rows_max:
@@ -168,7 +168,7 @@ class RowQuery:
                 limits.refuse_collected(nbytes, rows, most)
         return pa.concat_tables(found)
 
-    def _best(self, table: Searchable, limits: RowLimits) -> pa.Table:
+    def _best(self, table: LocalReadable, limits: RowLimits) -> pa.Table:
         """Return the rows of a search, the best first, with the column that ranks them."""
         schema, most = table.schema, self._most(limits)
         chosen = self.chosen(schema)
@@ -190,7 +190,7 @@ class RowQuery:
 
     def _nearest(
         self,
-        table: Searchable,
+        table: LocalReadable,
         before: str | None,
         needed: list[str],
         most: int,
@@ -283,7 +283,7 @@ class RowQuery:
 
 
 def _searched(
-    table: Searchable,
+    table: LocalReadable,
     query: object,
     most: int,
     options: dict[str, Any],

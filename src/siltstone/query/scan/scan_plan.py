@@ -23,8 +23,8 @@ from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.chunk import NOTHING
 from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.read_arguments import known_columns
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.readable import known_columns
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import Pin, Record, pins_of

@@ -24,9 +24,9 @@ from siltstone.engine.catalog.row_input import batch_of_all
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.conversion.conform import conform
+from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.storage.tables.values import POSITION
 
 
@@ -65,7 +65,7 @@ def merge(tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> Merge
     _refuse_many(rows.num_rows, how)
     definition = tx.named(name)
     table, schema = (
-        EngineTransactionTable(tx, definition.id),
+        LocalTransactionTable(tx, definition.id),
         table_schema_of(schema_of(definition)),
     )
     if not table.primary_key:
@@ -97,7 +97,7 @@ def _refuse_twice(count: int, distinct: int) -> None:
         raise RequestError("two rows of the source have the same key")
 
 
-def _merge_keyed(table: EngineTransactionTable, rows: pa.Table, how: Merge) -> MergeInserted:
+def _merge_keyed(table: LocalTransactionTable, rows: pa.Table, how: Merge) -> MergeInserted:
     key = table.primary_key
     keys = _keys_of(rows, key)
     _refuse_twice(len(keys), len(set(keys)))
@@ -127,7 +127,7 @@ def _keys_of(rows: pa.Table, key: Sequence[str]) -> Sequence[object]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
-def _others(table: EngineTransactionTable, keys: set[object], how: Merge) -> list[object]:
+def _others(table: LocalTransactionTable, keys: set[object], how: Merge) -> list[object]:
     """Return the keys of the rows to delete, which are not in the source."""
     key = table.primary_key
     gone: list[object] = []

@@ -1,14 +1,18 @@
-"""Transaction table: one table in one transaction: reads see own writes, writes stay private."""
+"""Transaction table: one table in a transaction of this process: reads see its own writes.
+
+Writes stay private until the commit. What reads and writes the table is found once, and again after
+each statement that may change what it is (`TransactionRows`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from siltstone.api.tables import TransactionTable
 from siltstone.choices import Missing
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -23,32 +27,35 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.committer import FRAME_BYTES_MAX
 from siltstone.engine.filter.assignments import Assignments, assignments, refuse_key
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.readable import Readable, keyed
+from siltstone.engine.read.read_arguments import keyed
+from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
 from siltstone.engine.read.reader import Reader
-from siltstone.engine.write.keyed_writes import chunk_of_batch, deletion
+from siltstone.engine.write.keyed_writes import KeyedWrites, chunk_of_batch, deletion
 from siltstone.engine.write.plain_writes import ColumnChange, PlainWrites
+from siltstone.engine.write.transaction import EngineTransaction, Phase
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import TableDefinition
+from siltstone.local.readable import LocalReadable
 from siltstone.storage.tables.values import POSITION
 
-if TYPE_CHECKING:
-    from siltstone.engine.write.transaction import EngineTransaction
 
+class LocalTransactionTable(LocalReadable, TransactionTable):
+    """See the module. Writes return how many rows they wrote."""
 
-class TransactionTableColumns(Readable):
-    """The columns of a table in one transaction, and all that is not about single rows."""
-
-    __slots__ = ("_id", "_tx")
+    __slots__ = ("_id", "_rows", "_tx")
 
     def __init__(self, tx: EngineTransaction, table_id: int) -> None:
-        self._tx, self._id = tx, table_id
+        self._tx, self._rows, self._id = tx, tx.rows, table_id
 
     def __repr__(self) -> str:
         return f"<table {self.name!r} in {self._tx!r}>"
+
+    @property
+    def id(self) -> int:
+        return self._id
 
     @property
     def name(self) -> str:
@@ -58,15 +65,45 @@ class TransactionTableColumns(Readable):
     def _table(self) -> TableDefinition:
         return self._tx.definition(self._id)
 
-    def _reader(self) -> Reader:
-        return self._tx.rows.reader(self._table())
-
-    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
-        if self._tx.rows.is_strict:
-            self._tx.rows.note(self._table(), reader, keys, wanted)
-
     def _table_schema(self) -> TableSchema:
         return table_schema_of(catalogs.schema_of(self._table()))
+
+    def _reader(self) -> Reader:
+        return self._rows.reader(self._table())
+
+    def _keyed_reader(self) -> KeyedReader:
+        """Return what reads the table.
+
+        Raises:
+            RequestError: It is a plain table.
+        """
+        tx, found = self._tx, self._rows.readers.get(self._id)
+        if type(found) is KeyedReader and tx.phase is Phase.OPEN and tx.core.refusal is None:
+            return found
+        return keyed(self._reader())
+
+    def _writes(self) -> KeyedWrites:
+        """Return the private writes of the table.
+
+        Raises:
+            RequestError: It is a plain table.
+        """
+        tx, found = self._tx, self._rows.keyed_writes.get(self._id)
+        if found is not None and tx.phase is Phase.OPEN and tx.core.refusal is None:
+            return found
+        return self._rows.keyed(self._table())
+
+    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+        if self._rows.is_strict:
+            self._rows.note(self._table(), reader, keys, wanted)
+
+    def _noted_reader(self, wanted: Filter) -> Reader:
+        """Return the reader for a scan, which a serializable transaction remembers."""
+        reader = self._reader()
+        self._note(reader, (), wanted)
+        return reader
+
+    # columns
 
     def truncate(self) -> None:
         """Delete all rows at once; older snapshots still see them."""
@@ -97,16 +134,20 @@ class TransactionTableColumns(Readable):
         self._alter(table, entry, ColumnChange(rename={name: new_name}))
 
     def _alter(self, table: TableDefinition, entry: group.Alter, change: ColumnChange) -> None:
-        self._tx.rows.alter(table, entry.schema, change)
+        self._rows.alter(table, entry.schema, change)
         self._tx.change(entry)
 
-
-class EngineTransactionTable(TransactionTableColumns):
-    """See the module. Writes return how many rows they wrote."""
-
-    __slots__ = ()
-
     # keyed tables
+
+    def get(self, key: object) -> Row | None:
+        reader = self._keyed_reader()
+        wanted = reader.table_schema.codec.from_user(key)
+        if self._rows.is_strict:
+            self._note(reader, (wanted,), None)
+        try:
+            return reader.found(wanted)
+        except OverflowError as error:
+            raise beyond_python(wanted, error) from error
 
     def upsert(self, rows: object, missing: Missing = "refuse") -> int:
         """Insert or replace rows; for equal keys the last row wins.
@@ -115,14 +156,15 @@ class EngineTransactionTable(TransactionTableColumns):
             SchemaMismatchError: A column or value does not fit, or a column is missing and may not
                 be; nothing was written.
         """
-        writes = self._tx.rows.keyed(self._table())
+        writes = self._writes()
+        table_schema = writes.table_schema
         is_whole = type(missing) is str and missing == "refuse"
-        if is_whole and type(rows) is dict and writes.table_schema.rows.is_packable:
-            writes.upsert_row(writes.table_schema.rows.whole(rows))
+        if is_whole and type(rows) is dict and table_schema.rows.is_packable:
+            writes.upsert_row(table_schema.rows.whole(rows))
             return 1
         if check_missing(missing) == "keep":
-            return self._lay_over(partial_rows(rows, writes.table_schema), creates=True)
-        given = row_input(rows, writes.table_schema, "", may_repeat=True, is_whole=is_whole)
+            return self._lay_over(partial_rows(rows, table_schema), creates=True)
+        given = row_input(rows, table_schema, "", may_repeat=True, is_whole=is_whole)
         writes.upsert(given)
         return given.count
 
@@ -133,12 +175,10 @@ class EngineTransactionTable(TransactionTableColumns):
         if creates and given.are_whole:
             rows = given.batch
         else:
-            reader = keyed(self._reader())
+            reader = self._keyed_reader()
             self._note(reader, given.keys, None)
             rows = given.over(reader.many(given.keys), creates=creates)
-        self._tx.rows.keyed(self._table()).upsert(
-            row_input(rows, given.table_schema, "", may_repeat=False)
-        )
+        self._writes().upsert(row_input(rows, given.table_schema, "", may_repeat=False))
         return rows.num_rows
 
     def insert(self, rows: object) -> int:
@@ -148,29 +188,26 @@ class EngineTransactionTable(TransactionTableColumns):
             DuplicateKeyError: A key exists already, or appears twice; nothing was written.
             SchemaMismatchError: A column or value does not fit; nothing was written.
         """
-        table = self._table()
-        writes = self._tx.rows.keyed(table)
-        given = row_input(rows, writes.table_schema, catalogs.name_of(table), may_repeat=False)
+        writes = self._writes()
+        table_schema = writes.table_schema
+        given = row_input(rows, table_schema, self.name, may_repeat=False)
         if given.count == 0:
             return 0
         if self._tx.is_applied:  # the rows that live are its own
             writes.upsert(given)
             return given.count
         keys = given.keys
-        if given.batch is not None and self._tx.rows.is_strict:
-            keys = writes.table_schema.codec.keys(given.batch)
-        reader = self._tx.rows.reader(table)
-        assert isinstance(reader, KeyedReader)
-        if keys and self._tx.rows.is_strict:
-            self._tx.rows.note(table, reader, keys, None)
+        if given.batch is not None and self._rows.is_strict:
+            keys = table_schema.codec.keys(given.batch)
+        reader = self._keyed_reader()
+        if keys and self._rows.is_strict:
+            self._note(reader, keys, None)
         if given.batch is None:
             found = next((key for key in given.keys if reader.get(key) is not None), None)
         else:
-            found = reader.first_existing(
-                chunk_of_batch(given.batch, writes.table_schema, given.codes)
-            )
+            found = reader.first_existing(chunk_of_batch(given.batch, table_schema, given.codes))
         if found is not None:
-            raise DuplicateKeyError(self.name, writes.table_schema.codec.to_user(found))
+            raise DuplicateKeyError(self.name, table_schema.codec.to_user(found))
         writes.upsert(given)
         return given.count
 
@@ -180,40 +217,40 @@ class EngineTransactionTable(TransactionTableColumns):
         Raises:
             SchemaMismatchError: A column or value that does not fit, whether the key lives or not.
         """
-        rows = self._tx.rows
-        writes = rows.keyed(self._table())
-        reader, table_schema = rows.readers.get(self._id), writes.table_schema
-        codec = table_schema.rows
-        if type(reader) is not KeyedReader or not codec.is_patchable or rows.is_strict:
-            return self._update(key, values)
+        writes, reader = self._writes(), self._keyed_reader()
+        keys, codec = writes.table_schema.codec, writes.table_schema.rows
+        if not values.keys().isdisjoint(keys.names):
+            refuse_key(list(values), keys.names)
+        changed = None
         try:
-            row = reader.found(table_schema.codec.from_user(key))
-            if row is None or not values.keys().isdisjoint(table_schema.codec.names):
-                return self._update(key, values)
-            row.update(values)
-            writes.upsert_row(codec.from_user(row))
-        except (SchemaMismatchError, OverflowError):  # the general way says what is wrong first
-            return self._update(key, values)
+            wanted = keys.from_user(key)
+            row = reader.found(wanted) if codec.is_patchable else None
+            if row is not None:
+                row.update(values)
+                changed = codec.from_user(row)
+        except SchemaMismatchError:
+            codec.check(values)  # what is wrong with them comes first
+            raise
+        except OverflowError as error:
+            codec.check(values)
+            raise beyond_python(keys.from_user(key), error) from error
+        if changed is None:
+            codec.check(values)
+        if self._rows.is_strict:
+            self._note(reader, (wanted,), None)
+        if changed is None:
+            return 0 if codec.is_patchable else self._patch(wanted, values)
+        writes.upsert_row(changed)
         return 1
 
-    def _update(self, key: object, values: dict[str, object]) -> int:
-        writes = self._tx.rows.keyed(self._table())
-        table_schema = writes.table_schema
-        refuse_key(list(values), table_schema.codec.names)
-        table_schema.rows.check(values)
-        changed: object = None
-        if table_schema.rows.has_nanosecond_times:
-            found = self.get_many([key])
-            changed = table_schema.rows.patched(found, values) if found.num_rows else None
-        elif row := self.get(key):
-            changed = {**row, **values}
-        if changed is None:
-            return 0
-        if type(changed) is dict and table_schema.rows.is_packable:
-            writes.upsert_row(table_schema.rows.from_user(changed))
-        else:
-            writes.upsert(row_input(changed, table_schema, "", may_repeat=True))
-        return 1
+    def _patch(self, key: Key, values: Mapping[str, object]) -> int:
+        """Do the same to a row of which a dict would lose something, with checked values."""
+        writes = self._writes()
+        found = self._keyed_reader().many((key,))
+        if found.num_rows:
+            changed = writes.table_schema.rows.patched(found, values)
+            writes.upsert(row_input(changed, writes.table_schema, "", may_repeat=True))
+        return found.num_rows
 
     def update_many(self, rows: object) -> int:
         """Change the named columns of rows by key; return how many of the keys have a row.
@@ -222,8 +259,7 @@ class EngineTransactionTable(TransactionTableColumns):
             SchemaMismatchError: A column or value that does not fit, or no key; nothing was
                 written.
         """
-        writes = self._tx.rows.keyed(self._table())
-        return self._lay_over(partial_rows(rows, writes.table_schema), creates=False)
+        return self._lay_over(partial_rows(rows, self._writes().table_schema), creates=False)
 
     def delete(self, keys: object) -> int | None:
         """Delete rows by key, one or a list; return how many lived, None if they were not counted.
@@ -232,8 +268,8 @@ class EngineTransactionTable(TransactionTableColumns):
             RequestError: It is a text that reads as a filter, and no row has it as its key.
             SchemaMismatchError: A key is of another type.
         """
-        writes = self._tx.rows.keyed(self._table())
-        found = deletion(keys, keyed(self._reader()), is_again=self._tx.is_applied)
+        writes = self._writes()
+        found = deletion(keys, self._keyed_reader(), is_again=self._tx.is_applied)
         writes.delete(found.keys)
         return found.lived
 
@@ -241,12 +277,12 @@ class EngineTransactionTable(TransactionTableColumns):
 
     def append(self, rows: object) -> int:
         """Add rows to a plain table."""
-        writes = self._tx.rows.plain(self._table())
+        writes = self._rows.plain(self._table())
         return writes.append(_batches(rows, writes.table_schema))
 
     def overwrite(self, rows: object) -> int:
         """Replace all rows of a plain table."""
-        writes = self._tx.rows.plain(self._table())
+        writes = self._rows.plain(self._table())
         return writes.overwrite(_batches(rows, writes.table_schema))
 
     # both
@@ -257,15 +293,15 @@ class EngineTransactionTable(TransactionTableColumns):
         wanted = filter_of(filter, self._table_schema().arrow)
         if wanted is None:
             raise RequestError("delete_where needs a filter; truncate empties the table")
-        reader = self._noted(table, wanted)
+        reader = self._noted_reader(wanted)
         if not catalogs.schema_of(table).key:
-            return self._tx.rows.plain(table).delete_where(wanted)
+            return self._rows.plain(table).delete_where(wanted)
         codec = reader.table_schema.codec
         keys: list[Key] = []
         for batch in reader.scan(list(codec.names), wanted):
             keys += codec.keys(batch)
         if keys:
-            self._tx.rows.keyed(table).delete(keys)
+            self._rows.keyed(table).delete(keys)
         return len(keys)
 
     def update_where(
@@ -281,21 +317,15 @@ class EngineTransactionTable(TransactionTableColumns):
         wanted = filter_of(filter, table_schema.arrow)
         if wanted is None:
             raise RequestError("update_where needs a filter; 'true' matches every row")
-        reader = self._noted(table, wanted)
+        reader = self._noted_reader(wanted)
         if not key:
-            return _update_plain(self._tx.rows.plain(table), wanted, change)
+            return _update_plain(self._rows.plain(table), wanted, change)
         batches = list(_bounded(reader.scan(None, wanted)))
         rows = pa.Table.from_batches(batches, table_schema.arrow)
         if rows.num_rows:
             changed = row_input(change.of(rows), table_schema, "", may_repeat=False)
-            self._tx.rows.keyed(table).upsert(changed)
+            self._rows.keyed(table).upsert(changed)
         return rows.num_rows
-
-    def _noted(self, table: TableDefinition, wanted: Filter) -> Reader:
-        """Return the reader for a scan, which a serializable transaction remembers."""
-        reader = self._tx.rows.reader(table)
-        self._tx.rows.note(table, reader, (), wanted)
-        return reader
 
 
 def _update_plain(writes: PlainWrites, wanted: Filter, change: Assignments) -> int:

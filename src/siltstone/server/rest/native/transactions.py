@@ -12,10 +12,10 @@ from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Grouping, Role
-from siltstone.server.rest import row_operations
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import DELIMITER, RestCall
-from siltstone.server.rest.rows import apply, is_upsert, missing_of
+from siltstone.server.rest.native import row_operations
+from siltstone.server.rest.native.rows import apply, is_upsert, missing_of
 from siltstone.server.rest.schemas import TransactionAnswer, TransactionStatus
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.tokens import Principal

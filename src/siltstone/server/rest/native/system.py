@@ -17,7 +17,7 @@ from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Route
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.jobs import JobRoutes
+from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.openapi import document
 from siltstone.server.rest.wire import TEXT_TYPE
 from siltstone.server.served import Served

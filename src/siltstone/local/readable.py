@@ -1,30 +1,34 @@
-"""Readable: the reads of a table, the same through a store, a snapshot and a transaction.
+"""Readable: what the tables of this process have in common: how they are read and searched.
 
-The three differ only in their reader, so this is the one base class of the engine: each of them
-implements `_reader`, and a transaction records its reads there.
+The table of a store, of a snapshot and of a transaction differ only in their reader: each of them
+has a `_reader`, and a transaction records its reads. How one row is read by its key is in each of
+them, for that must be fast.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.choices import SearchMetric, TextOperator
 from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.read.read_union import KeyedReader, Row
+from siltstone.engine.read.read_arguments import key_named, keyed, known_columns
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
-from siltstone.errors import RequestError, SchemaMismatchError, no_such
-from siltstone.formats.keys import Key, KeyCodec
+from siltstone.errors import RequestError
+from siltstone.formats.keys import Key
 
-_POINT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(?:(-?\d{1,19})|'([^'\\]*)')\s*", re.ASCII)
+if TYPE_CHECKING:
+    from siltstone.query.search.search_result import SearchResult
 
 
-class Readable:
-    """A table that can be read. Any thread."""
+class LocalReadable:
+    """See the module. Any thread; see `api.readable` for arguments and errors."""
 
     __slots__ = ()
     _in_any_order = False
@@ -47,24 +51,6 @@ class Readable:
         """The names of the key columns, in key order; empty for a plain table."""
         keys = self._reader().table_schema.keys
         return () if keys is None else keys.names
-
-    def get(self, key: object) -> Row | None:
-        """Return the row of `key` as a dict, None if there is none.
-
-        Python's times have microseconds. A timestamp with nanoseconds becomes a pandas timestamp; a
-        time of day loses its nanoseconds. `get_many` and `scan` return all of them.
-
-        Args:
-            key: A value; for a composite key a tuple in key order or a dict by column.
-
-        Raises:
-            SchemaMismatchError: The key has another type.
-            ValueError: The row has a timestamp with nanoseconds, and pandas is not installed.
-        """
-        reader = keyed(self._reader())
-        wanted = reader.table_schema.codec.from_user(key)
-        self._note(reader, (wanted,), None)
-        return reader.get(wanted)
 
     def get_many(self, keys: object) -> pa.Table:
         """Return the rows of the existing `keys`, each once, in the order of the keys.
@@ -158,35 +144,89 @@ class Readable:
             return reader.count()
         return sum(batch.num_rows for batch in reader.scan([], wanted))
 
+    def search(
+        self,
+        query: object = None,
+        k: int = 10,
+        *,
+        column: str | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: object = None,
+        exact: bool = False,
+        operator: TextOperator | None = None,
+        phrase: bool = False,
+        fuzzy: int | None = None,
+        boost: float | Mapping[str, float] | None = None,
+        metric: SearchMetric | None = None,
+        distance_range: object = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        vector: object = None,
+        vector_column: str | None = None,
+        fusion: str | Mapping[str, float] | None = None,
+        rerank: Callable[[pa.Table], object] | None = None,
+    ) -> SearchResult:
+        """See `api.readable.ReadableTable.search`."""
+        from siltstone.query.search.request import search_of  # noqa: PLC0415 - few ask for it
+        from siltstone.query.search.search_result import SearchResult  # noqa: PLC0415 - as above
 
-def keyed(reader: Reader) -> KeyedReader:
-    """Return the reader of a table with a key.
+        reader = self._reader()
+        search = search_of(
+            reader,
+            query,
+            vector,
+            common={"k": k, "column": column, "exact": exact},
+            of_words={"operator": operator, "phrase": phrase, "fuzzy": fuzzy, "boost": boost},
+            of_vectors={
+                "metric": metric,
+                "distance_range": distance_range,
+                "nprobes": nprobes,
+                "refine": refine,
+            },
+            of_both={"vector_column": vector_column, "fusion": fusion, "rerank": rerank},
+        )
+        return SearchResult(search(*self._noted(reader, columns, filter)))
 
-    Raises:
-        RequestError: It is of a plain table.
-    """
-    if not isinstance(reader, KeyedReader):
-        raise RequestError("a plain table has no key; use scan with a filter")
-    return reader
+    def search_in_parts(
+        self,
+        query: object,
+        k: int,
+        rows_max: int,
+        *,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: object = None,
+        numbered: bool = False,
+        **options: Any,
+    ) -> pa.RecordBatchReader:
+        """Return the rows of `search`, ranked now, and read as they are asked for.
 
+        Args:
+            query: A text, or a vector, as for `search`.
+            k: How many rows.
+            rows_max: How many rows are read at once.
+            filter: Only rows that match are ranked.
+            columns: The columns; None: all.
+            numbered: Before the distance or score comes the `_rowid`: see `engine.read.row_ids`.
+            options: All the other arguments of that kind of search.
+        """
+        from siltstone.query.search.request import search_in_parts  # noqa: PLC0415 - as above
 
-def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
-    """Return the columns that a caller names; None for all.
+        reader = self._reader()
+        search = search_in_parts(reader, query, rows_max, numbered=numbered, k=k, **options)
+        return search(*self._noted(reader, columns, filter))
 
-    Raises:
-        RequestError: `columns` is not a list of different names, or a name is unknown.
-    """
-    if columns is None:
-        return None
-    if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise RequestError(f"columns must be a list of names; got {columns!r}")
-    columns = list(columns)
-    unknown = [name for name in columns if name not in arrow.names]
-    if unknown:
-        raise SchemaMismatchError(no_such("column", unknown, arrow.names))
-    if len(set(columns)) != len(columns):
-        raise RequestError(f"columns appear twice in {columns}")
-    return columns
+    def _noted(
+        self,
+        reader: Reader,
+        columns: object,
+        filter: str | pc.Expression | None,  # noqa: A002 - the contract's name
+    ) -> tuple[Filter | None, list[str]]:
+        """Return the checked filter and columns of a search, which is noted as a scan."""
+        arrow = reader.table_schema.arrow
+        shown = known_columns(arrow, columns)
+        wanted = filter_of(filter, arrow)
+        self._note(reader, (), wanted)
+        return wanted, arrow.names if shown is None else shown
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
@@ -195,24 +235,3 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
         rows = min(left, batch.num_rows)
         yield batch.slice(0, rows)
         left -= rows
-
-
-def key_named(text: object, codec: KeyCodec) -> Key | None:
-    """Return the key that a filter names, None if the filter has another form.
-
-    Clients without another way to read a row send `id = 7` or `name = 'x'`. The lookup takes 0.2 ms
-    instead of 4 over 300,000 rows. Any filter that may mean something else goes to the parser.
-    """
-    if not isinstance(text, str) or len(codec.names) != 1:
-        return None
-    found = _POINT.fullmatch(text)
-    if found is None or found[1] != codec.names[0]:
-        return None
-    kind, is_number = codec.user_types[0], found[2] is not None
-    fits = pa.types.is_integer(kind) if is_number else pa.types.is_string(kind)
-    if not fits:
-        return None
-    try:
-        return codec.from_user(int(found[2]) if is_number else found[3])
-    except SchemaMismatchError:  # beyond what the type holds: the parser says what is wrong
-        return None

@@ -12,7 +12,7 @@ from typing import Any
 from siltstone.api.tables import TransactionTable
 from siltstone.choices import Missing
 from siltstone.local.transaction import LocalTransaction
-from siltstone.server.rest import row_operations
+from siltstone.server.rest.native import row_operations
 from siltstone.server.rest.row_input import json_key, json_rows, json_values
 
 
