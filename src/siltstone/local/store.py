@@ -179,12 +179,14 @@ class LocalStore(Store):
         token: tuple[str, int] | None = None,
         claim: int | None = None,
         turns: Sequence[str] | None = None,
+        read_seq: int | None = None,
     ) -> LocalTransaction:
         taken = () if turns is None else self.take_turns(turns)
         try:
             made = LocalTransaction(
-                self._core, isolation=isolation, durability=durability, token=token, claim=claim
-            )
+                self._core, isolation=isolation, durability=durability, token=token, claim=claim,
+                read_seq=read_seq,
+            )  # fmt: skip
         except BaseException:
             self._core.turns.give_up(*taken)
             raise

@@ -24,6 +24,7 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.read.view import State
 from siltstone.engine.write.bulk import refuse_later_columns
+from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.plain_writes import ColumnChange
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
@@ -73,11 +74,13 @@ class EngineTransaction:
         durability: Durability = "sync",
         token: tuple[str, int] | None = None,
         claim: int | None = None,
+        read_seq: int | None = None,
     ) -> None:
         """Begin; see `api.store.Store.transaction` for the arguments.
 
         Raises:
-            RequestError: An unknown isolation or durability; a bad token or claim.
+            RequestError: An unknown isolation or durability; a bad token, claim or read seq.
+            SnapshotExpiredError: The store does not keep the read seq.
         """
         core.writer()
         if isolation not in ISOLATIONS:
@@ -96,7 +99,8 @@ class EngineTransaction:
         app = "" if self._token is None else self._token.app
         state = core.transactions.begin(self._number, core.state, app)
         assert isinstance(state, State)
-        self.read_seq = state.visible
+        self.past = None if read_seq is None else PastSnapshot.of(core, state, read_seq)
+        self.read_seq = state.visible if self.past is None else self.past.seq
         self.catalog: Catalog = state.view.catalog
         self._app_since: int | None = None
         if app:
@@ -104,7 +108,7 @@ class EngineTransaction:
             claim = known.claim if claim is None else claim
             self._app_since = known.since if known.is_known else None
         self._claim = claim
-        self._reads = ReadSet(checked=self.read_seq) if isolation == "serializable" else None
+        self._reads = ReadSet(checked=state.visible) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self.after_commit: list[Callable[[], None]] = []
         self.unmoved: list[tuple[str, Tag | None]] = []
@@ -194,6 +198,8 @@ class EngineTransaction:
         table = catalogs.by_id(self.catalog, table_id)
         if table is None or not (catalogs.is_alive(table) or self.is_applied):
             raise catalogs.dropped(table_id, table)
+        if self.past is not None:
+            self.past.require_same(table)
         self._found[table_id] = table
         return table
 
@@ -321,13 +327,15 @@ class EngineTransaction:
         names_files = self.rows.names_files()
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
+        if self.past is not None:
+            self.past.check(parts, self._changes, self._reads)
         rows = nbytes = 0
         for part in parts:
             rows, nbytes = rows + part.rows, nbytes + part.nbytes
         has_rows_alone = not (self._changes or self._token or names_files or self.unmoved)
         return WriteSet(
             number=next(self.core.numbers),
-            read_seq=self.read_seq,
+            read_seq=self.read_seq if self.past is None else self.past.now.visible,
             parts=parts,
             changes=self._changes,
             token=self._token,

@@ -178,7 +178,9 @@ class TransactionRows:
         known = view.memo.get(("rows", table.id))
         if type(known) is tuple and known[0] is table and known[1].seq <= seq:
             return known[1].remembering(own, seq)
-        reader = self._core.readers.open(view, table, seq, defined_at=seq + 1)
+        # Own changes of a definition stand at the next seq, where others may have a plain version.
+        is_own = max(table.schemas[-1].seq, catalogs.incarnation_of(table).seq) > seq
+        reader = self._core.readers.open(view, table, seq, defined_at=seq + is_own)
         if not isinstance(reader, KeyedReader):
             return reader
         if (
