@@ -127,7 +127,7 @@ def test_a_wrong_argument_is_told_in_a_sentence_of_ours(store: st.Store) -> None
             for n in (None, "3", 1.5, True)
         ),
         (lambda: anything.run(len, attempts=-1), "attempts must be at least 1; got -1"),
-        (lambda: anything.merge(attempts="3"), "a budget must be an integer; got attempts='3'"),
+        (lambda: anything.merge(attempts="3"), "attempts must be an integer; got '3'"),
         (lambda: anything.import_external(["people"]), "a table name must be a string"),
         (lambda: anything.import_external([]), "a table name must be a string"),
         (lambda: anything[None], "there is no table None: a table name must be a string"),

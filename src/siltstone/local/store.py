@@ -56,7 +56,6 @@ from siltstone.paths import root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -501,12 +500,11 @@ class LocalStore(Store):
         table: str | None = None,
         *,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
     ) -> results.Merged | results.Deferred:
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
         with owner.checkpointer.refreshing():
-            result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
+            result = owner.merger.merge(found, attempts=attempts)
         return called(result, table)
 
     def optimize(
@@ -515,7 +513,6 @@ class LocalStore(Store):
         *,
         target_rows: int = TARGET_ROWS,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
     ) -> results.Optimized | results.Deferred:
         owner = self._owner()
@@ -524,7 +521,6 @@ class LocalStore(Store):
                 catalogs.id_of(self._core.state().view.catalog, table),
                 target_rows=target_rows,
                 attempts=attempts,
-                publish_attempts=publish_attempts,
                 workers=workers,
             )
         return called(result, table)
