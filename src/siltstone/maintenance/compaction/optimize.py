@@ -25,7 +25,7 @@ import msgspec
 
 from siltstone.arguments import count_of
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.errors import BusyError, RequestError, TableNotFoundError
+from siltstone.errors import BusyError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, Record
 from siltstone.maintenance.compaction.compaction import (
@@ -149,10 +149,7 @@ class Optimizer:
                 changed. The others were optimized.
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
-        if type(target_rows) is not int or target_rows < 2:
-            raise RequestError(
-                f"target_rows must be a whole number of at least 2; got {target_rows!r}"
-            )
+        count_of("target_rows", target_rows, 2)
         count_of("attempts", attempts, 1)
         count_of("workers", workers, 1)
         run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.arguments import count_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.attached import Attached
@@ -63,8 +64,7 @@ def plan(
     Raises:
         RequestError: A column is unknown, the filter is invalid, or `rows_max` is below 1.
     """
-    if type(rows_max) is not int or rows_max < 1:
-        raise RequestError(f"rows_max must be an integer from 1; got {rows_max!r}")
+    count_of("rows_max", rows_max, 1)
     arrow = reader.table_schema.arrow
     known = known_columns(arrow, columns)
     shown = list(arrow.names) if known is None else known

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.arguments import count_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.read.readable import Readable, known_columns
@@ -127,11 +128,11 @@ def _both(
 ) -> Callable[..., pa.Table]:
     """Return a search for words and by a vector; `column` is that of the words."""
     from siltstone.query.search import fusion, plan  # noqa: PLC0415 - as above
-    from siltstone.query.search.vector_query import K_MAX, count_of  # noqa: PLC0415 - as above
+    from siltstone.query.search.vector_query import K_MAX  # noqa: PLC0415 - as above
 
     if not isinstance(text, str):
         raise RequestError("vector= needs a search for words: give a text as the first argument")
-    k = count_of("k", of_words["k"], K_MAX)
+    k = count_of("k", of_words["k"], 1, K_MAX)
     wide = {"k": fusion.window(k, K_MAX)}
     words = _words(reader, text, **of_words | wide)
     near = _vector(reader, vector, **of_vectors | wide | {"column": both["vector_column"]})
