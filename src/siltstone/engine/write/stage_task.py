@@ -37,6 +37,7 @@ from siltstone.engine.read.view import is_empty
 from siltstone.engine.write.job_folder import JobFolder
 from siltstone.engine.write.plain_writes import dataset_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
+from siltstone.formats.conversion.arrow_stream import packed
 from siltstone.formats.conversion.conform import conform
 from siltstone.formats.manifest import Pin, Schema, TableDefinition
 from siltstone.formats.schema import history_field
@@ -171,7 +172,7 @@ class StageTask:
             few, is_all = _taken(fitting, inline_bytes_max)
             if is_all:
                 files = replace(NO_FILES, rows=sum(batch.num_rows for batch in few))
-                return Staged(self.job, files, _packed(few, self.arrow), named)
+                return Staged(self.job, files, packed(self.arrow, few), named)
         written = tables.stage(self.pin, self._stored(itertools.chain(few, fitting), sorter))
         if sorter is not None:
             written = replace(written, keys=sorter.ended())
@@ -490,14 +491,6 @@ def _named(
             yield batch
 
     return names, alike()
-
-
-def _packed(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
 
 
 def _batches(rows: object) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from siltstone.arguments import count_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
@@ -41,7 +42,7 @@ from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDef
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.maintenance.merge.slices import slice_end, slice_rows
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
+from siltstone.storage.manifest.manifest_store import existing
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import TableWriter
@@ -144,7 +145,6 @@ class Merger:
         table: int | None = None,
         *,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         execute: Execute | None = None,
     ) -> Merged | Deferred:
         """Merge one table, or all of them at one seq.
@@ -153,7 +153,6 @@ class Merger:
             table: The id of one table; it has nothing to merge before a record knows it.
             attempts: The maximum number of plans of each slice, if other writers change the
                 inputs.
-            publish_attempts: The maximum number of records that each plan tries.
             execute: Runs tasks that write the rows, and returns their results in the same order.
                 Default: one writer in this process.
 
@@ -164,7 +163,7 @@ class Merger:
                 refuses its rows. It was not merged, the others were.
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
-        require_budgets(attempts, publish_attempts)
+        count_of("attempts", attempts, 1)
         reason, failed, total, target = "", 0, Merged(0, (), 0), None
         failures: dict[int, SiltstoneError] = {}
         record: Record | None = None
@@ -173,7 +172,7 @@ class Merger:
                 record, lease = self._manifests.lease_newest(record)
                 with lease:
                     target = record.flushed_seq if target is None else target
-                    done = self._merge(record, table, execute, publish_attempts, failures)
+                    done = self._merge(record, table, execute, failures)
             except (_LostError, GcHorizonError, BusyError) as error:
                 reason, failed = str(error), failed + 1
                 continue
@@ -189,7 +188,6 @@ class Merger:
         record: Record,
         table: int | None,
         execute: Execute | None,
-        publish_attempts: int,
         failures: dict[int, SiltstoneError],
     ) -> Merged:
         """Fold a slice of each table that has not failed; return how far all of these are."""
@@ -226,7 +224,7 @@ class Merger:
             cross(Failpoint.MERGE_AFTER_FRAGMENTS)
             written = job.as_written()
             published = self._manifests.publish(
-                lambda now: _changed(now, planned, written), base=record, attempts=publish_attempts
+                lambda now: _changed(now, planned, written), base=record
             )
             cross(Failpoint.MERGE_AFTER_PUBLISH)
             job.finish()

@@ -12,12 +12,13 @@ from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 
+from siltstone.arguments import count_of
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
 from siltstone.query.search import fusion, plan
 from siltstone.query.search.text_query import TextQuery, text_query
-from siltstone.query.search.vector_query import K_MAX, VectorQuery, count_of, vector_query
+from siltstone.query.search.vector_query import K_MAX, VectorQuery, vector_query
 from siltstone.query.search.words import indexed_columns
 
 Options: TypeAlias = Mapping[str, Any]
@@ -84,7 +85,7 @@ def _both(
     """Return a search for words and by a vector; `column` is that of the words."""
     if not isinstance(text, str):
         raise RequestError("vector= needs a search for words: give a text as the first argument")
-    k = count_of("k", of_words["k"], K_MAX)
+    k = count_of("k", of_words["k"], 1, K_MAX)
     wide = {"k": fusion.window(k, K_MAX)}
     words = _words(reader, text, **{**of_words, **wide})
     near = _vector(reader, vector, **{**of_vectors, **wide, "column": of_both["vector_column"]})

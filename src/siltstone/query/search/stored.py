@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine.catalog.table_schema import aligned
 from siltstone.engine.columns.row_vectors import VectorBlock, block_of
 from siltstone.engine.filter import pushed
 from siltstone.engine.filter.filters import Filter
@@ -239,11 +240,7 @@ class Stored:
             with_hidden=self.visible is not None,
         )
         for batch in deadline.checked(batches):
-            stored = dict(zip(names, batch.columns, strict=False))
-            arrays = [
-                stored[field.name] if field.name in stored else pa.nulls(batch.num_rows, field.type)
-                for field in fields
-            ]
+            arrays = aligned(batch, map(self.names.get, columns), fields)
             yield batch.column(POSITION).to_numpy(), batch_of(arrays, fields, batch.num_rows)
 
     def _matching(self, wanted: Filter) -> np.ndarray:
