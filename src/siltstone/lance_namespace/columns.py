@@ -51,23 +51,37 @@ def _add(table: EngineTransactionTable, entry: bodies.NewColumn) -> Expression:
 
 
 def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -> Altered:
-    """Rename columns."""
+    """Rename columns, or let them be null."""
     name = ids.table_of(asked)
-    names = list[tuple[str, str]]()
     for entry in asked.alterations:
-        if entry.data_type is not None or entry.nullable is not None:
-            raise unsupported("the type of a column does not change; add another column")
-        if entry.rename is None:
-            raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
-        names.append((entry.path, entry.rename))
+        _refuse_alteration(entry)
 
     def work(tx: DefiningTransaction) -> None:
-        for old, new in names:
+        for entry in asked.alterations:
             deadline.check()
-            require_column(tx, name, old)
-            table_in(tx, name).rename_column(old, new)
+            require_column(tx, name, entry.path)
+            table = table_in(tx, name)
+            if entry.nullable:
+                table.allow_null(entry.path)
+            if entry.rename is not None:
+                table.rename_column(entry.path, entry.rename)
 
     return _altered(scope, name, work)
+
+
+def _refuse_alteration(entry: bodies.ColumnAlteration) -> None:
+    """Refuse what is not offered, and what says nothing.
+
+    Raises:
+        Refused: The type is to change, or nulls are to go; or neither name nor nulls are given.
+    """
+    if entry.data_type is not None:
+        raise unsupported("the type of a column does not change; add another column")
+    if entry.nullable is False:
+        raise unsupported("a column that may be null stays so; add another column")
+    if entry.rename is None and entry.nullable is None:
+        shown = entry.path[:128]
+        raise invalid(f"rename is the new name of column {shown!r}, or nullable is true")
 
 
 def alter_table_drop_columns(scope: Scope, asked: bodies.DropColumnsRequest) -> Altered:

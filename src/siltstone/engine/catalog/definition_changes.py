@@ -103,3 +103,7 @@ def _columns(table: str, before: Schema, after: Schema) -> Iterator[str]:
     for number, name in new.items():
         if number not in old:
             yield f"add column {table}.{name}"
+    strict = {column.id for column in before.columns if not column.nullable}
+    for column in after.columns:
+        if column.nullable and column.id in strict:
+            yield f"allow null in column {table}.{column.name}"

@@ -235,6 +235,23 @@ def rename_column(table: TableDefinition, name: str, new_name: str) -> group.Alt
     return _altered(table, (renamed if c.id == column.id else c for c in schema.columns))
 
 
+def allow_null(table: TableDefinition, name: str) -> group.Alter | None:
+    """Return the entry that lets a column be null; None: it may be.
+
+    Raises:
+        RequestError: It is a column of the key.
+        SchemaMismatchError: There is no such column.
+    """
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    if column.id in schema.key:
+        raise RequestError(f"column {name!r} is part of the key, which is never null")
+    if column.nullable:
+        return None
+    relaxed = msgspec.structs.replace(column, nullable=True)
+    return _altered(table, (relaxed if c.id == column.id else c for c in schema.columns))
+
+
 def token_of(token: object) -> group.Token:
     """Return the token for a user's (app, batch)."""
     if not isinstance(token, tuple | list) or len(token) != 2:

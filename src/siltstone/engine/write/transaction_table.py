@@ -96,6 +96,12 @@ class TransactionTableColumns(Readable):
         entry = definitions.rename_column(table, name, new_name)
         self._alter(table, entry, ColumnChange(rename={name: new_name}))
 
+    def allow_null(self, name: str) -> None:
+        """Let a column be null from now on; one that may be stays as it is."""
+        entry = definitions.allow_null(self._table(), name)
+        if entry is not None:
+            self._alter(self._table(), entry, ColumnChange(relax=[name]))
+
     def _alter(self, table: TableDefinition, entry: group.Alter, change: ColumnChange) -> None:
         self._tx.rows.alter(table, entry.schema, change)
         self._tx.change(entry)

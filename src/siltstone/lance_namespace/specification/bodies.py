@@ -322,12 +322,12 @@ class AddColumnsRequest(TableRequest):
 
 
 class ColumnAlteration(RequestPart):
-    """Only `rename` is offered; `nullable` may say neither true nor false."""
+    """A new name, or `nullable` true, or both; false is not offered."""
 
     path: Name
     rename: Name | None = None
     data_type: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
-    nullable: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
+    nullable: bool | None = None
     virtual_column: NotOffered = None
 
 
