@@ -102,7 +102,23 @@ class TransactionTableColumns(Readable):
         if entry is not None:
             self._alter(self._table(), entry, ColumnChange(relax=[name]))
 
-    def _alter(self, table: TableDefinition, entry: group.Alter, change: ColumnChange) -> None:
+    def note(self, metadata: Mapping[str, str]) -> None:
+        """Replace the metadata of the table."""
+        table = self._table()
+        entry = definitions.note(table, metadata)
+        if entry is not None:
+            self._alter(table, entry, None)
+
+    def note_column(self, name: str, metadata: Mapping[str, str | None], *, replaces: bool) -> None:
+        """Lay metadata over that of a column, or put it in its place; None removes a name."""
+        table = self._table()
+        entry = definitions.note_column(table, name, metadata, replaces=replaces)
+        if entry is not None:
+            self._alter(table, entry, None)
+
+    def _alter(
+        self, table: TableDefinition, entry: group.Alter, change: ColumnChange | None
+    ) -> None:
         self._tx.rows.alter(table, entry.schema, change)
         self._tx.change(entry)
 

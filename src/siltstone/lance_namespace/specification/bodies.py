@@ -152,6 +152,7 @@ class JsonField(AnswerBody):
     name: str
     nullable: bool
     type: JsonType
+    metadata: dict[str, str] | None = None
 
 
 class JsonSchema(AnswerBody):
@@ -337,6 +338,36 @@ class AlterColumnsRequest(TableRequest):
 
 class DropColumnsRequest(TableRequest):
     columns: Names
+
+
+class SchemaMetadataRequest(TableRequest):
+    """What takes the place of all metadata of a table; over REST it is the whole body."""
+
+    metadata: dict[str, str]
+
+
+class SchemaMetadataAnswer(CommittedAnswer):
+    """Over REST `metadata` is the whole answer."""
+
+    metadata: dict[str, str]
+
+
+class FieldMetadata(RequestPart):
+    """`path` is a column; null removes a name. `replace`: in the place of what the column has."""
+
+    path: Name
+    metadata: dict[str, str | None]
+    replace: bool | None = None
+
+
+class FieldMetadataRequest(TableRequest):
+    updates: Annotated[list[FieldMetadata], Meta(min_length=1)]
+
+
+class FieldMetadataAnswer(VersionAnswer):
+    """`fields`: all that is noted of each column that was asked about."""
+
+    fields: dict[str, dict[str, str]]
 
 
 class CreateTableAnswer(VersionAnswer):
