@@ -76,7 +76,7 @@ def _refuse_alteration(entry: bodies.ColumnAlteration) -> None:
     Raises:
         Refused: The type is to change, or nulls are to go; or neither name nor nulls are given.
     """
-    if entry.data_type is not None:
+    if entry.data_type:
         raise unsupported("the type of a column does not change; add another column")
     if entry.nullable is False:
         raise unsupported("a column that may be null stays so; add another column")

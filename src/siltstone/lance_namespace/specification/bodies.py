@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 from siltstone.lance_namespace.specification.full_text import FullTextQuery
 from siltstone.lance_namespace.specification.members import (
     FIXED,
+    NOTHING,
     Count,
     HintFlag,
     HintNumber,
@@ -327,7 +328,7 @@ class ColumnAlteration(RequestPart):
 
     path: Name
     rename: Name | None = None
-    data_type: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
+    data_type: Annotated[Any, Meta(extra_json_schema=NOTHING)] = None
     nullable: bool | None = None
     virtual_column: NotOffered = None
 
