@@ -131,6 +131,16 @@ class Operations(Spaces, Guest):
         request = m.AlterTableAlterColumnsRequest(id=path, alterations=[entry])
         self._asked("alter_table_alter_columns", request)
 
+    def allow_null(self, path: Path, name: str) -> None:
+        entry = m.AlterColumnsEntry(path=name, nullable=True)
+        request = m.AlterTableAlterColumnsRequest(id=path, alterations=[entry])
+        self._asked("alter_table_alter_columns", request)
+
+    def note_column(self, path: Path, name: str, metadata: dict[str, str | None]) -> None:
+        entry = m.UpdateFieldMetadataEntry(path=name, metadata=metadata)
+        request = m.UpdateFieldMetadataRequest(id=path, updates=[entry])
+        self._asked("update_field_metadata", request)
+
     def drop_column(self, path: Path, name: str) -> None:
         request = m.AlterTableDropColumnsRequest(id=path, columns=[name])
         self._asked("alter_table_drop_columns", request)

@@ -322,6 +322,27 @@ def test_an_alter_renames_then_drops_then_adds(tables: Tables) -> None:
     assert tables.writer.alter(done, rename={}, drop=[], add=[]) == done
 
 
+def test_an_alter_lets_columns_be_null(tables: Tables) -> None:
+    strict = pa.schema([field.with_nullable(False) for field in SCHEMA])
+    pin = tables.writer.create(FOLDER, strict)
+    pin = tables.writer.append(pin, [batch([1]).cast(strict)])
+    staged = tables.writer.stage(pin, [batch([2]).cast(strict)])
+    relaxed = tables.writer.alter(pin, relax=["v", "w"], rename={}, drop=[], add=[])
+    both = tables.writer.commit(relaxed, staged)
+    done = tables.writer.alter(both, relax=["v"], rename={"v": "x"}, drop=[], add=[])
+    found = [(field.name, field.nullable) for field in tables.reader.open(done).schema]
+    assert found == [("id", False), ("x", True), ("w", True)]
+    assert not any(field.nullable for field in tables.reader.open(pin).schema)
+    nulls = pa.record_batch({"id": [3], "x": [None], "w": [None]}).cast(
+        tables.reader.open(done).schema
+    )
+    more = tables.writer.append(done, [nulls])
+    assert len(rows(tables, more)) == 3
+    assert rows(tables, more)[-1] == {"id": 3, "x": None, "w": None}
+    with pytest.raises(SchemaMismatchError):
+        tables.writer.alter(pin, relax=["none"], rename={}, drop=[], add=[])
+
+
 @pytest.mark.parametrize(
     ("rename", "drop", "add"),
     [

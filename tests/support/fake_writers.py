@@ -106,13 +106,20 @@ class FakeWriter:
         rename: Mapping[str, str],
         drop: Sequence[str],
         add: Sequence[pa.Field],
+        relax: Sequence[str] = (),
     ) -> Pin:
         table = self._reader.open(pin)
-        staging.refuse_alter(table.schema, rename, drop, add)
-        if not (rename or drop or add):
+        staging.refuse_alter(table.schema, rename, drop, add, relax)
+        if not (rename or drop or add or relax):
             return pin
         kept = [
-            (field.with_name(rename.get(field.name, field.name)), number, field.name)
+            (
+                field.with_name(rename.get(field.name, field.name)).with_nullable(
+                    field.nullable or field.name in relax
+                ),
+                number,
+                field.name,
+            )
             for field, number in zip(table.schema, table.manifest.ids, strict=True)
             if rename.get(field.name, field.name) not in drop
         ]

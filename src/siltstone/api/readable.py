@@ -58,7 +58,7 @@ class ReadableTable(PublicClass):
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The columns, with their names and types at the sequence number that is read.
+        """The columns, with names, types and metadata at the sequence number that is read.
 
         Examples:
             >>> orders.schema.names

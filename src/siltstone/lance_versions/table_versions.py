@@ -96,7 +96,7 @@ def of_plain(table: TableDefinition, seq: int, own: Sequence[Pin] = ()) -> Table
     return TableVersions(
         name=catalogs.name_of(table, seq),
         folder=home if newest is None else newest.folder,
-        schema=table_schema_of(catalogs.schema_of(table, seq)).arrow,
+        schema=table_schema_of(catalogs.schema_of(table, seq)).shown,
         is_keyed=False,
         committed=committed,
         own=own,
@@ -112,7 +112,7 @@ def of_keyed(
     return TableVersions(
         name=catalogs.name_of(table, seq),
         folder=f"{storage.folder}/base",
-        schema=table_schema_of(catalogs.schema_of(table, seq)).arrow,
+        schema=table_schema_of(catalogs.schema_of(table, seq)).shown,
         is_keyed=True,
         committed=() if pin is None else (Version(storage.merged_seq, pin),),
     ), lease

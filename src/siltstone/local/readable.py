@@ -44,7 +44,7 @@ class LocalReadable:
     @property
     def schema(self) -> pa.Schema:
         """The columns, with their names and types at the seq of this reader."""
-        return self._reader().table_schema.arrow
+        return self._reader().table_schema.shown
 
     @property
     def primary_key(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class LocalTable(LocalReadable, Table):
 
     @property
     def schema(self) -> pa.Schema:
-        return self._look()[2].arrow
+        return self._look()[2].shown
 
     def _reader(self) -> Reader:
         state, definition, _ = self._look()

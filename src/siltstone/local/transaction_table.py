@@ -133,7 +133,30 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         entry = definitions.rename_column(table, name, new_name)
         self._alter(table, entry, ColumnChange(rename={name: new_name}))
 
-    def _alter(self, table: TableDefinition, entry: group.Alter, change: ColumnChange) -> None:
+    def allow_null(self, name: str) -> None:
+        """Let a column be null from now on; one that may be stays as it is."""
+        table = self._table()
+        entry = definitions.allow_null(table, name)
+        if entry is not None:
+            self._alter(table, entry, ColumnChange(relax=[name]))
+
+    def note(self, metadata: Mapping[str, str]) -> None:
+        """Replace the metadata of the table."""
+        table = self._table()
+        entry = definitions.note(table, metadata)
+        if entry is not None:
+            self._alter(table, entry, None)
+
+    def note_column(self, name: str, metadata: Mapping[str, str | None], *, replaces: bool) -> None:
+        """Lay metadata over that of a column, or put it in its place; None removes a name."""
+        table = self._table()
+        entry = definitions.note_column(table, name, metadata, replaces=replaces)
+        if entry is not None:
+            self._alter(table, entry, None)
+
+    def _alter(
+        self, table: TableDefinition, entry: group.Alter, change: ColumnChange | None
+    ) -> None:
         self._rows.alter(table, entry.schema, change)
         self._tx.change(entry)
 

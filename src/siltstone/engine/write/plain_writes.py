@@ -43,11 +43,15 @@ from siltstone.storage.tables.values import (
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What happens to the columns of a table: new names by the old ones, or columns go or come."""
+    """What happens to the columns of a table: new names by the old ones, or columns go or come.
+
+    Those of `relax` may be null from now on.
+    """
 
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     drop: Sequence[str] = ()
     add: Sequence[pa.Field] = ()
+    relax: Sequence[str] = ()
 
 
 def dataset_of(table: TableDefinition) -> tuple[str, Pin | None]:
@@ -286,7 +290,10 @@ class PlainWrites:
             self.begin()
         else:
             alter, pin = self._tables.writer.alter, self._with_stored(pin, change.drop)
-            self.versions.add(alter(pin, rename=change.rename, drop=change.drop, add=change.add))
+            made = alter(
+                pin, rename=change.rename, drop=change.drop, add=change.add, relax=change.relax
+            )
+            self.versions.add(made)
         self._did(lambda: self.alter(table_schema, change), is_blind=False)
 
     def _with_stored(self, pin: Pin, drop: Sequence[str]) -> Pin:

@@ -211,11 +211,11 @@ class TransactionRows:
             predicate = wanted if wanted and wanted.is_text and not is_own else None
             reads.scans.setdefault(incarnation, []).append(predicate)
 
-    def alter(self, table: TableDefinition, schema: Schema, change: ColumnChange) -> None:
-        """Give what was written of a table its new columns."""
+    def alter(self, table: TableDefinition, schema: Schema, change: ColumnChange | None) -> None:
+        """Give what was written of a table its new columns; None: only what is noted of them."""
         self._refuse_bulk(table)
         table_schema = table_schema_of(schema)
-        if table_schema.keys is None:
+        if table_schema.keys is None and change is not None:
             self.plain(table).alter(table_schema, change)
         own = self.keyed_writes.get(table.id)
         if own is not None:

@@ -413,17 +413,24 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
 
 
 def altered(tables: TableWriter, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
-    """Rename, drop and add a pin's columns by id; through free names, so that two may swap."""
+    """Relax, rename, drop and add a pin's columns by id; through free names: two may swap."""
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]
     moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
-    if drop or moved:
+    relax = _relaxed(old, new)
+    if drop or moved or relax:
         aside = {name: f"_{column_id}" for column_id, name in moved.items()}
-        pin = tables.alter(pin, rename=aside, drop=drop, add=[])
+        pin = tables.alter(pin, rename=aside, drop=drop, add=[], relax=relax)
     added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
     back = {f"_{column_id}": new.names[column_id] for column_id in moved}
     if back or added:
         pin = tables.alter(pin, rename=back, drop=[], add=added)
     return pin
+
+
+def _relaxed(old: TableSchema, new: TableSchema) -> list[str]:
+    """Return the old names of the columns that may be null since."""
+    strict = {column.id for column in old.schema.columns if not column.nullable}
+    return [old.names[c.id] for c in new.schema.columns if c.nullable and c.id in strict]
 
 
 def live_batches(overlay: Overlay, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:

@@ -338,9 +338,11 @@ class TableWriter(Protocol):
         rename: Mapping[str, str],
         drop: Sequence[str],
         add: Sequence[pa.Field],
+        relax: Sequence[str] = (),
     ) -> Pin:
-        """Rename, then drop, then add columns (nullable, all null, at the end).
+        """Let the columns `relax` be null; rename, then drop, then add columns.
 
+        New columns are nullable, all null, and at the end.
         No part may lose its last stored column: see `bare`.
         """
         ...

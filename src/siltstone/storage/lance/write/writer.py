@@ -138,14 +138,17 @@ class LanceWriter:
         rename: Mapping[str, str],
         drop: Sequence[str],
         add: Sequence[pa.Field],
+        relax: Sequence[str] = (),
     ) -> Pin:
         """See `tables.TableWriter.alter`. Lance alters the manifest alone, no data file."""
         where = self._root / pin.folder
-        staging.refuse_alter(self._reader.open(pin).dataset.schema, rename, drop, add)
-        if not (rename or drop or add):
+        staging.refuse_alter(self._reader.open(pin).dataset.schema, rename, drop, add, relax)
+        if not (rename or drop or add or relax):
             return pin
         catalog = self._commits.begin(pin.folder, pin)
         with writing(where, catalog):
+            if relax:
+                open_newest(catalog).alter_columns(*({"path": n, "nullable": True} for n in relax))
             if rename:
                 open_newest(catalog).alter_columns(
                     *({"path": o, "name": n} for o, n in rename.items())
