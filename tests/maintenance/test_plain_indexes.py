@@ -162,6 +162,17 @@ def test_an_index_whose_rows_are_deleted_meanwhile_is_built_again(
     assert (others.built, events.count(), events.count("id = 5")) == (2, 500, 0)
 
 
+def test_an_index_of_no_rows_stays_one_of_its_column_if_all_are_replaced_meanwhile(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = db["events"]
+    events.delete_where("true")
+    events.drop_column("id")  # the numbers that Lance gives to columns restart with other rows
+    Meanwhile(monkeypatch, lambda: events.overwrite(rows(0, 9).drop_columns(["id"])))
+    assert events.create_index("text").column == "text"
+    assert events.count("text = 'a plum'") == 3
+
+
 def test_an_index_comes_to_a_table_that_a_client_changes_meanwhile(
     db: st.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
