@@ -91,8 +91,7 @@ class EngineTransaction:
         self._token = None if token is None else definitions.token_of(token)
         if claim is not None:
             definitions.check_claim(claim, self._token)
-        self.phase = Phase.OPEN
-        self._is_over = False
+        self.phase, self._is_over = Phase.OPEN, False
         self.hold = StagingHold(core)
         self.turns: tuple[TableTurn, ...] = ()
         self._number = next(core.transactions.numbers)  # from here on a finalizer may end it
