@@ -185,6 +185,8 @@ class EngineTransaction:
             if last is None:
                 raise
             found = last
+        if self.past is not None:
+            self.past.require_same(found)
         self._named[name] = self._found[found.id] = found
         return found
 
