@@ -111,6 +111,7 @@ def test_a_table_without_rows_gets_an_index_that_needs_none(db: st.Store) -> Non
         (lambda table: table.create_index("id", "btre"), "got 'btre'; did you mean 'btree'"),
         (lambda table: table.create_index("text", "vector"), "does not support that type"),
         (lambda table: table.create_index("id", name="_id"), "the first not '_'"),
+        (lambda table: table.create_index("id", name="\ud800"), "half a surrogate pair"),
         (lambda table: table.create_index("text", name="known"), "an index 'known' already"),
         (lambda table: table.create_index("id", build=False), "is built at once"),
         (lambda table: table.create_index("id", metric="l2"), "no option 'metric'"),
