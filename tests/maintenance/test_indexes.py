@@ -283,6 +283,7 @@ WRONG = [
     ({"column": "words", "kind": "fts"}, "a fts index does not support"),
     ({"column": "place", "kind": "bitmap"}, "a bitmap index does not support"),
     ({"column": "customer", "name": "_key"}, "the first not '_'"),
+    ({"column": "customer", "name": "\ud800"}, "half a surrogate pair"),
     ({"column": "customer", "name": ""}, "1 to 128 characters"),
     ({"column": "customer", "name": 7}, "1 to 128 characters"),
     ({"column": "customer", "stem": True}, "a btree index has no option 'stem'"),

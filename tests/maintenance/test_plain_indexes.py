@@ -111,6 +111,7 @@ def test_a_table_without_rows_gets_an_index_that_needs_none(db: st.Store) -> Non
         (lambda table: table.create_index("id", "btre"), "got 'btre'; did you mean 'btree'"),
         (lambda table: table.create_index("text", "vector"), "does not support that type"),
         (lambda table: table.create_index("id", name="_id"), "the first not '_'"),
+        (lambda table: table.create_index("id", name="\ud800"), "half a surrogate pair"),
         (lambda table: table.create_index("text", name="known"), "an index 'known' already"),
         (lambda table: table.create_index("id", build=False), "is built at once"),
         (lambda table: table.create_index("id", metric="l2"), "no option 'metric'"),
@@ -234,6 +235,47 @@ def test_a_statement_that_read_before_goes_on_since_no_row_changed(db: st.Store)
         assert tx["events"].delete_where("id < 10") == 10
         db["events"].create_index("id")
     assert (db["events"].count(), [*lags(db["events"])]) == (590, ["id"])
+
+
+@pytest.mark.parametrize("kind", ["btree", "bitmap", "fts"])
+def test_an_optimize_keeps_an_index_beside_rows_that_it_lacks(
+    db: st.Store, kind: IndexKind
+) -> None:
+    events, column = db["events"], "text" if kind == "fts" else "id"
+    events.append(rows(600, 700))
+    events.create_index(column, kind, name="i")
+    for n in range(700, 703):
+        events.append(rows(n, n + 1))
+    assert db.optimize("events").files_before >= 5
+    assert lags(events)["i"] <= 3
+    assert (events.count(), events.count("id in (5, 650, 701)")) == (703, 3)
+    assert opened(SiltstoneNamespace(db), "events").count_rows("id >= 650") == 53
+
+
+def test_an_optimize_makes_an_index_again_that_lacks_a_fifth_of_the_rows(db: st.Store) -> None:
+    events = db["events"]
+    events.create_index("id")
+    events.append(rows(600, 700))
+    seq = db.seq
+    assert db.optimize("events").segments == 0
+    assert (lags(events), db.seq) == ({"id": 100}, seq)
+    events.append(rows(700, 800))
+    done = db.optimize()
+    assert (done.tables, done.segments, done.indexed_rows) == (("events",), 1, 800)
+    assert lags(events) == {"id": 0}
+    assert (events.count("id >= 600"), db.verify(deep=True).is_sound) == (200, True)
+
+
+def test_an_optimize_leaves_an_index_alone_that_is_dropped_meanwhile(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = db["events"]
+    events.create_index("id")
+    events.create_index("text", "bitmap")
+    events.append(rows(600, 1200))
+    Meanwhile(monkeypatch, lambda: events.drop_index("id"))
+    db.optimize("events")
+    assert lags(events) == {"text": 0}
 
 
 def test_a_snapshot_reads_the_version_before_the_index(db: st.Store) -> None:

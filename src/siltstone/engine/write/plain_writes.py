@@ -258,18 +258,21 @@ class PlainWrites:
         self._keeps_rows = True
         self._did(lambda: self.compact(compacted), is_blind=True)
 
-    def add_index(self, built: BuiltSegment) -> None:
+    def put_index(self, built: BuiltSegment, old: frozenset[str] = frozenset()) -> None:
         """Add an index that was built on this version or an earlier one; it is the only change.
 
+        It takes the place of the segments `old`, by their ids.
+
         Raises:
-            InputsMovedError: The version lacks an input, or has an index of that name.
+            InputsMovedError: The version lacks an input, or has other segments of that name.
         """
         pin = self.begin()
-        if any(segment.index == built.index for segment in self._segments(pin)):
+        named = [each for each in self._segments(pin) if each.index == built.index]
+        if frozenset(segment.id for segment in named) != old:
             raise InputsMovedError
-        self.versions.add(self._tables.indexer.put(pin, [built]))
+        self.versions.add(self._tables.indexer.put(pin, [built], sorted(old)))
         self._keeps_rows = True
-        self._did(lambda: self.add_index(built), is_blind=True)
+        self._did(lambda: self.put_index(built, old), is_blind=True)
 
     def drop_index(self, name: str) -> None:
         """Take an index out; it is the only change."""
@@ -307,8 +310,8 @@ class PlainWrites:
         return self._swap(pin, compacted) if compacted else pin
 
     def _swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        pin = self.versions.add(self._tables.compactor.ready(pin, compacted))
-        return self.versions.add(self._tables.compactor.swap(pin, compacted))
+        swap = self._tables.compactor.swap
+        return self.versions.add(swap(pin, compacted, keeps_indexes=True))
 
     def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
         """Continue from an imported version, with its columns."""

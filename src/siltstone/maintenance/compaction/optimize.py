@@ -46,6 +46,7 @@ from siltstone.maintenance.compaction.compaction import (
     read,
     total_of,
     with_pins,
+    with_renewed,
 )
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.each_table import isolated
@@ -197,14 +198,16 @@ class Optimizer:
         attempts: int,
         build: index_plan.Execute | None,
     ) -> Optimized | Deferred:
+        total = with_renewed(total, self._plain.renew_indexes(table))
         try:
             done = self._indexer.catch_up(table, attempts=attempts, execute=build)
         except TableNotFoundError:  # no record knows it yet: it has no index of ours
             return total
         if isinstance(done, Deferred):
-            return total if total.files_before else done
-        names = tuple(sorted({*total.tables, *done.tables}))
-        return replace(total, tables=names, segments=done.segments, indexed_rows=done.rows)
+            return total if total.tables else done
+        names, rows = tuple(sorted({*total.tables, *done.tables})), total.indexed_rows + done.rows
+        segments = total.segments + done.segments
+        return replace(total, tables=names, segments=segments, indexed_rows=rows)
 
     def has_left(self) -> bool:
         """Return whether finished files of plain tables wait for the owner."""

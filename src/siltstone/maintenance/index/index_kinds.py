@@ -90,6 +90,7 @@ def check_name(name: object) -> str:
         RequestError: A user may not give an index this name.
     """
     if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS_MAX and name[0] != "_":
+        _check_text("name", name)
         return name
     raise RequestError(
         f"the name of an index must have 1 to {NAME_CHARACTERS_MAX} characters, the first not '_',"

@@ -430,15 +430,14 @@ class TableCompactor(Protocol):
         """Return for each [first, end) of `planned` whether `pin` has those parts unchanged."""
         ...
 
-    def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        """Return the version, perhaps `pin`, on which `swap` is one numbered step."""
-        ...
-
-    def swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def swap(self, pin: Pin, compacted: Sequence[Compacted], *, keeps_indexes: bool = False) -> Pin:
         """Replace the inputs of `compacted` by its results; the rows stay the same.
 
+        A segment of values that covers some of the inputs of one result, but not all, goes.
+
         Raises:
-            InputsMovedError: `pin` lacks an input, or has it in another form; nothing was done.
+            InputsMovedError: `pin` lacks an input, or has it in another form; or a segment would go
+                and `keeps_indexes`. Nothing was done.
         """
         ...
 
