@@ -214,10 +214,7 @@ class _Opening:
             is_background=options.background,
             vacuumed_s_ago=self._vacuumed_s_ago(),
         )
-        committer.on_growth = scheduler.grown
-        committer.room = scheduler.room
-        if not options.background:
-            committer.after_commit = scheduler.after_commit
+        committer.heed(scheduler)
         self._reserve.fit(wal.size)
         self._ownership.announce(epoch=state.view.record.epoch)
         self._ownership.recovered()

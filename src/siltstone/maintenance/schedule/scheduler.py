@@ -81,7 +81,7 @@ class Work(Protocol):
         ...
 
     def refresh(self) -> object:
-        """Take over what others published."""
+        """Pick up what other processes published."""
         ...
 
     def hurry(self, is_waited_for: bool, /) -> None:
@@ -117,7 +117,7 @@ class Work(Protocol):
         ...
 
     def vacuum(self) -> object:
-        """Delete what nobody needs."""
+        """Delete unneeded files."""
         ...
 
     def rest(self) -> bool:
@@ -160,7 +160,7 @@ class Scheduler:
         self._wake = threading.Condition()
         self._is_woken = self._is_stopping = False
         self._thread: threading.Thread | None = None
-        self._is_background = is_background
+        self.is_background = is_background
         self._pause_s = 0.0
         flushing = Zone(memtable_bytes_max, 2 * memtable_bytes_max)
         self._folding = Zone(memory_bytes_max // 8, memory_bytes_max // 2)
@@ -184,7 +184,7 @@ class Scheduler:
         Raises:
             UnavailableError: The system has no more threads.
         """
-        if self._is_background:
+        if self.is_background:
             thread = threading.Thread(target=self._loop, name="siltstone-scheduler", daemon=True)
             threads.start(thread)
             self._thread = thread
@@ -242,7 +242,7 @@ class Scheduler:
         self._committer.free = self._look()
         if self.failure is not None:  # also if it came just now: from here on all have to ask
             self._committer.free = (), 0
-        if not self._is_background:
+        if not self.is_background:
             if not self._has_room():
                 self._work.checkpoint()
             return
@@ -377,8 +377,6 @@ class Scheduler:
         The commit is durable and visible, so it does not fail if this work fails; `room` checks
         again.
         """
-        if self._is_background:
-            return
         is_full = self._committer.active_bytes >= self._memtable_bytes_max
         if not is_full and self._committer.state.view.record is self._weighed:
             return
