@@ -284,7 +284,7 @@ class LocalStore(Store):
         refuse_future(
             moment,
             time_us,
-            now_us=max(self._core.now_us(), commits.last_time_us(state)),
+            now_us=max(self._core.site.now_us(), commits.last_time_us(state)),
             oldest=state.view.record.oldest_seq,
             newest=state.visible,
         )

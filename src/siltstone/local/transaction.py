@@ -177,5 +177,5 @@ class LocalTransaction(DefiningTransaction, Transaction):
         if since > self.read_seq:
             raise RequestError(f"seq {since} is in the future: the store is at seq {self.read_seq}")
         state = State(view_of(self.rows), self.read_seq)
-        touched = self.core.touched(state, since)
+        touched = self.core.commits.touched(state, since)
         return catalogs.name_of(table), changed_since(state, table, since, own, touched)

@@ -82,7 +82,7 @@ class Log(Protocol):
     def durable_seq(self) -> int: ...
 
 
-class Backpressure(Protocol):
+class Throttle(Protocol):
     """What holds writers back; `maintenance.schedule.scheduler.Scheduler` does."""
 
     @property
@@ -104,7 +104,7 @@ class Backpressure(Protocol):
 
 
 class _Unhindered:
-    """The backpressure of a store that is not yet maintained: none."""
+    """The throttle of a store that is not maintained yet: none."""
 
     is_background = True
 
@@ -146,7 +146,7 @@ class Committer:
         """The first seq of the group whose frame was last given to the log."""
         self._clock_ns, self._clock_s = clock_ns, clock_s
         self._recent, self._transactions, self._latency = recent, transactions, latency
-        self._backpressure: Backpressure = _Unhindered()
+        self._throttle: Throttle = _Unhindered()
         self.free: tuple[Sequence[object], int] = (), 0
         """No commit asks for room while these generations are sealed, and fewer bytes active."""
         self._told_bytes = 0
@@ -157,12 +157,12 @@ class Committer:
         self._is_in_doubt = False
         self.active_bytes = 0
 
-    def heed(self, backpressure: Backpressure) -> None:
-        """Let `backpressure` hold writers back; called once, before there are writers.
+    def heed(self, throttle: Throttle) -> None:
+        """Let `throttle` hold writers back; called once, before there are writers.
 
         It needs the committer, so it is made later.
         """
-        self._backpressure = backpressure
+        self._throttle = throttle
 
     @property
     def durable_seq(self) -> int:
@@ -194,7 +194,7 @@ class Committer:
         """
         begun_s, (sealed, below) = self._clock_s(), self.free
         if self.active_bytes >= below or self.state.view.sealed is not sealed:
-            self._backpressure.room(write_set)
+            self._throttle.room(write_set)
         if write_set.nbytes > FRAME_BYTES_MAX:
             raise RequestError(
                 f"the transaction has {write_set.nbytes} bytes; a frame holds {FRAME_BYTES_MAX}"
@@ -215,9 +215,9 @@ class Committer:
         with latency.lock:
             latency.buckets[bisect_left(BOUNDS_S, took_s)] += 1
             latency.seconds += took_s
-        backpressure = self._backpressure
-        if not backpressure.is_background:
-            backpressure.after_commit()
+        throttle = self._throttle
+        if not throttle.is_background:
+            throttle.after_commit()
         return waiter.result  # type: ignore[return-value]
 
     def commit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException] | None:
@@ -250,9 +250,9 @@ class Committer:
         with latency.lock:
             latency.buckets[bisect_left(BOUNDS_S, took_s)] += len(waiters)
             latency.seconds += took_s * len(waiters)
-        backpressure = self._backpressure
-        if not backpressure.is_background:
-            backpressure.after_commit()
+        throttle = self._throttle
+        if not throttle.is_background:
+            throttle.after_commit()
         return [waiter.error or waiter.result for waiter in waiters]  # type: ignore[misc]
 
     def run(self, step: Callable[[], object]) -> object:
@@ -481,7 +481,7 @@ class Committer:
                 self.state = State(view, last)
         self._last_seq, self._last_time = last, time_us + len(admitted) - 1
         if self.active_bytes >= self._told_bytes:
-            self._told_bytes = self._backpressure.grown(self.active_bytes)
+            self._told_bytes = self._throttle.grown(self.active_bytes)
         if self._recent.is_due:
             self._recent.forget(self._transactions.oldest(self.current))
 

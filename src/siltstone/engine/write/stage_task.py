@@ -353,7 +353,7 @@ def begin(
     table_schema = table_schema_of(definitions.widened(table, added))
     chosen = _op(name, table_schema, op)
     _check_order(table_schema, chosen, order_by)
-    job, begun = core.new_token(), core.begun()
+    job, begun = core.site.new_token(), core.begun()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:
@@ -404,7 +404,7 @@ def _begin_new(
     table_schema = table_schema_of(created.schema)
     chosen = _op(name, table_schema, op)
     _check_order(table_schema, chosen, order_by)
-    job, begun = core.new_token(), core.begun()
+    job, begun = core.site.new_token(), core.begun()
     home = f"tables/{name}-{job}"
     target = PLAIN if table_schema.keys is None else ATTACHED
     folder = home if target == PLAIN else f"{home}/.attached/{job}"

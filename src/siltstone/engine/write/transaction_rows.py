@@ -58,7 +58,7 @@ class StagingHold:
         self._held = self._held or ExitStack()
         from_us = since_us if begun is None else min(begun.first_us, since_us)
         if from_us < self._held_us:
-            self._held.enter_context(self._core.hold(from_us))
+            self._held.enter_context(self._core.site.jobs.hold(from_us))
             self._held_us = from_us
         if begun is not None:
             self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
@@ -80,7 +80,7 @@ class StagingHold:
     def oldest_us(self) -> int:
         """Return the time (us) of the oldest file that the commit may name."""
         assert self._begun is not None
-        started_us = self._begun.started_us(self._core.now_us)
+        started_us = self._begun.started_us(self._core.site.now_us)
         return started_us if self._since_us is None else min(started_us, self._since_us)
 
     def close(self) -> None:
