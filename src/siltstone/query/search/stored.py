@@ -28,7 +28,7 @@ from siltstone.process import deadline
 from siltstone.query.search.candidates import BASE, Candidates, within
 from siltstone.query.search.distances import error_of_float32, measured
 from siltstone.query.search.fresh import nearest_of
-from siltstone.query.search.vector_query import VectorQuery
+from siltstone.query.search.vector_query import K_MAX, VectorQuery
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION, NearestQuery, Ranked, Span
 
@@ -97,6 +97,9 @@ class Stored:
     def nearest(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
         """Yield the rows that may be among the k nearest; their places are positions."""
         if query.column not in self.names or not self.table.rows:
+            return
+        if query.k > K_MAX:  # Lance would sort them all
+            yield from self._compared(query, wanted)
             return
         blocked = self.blocked(wanted, MEASURED_MAX)
         if blocked.few is not None:

@@ -56,8 +56,9 @@ def vector_query(
     nprobes: object,
     refine: object,
     exact: object,
+    k_max: int = K_MAX,
 ) -> VectorQuery:
-    """Return the query of a caller's arguments.
+    """Return the query of a caller's arguments; above `K_MAX` rows it takes one vector.
 
     Raises:
         RequestError: One of them is wrong, or does not fit the column.
@@ -65,9 +66,9 @@ def vector_query(
     """
     name = _column(schema, column)
     kind = cast("pa.FixedSizeListType", schema.field(name).type)
-    most = count_of("k", k, 1, K_MAX)
+    most = count_of("k", k, 1, k_max)
     vectors, is_many = _vectors(name, kind, vector)
-    if most * len(vectors) > RANKED_MAX:
+    if most * len(vectors) > max(RANKED_MAX, k_max):
         text = f"{len(vectors)} vectors and k={most} are {most * len(vectors)} rows"
         raise RequestError(f"{text}; at most {RANKED_MAX} are ranked at once")
     return VectorQuery(
