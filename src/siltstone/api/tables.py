@@ -308,8 +308,8 @@ class Table(WritableTable[Receipt, Receipt, Receipt]):
 
         That of a keyed table covers the rows that are merged into base; merges and optimizes keep
         it up to date. That of a plain table is a version of it, which covers all rows of now; later
-        ones are scanned, until a Lance client's `optimize_indices`, or until it is created again: an
-        optimize does that with a btree or bitmap that lacks a fifth of the rows.
+        ones are scanned, until a Lance client's `optimize_indices`, or until it is created again,
+        as an optimize does with a btree or bitmap that lacks a fifth of the rows.
 
         Args:
             column: The name of a column.
