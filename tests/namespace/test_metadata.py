@@ -238,7 +238,7 @@ RESERVED = [
         "siltstone.kind",
         "lance:x",
         "PARQUET:field_id",
-    "SPARK::metadata::json",
+        "SPARK::metadata::json",
     ),
 ]
 
