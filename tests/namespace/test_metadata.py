@@ -238,6 +238,7 @@ RESERVED = [
         "siltstone.kind",
         "lance:x",
         "PARQUET:field_id",
+        "SPARK::metadata::json",
     ),
 ]
 

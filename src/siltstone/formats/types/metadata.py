@@ -1,7 +1,7 @@
 """Metadata: what clients note of a table and of its columns, as texts by name.
 
 It is a part of the table's schema, and of nothing else: no row, type or file of Lance has it. Names
-that say to Arrow, Lance, pandas or this store what a column is are not for notes.
+that say to Arrow, Lance, Spark, pandas or this store what a column is are not for notes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from siltstone.formats.manifest import Column, Metadata, Schema
 METADATA_BYTES_MAX = 65_536
 """Of a table with all its columns, names and texts as UTF-8: every record has all of it."""
 NAME_CHARACTERS_MAX = 256
-_RESERVED = ("arrow:", "parquet:", "lance:", "lance-", "siltstone")
+_RESERVED = ("arrow:", "parquet:", "spark::", "lance:", "lance-", "siltstone")
 _RESERVED_NAMES = ("pandas",)
 
 
