@@ -275,7 +275,6 @@ class FakeRewriter:
         *,
         drop: np.ndarray,
         batches: Iterable[pa.RecordBatch],
-        compact_below: int = 0,
         seqs: tuple[int, int] | None = None,
         is_numbered: bool = False,  # the seam: always so
     ) -> Pin:
@@ -287,11 +286,8 @@ class FakeRewriter:
         old, added = table.manifest, [batch for batch in batches if batch.num_rows]
         parts = [table.part(index) for index in range(len(old.paths))]
         keeps = [~np.isin(part[POSITION].to_numpy(), dropped) for part in parts]
-        losing = [not keep.all() for keep in keeps]
-        touched = [
-            lost or rows < compact_below for lost, rows in zip(losing, old.rows, strict=True)
-        ]
-        if not any(losing) and not added and sum(touched) < 2:
+        touched = [not keep.all() for keep in keeps]
+        if not any(touched) and not added:
             return pin
         moved = [
             batch

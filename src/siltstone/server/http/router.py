@@ -72,7 +72,7 @@ class Router:
         return None
 
     def _at(self, request: HttpRequest) -> Iterator[tuple[_Methods, tuple[int, ...], list[str]]]:
-        """Yield what is at the path of a request: by method, where parameters are, its words."""
+        """Yield what a path has, by method; where its parameters are; and its words."""
         given = _words(request.scope)
         for mask in self._masks.get(len(given), ()):
             place = self._places.get(_masked(given, mask) if mask else tuple(given))

@@ -401,16 +401,15 @@ class TableRewriter(Protocol):
         *,
         drop: np.ndarray,
         batches: Batches,
-        compact_below: int = 0,
         seqs: Seqs | None = None,
         is_numbered: bool = False,
     ) -> Pin:
         """Drop the rows at the positions `drop` and append `batches`, in one step.
 
-        Only files that hold a dropped row, or fewer than `compact_below` rows, are rewritten;
-        their other rows move, in order, behind the files that stay and before the new rows;
-        where every file says its seqs, files stand in the order of the lowest. With `is_numbered`
-        the version's number is the next one, and its transaction tells other clients all of it.
+        Only files that hold a dropped row are rewritten; their other rows move, in order, behind
+        the files that stay and before the new rows; where every file says its seqs, files stand
+        in the order of the lowest. With `is_numbered` the version's number is the next one, and
+        its transaction tells other clients all of it.
         """
         ...
 
