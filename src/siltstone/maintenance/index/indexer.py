@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from siltstone.arguments import count_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
@@ -47,8 +48,7 @@ from siltstone.maintenance.index.index_plan import (
 )
 from siltstone.maintenance.index.plain_indexes import PlainIndexes
 from siltstone.maintenance.index.recall import recall_of
-from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.maintenance.merge.merge import Deferred, candidates
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.values import BuiltSegment, put_fitting
@@ -168,7 +168,6 @@ class Indexer:
         *,
         is_urgent: bool = False,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         execute: Execute | None = None,
     ) -> CaughtUp | Deferred:
         """Bring the indexes of one table, or of all, up to date with their bases.
@@ -180,18 +179,17 @@ class Indexer:
             table: As in `declare`; None: all.
             is_urgent: Only indexes that lack a large share of the rows of base (`index_plan`).
             attempts: The maximum number of plans, if other writers change the inputs.
-            publish_attempts: The maximum number of records that each plan tries.
             execute: Runs tasks, large ones shared out, and returns their results in the same order.
                 Default: one after the other, in this process.
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
-            RequestError: A budget is below 1.
+            RequestError: `attempts` is no integer from 1.
             SiltstoneError: The indexes of a table cannot be built, whatever the reason; nothing of
                 it was changed. Those of the others were built.
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
-        require_budgets(attempts, publish_attempts)
+        count_of("attempts", attempts, 1)
 
         def work(only: int | None, known: Record) -> CaughtUp | Deferred:
             return self._caught_up(
@@ -199,7 +197,6 @@ class Indexer:
                 known,
                 is_urgent=is_urgent,
                 attempts=attempts,
-                publish_attempts=publish_attempts,
                 execute=execute,
             )
 
@@ -212,7 +209,6 @@ class Indexer:
         *,
         is_urgent: bool,
         attempts: int,
-        publish_attempts: int,
         execute: Execute | None,
     ) -> CaughtUp | Deferred:
         total, reason = _NOTHING, "other writers won each race"
@@ -230,7 +226,7 @@ class Indexer:
                     places = list(found)
                     if not places:
                         return total
-                    done = self._attempt(record, places, hopeless, publish_attempts, execute)
+                    done = self._attempt(record, places, hopeless, execute)
             except (GcHorizonError, BusyError) as error:
                 reason = str(error)
                 continue
@@ -273,7 +269,6 @@ class Indexer:
         record: Record,
         places: Sequence[_Place],
         hopeless: set[str],
-        attempts: int,
         execute: Execute | None,
     ) -> CaughtUp:
         """Build and publish once."""
@@ -285,7 +280,7 @@ class Indexer:
             cross(Failpoint.INDEX_BEFORE_BUILD)
             built = list(self._built(tasks, hopeless, execute))
             cross(Failpoint.INDEX_AFTER_BUILD)
-            found = self._publish(record, places, built, job.as_written(), attempts)
+            found = self._publish(record, places, built, job.as_written())
             job.finish()
             return found
 
@@ -324,7 +319,6 @@ class Indexer:
         places: Sequence[_Place],
         built: Sequence[_Built],
         job: Job,
-        attempts: int,
     ) -> CaughtUp:
         """Put on the bases of the newest record what fits them; return what did."""
         fitting: list[_Built] = []
@@ -346,7 +340,7 @@ class Indexer:
             )
             return _with_recalls(msgspec.structs.replace(now, keyed=keyed), fitting)
 
-        published = self._manifests.publish(change, base=record, attempts=attempts)
+        published = self._manifests.publish(change, base=record)
         cross(Failpoint.INDEX_AFTER_PUBLISH)
         self._promote(published)
         return CaughtUp(

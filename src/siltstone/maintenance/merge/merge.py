@@ -34,7 +34,6 @@ from siltstone.errors import (
     CorruptionError,
     InvariantError,
     ReplacedError,
-    RequestError,
     SiltstoneError,
 )
 from siltstone.failpoints import Failpoint, cross
@@ -354,20 +353,6 @@ def _is_behind(record: Record, table: TableDefinition, storage: KeyedStorage) ->
     schemas = (0, catalogs.schema_of(table).id)
     is_above = storage.merged_seq < storage.foldable_seq(record.flushed_seq)
     return is_above or (storage.base_schema not in schemas and not storage.fallbacks)
-
-
-def require_budgets(attempts: int, publish_attempts: int) -> None:
-    """Check that each budget is an integer from 1.
-
-    Raises:
-        RequestError: A budget is not.
-    """
-    if type(attempts) is not int or type(publish_attempts) is not int:
-        given = f"attempts={attempts!r}, publish_attempts={publish_attempts!r}"
-        raise RequestError(f"a budget must be an integer; got {given}")
-    if attempts < 1 or publish_attempts < 1:
-        given = f"attempts={attempts}, publish_attempts={publish_attempts}"
-        raise RequestError(f"a budget must be at least 1; got {given}")
 
 
 def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
