@@ -322,3 +322,47 @@ def test_a_process_that_joins_has_them(db: st.Store) -> None:
         with pytest.raises(st.ConflictError), joined.transaction(read_seq=seq) as tx:
             tx["t"].upsert({"id": 3, "v": "mine"})
     assert db["t"].get(4) == {"id": 4, "v": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("change", "count"),
+    [
+        (lambda tx: tx["t"].truncate(), 1),
+        (lambda tx: (tx.drop_table("t"), tx.create_table("t", KEYED, "id")), 1),
+        (lambda tx: tx["t"].add_column("w", "int64"), 11),
+        (lambda tx: (tx.rename_table("t", "x"), tx.rename_table("x", "t")), 11),
+    ],
+    ids=["truncated", "made again", "column added", "renamed"],
+)
+def test_own_changes_of_a_definition_are_no_conflict(
+    db: st.Store, change: Callable[[st.Transaction], object], count: int
+) -> None:
+    seq = db.seq
+    for n in range(3):
+        db["u"].upsert({"id": n, "v": "theirs"})
+    with db.transaction(read_seq=seq) as tx:
+        change(tx)
+        tx["t"].upsert({"id": 77, "v": "mine"}, missing="null")
+        assert tx["t"].count() == count
+        tx.create_table("n", KEYED, "id").upsert({"id": 1, "v": "mine"})
+        assert tx["n"].count() == 1
+        tx["p"].truncate()
+        tx["p"].append([{"n": 1}])
+        assert tx["p"].count() == 1
+    assert [db[name].count() for name in ("t", "n", "p")] == [count, 1, 1]
+
+
+def test_staged_rows_take_the_place_of_all_rows_at_the_seq(db: st.Store) -> None:
+    seq = db.seq
+    db["u"].upsert({"id": 1, "v": "theirs"})
+    for name in ("t", "u"):
+        stage = db.stage(name)
+        pieces = [stage.run(pa.table({"id": [1, 2], "v": ["mine"] * 2}))]
+        tx = db.transaction(read_seq=seq)
+        tx.attach(stage, pieces, overwrite=True)
+        if name == "t":
+            tx.commit()
+            continue
+        with pytest.raises(st.ConflictError, match="u"):
+            tx.commit()
+    assert (db["t"].count(), db["u"].count()) == (2, 10)
