@@ -58,15 +58,17 @@ class PastSnapshot:
         return cls(core, now, seq, core.readers.keep(seq))
 
     def require_same(self, table: TableDefinition) -> None:
-        """Refuse a table that is not what it was at `seq`.
+        """Refuse a table that is not what it was at `seq`; what the transaction did is no change.
 
         Raises:
             ConflictError: It was made, truncated, or got other columns since.
         """
-        steps = (table.schemas[-1].seq, catalogs.incarnation_of(table, self.now.visible).seq)
-        changed = max(table.created, *(seq for seq in steps if seq <= self.now.visible))
+        known = catalogs.by_id(self.now.view.catalog, table.id)
+        if known is None:  # the transaction makes it
+            return
+        changed = max(known.created, known.schemas[-1].seq, catalogs.incarnation_of(known).seq)
         if changed > self.seq:
-            raise self._conflict(table, changed)
+            raise self._conflict(known, changed)
 
     def check(
         self, parts: Sequence[Part], changes: Sequence[group.Entry], reads: ReadSet | None
