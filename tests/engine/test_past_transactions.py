@@ -366,3 +366,38 @@ def test_staged_rows_take_the_place_of_all_rows_at_the_seq(db: st.Store) -> None
         with pytest.raises(st.ConflictError, match="u"):
             tx.commit()
     assert (db["t"].count(), db["u"].count()) == (2, 10)
+
+
+def test_a_plain_table_is_written_as_it_is_read_at_the_seq(db: st.Store) -> None:
+    seq = db.seq
+    db["p"].delete_where("n = 3")
+    db["p"].append([{"n": n} for n in range(10, 15)])
+    for work, rows in (
+        (lambda tx: tx["p"].delete_where("n = 3"), 3),
+        (lambda tx: tx["p"].append([{"n": 7}]), 5),
+        (lambda tx: tx["p"].update_where("n = 3", {"n": 8}), 4),
+    ):
+        tx = db.transaction(read_seq=seq)
+        assert work(tx) == 1
+        assert tx["p"].count() == rows
+        with pytest.raises(st.ConflictError, match="p"):
+            tx.commit()
+    assert db["p"].count() == 8
+
+
+def test_an_optimize_does_not_hide_a_change_that_vacuum_forgot(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", background=False, retention_s=0) as db:
+        db.create_table("t", KEYED, "id")
+        db.create_table("p", {"n": "int64"}).append([{"n": 1}])
+        seq = db["p"].append([{"n": 2}]).seq
+        db.tag("kept", seq)
+        db["p"].append([{"n": 100}])
+        db.optimize("p")
+        for n in range(3):
+            db["t"].upsert({"id": 2, "v": f"v{n}"})
+            vacuumed(db)
+        tx = db.transaction(read_seq=seq)
+        tx["p"].append([{"n": tx["p"].count()}])
+        with pytest.raises(st.ConflictError, match="no longer knows"):
+            tx.commit()
+        assert db["p"].count() == 3
