@@ -23,6 +23,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.read.kept import FOREVER
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
 from siltstone.formats.log import group
@@ -54,10 +55,10 @@ class ColumnChange:
     relax: Sequence[str] = ()
 
 
-def dataset_of(table: TableDefinition) -> tuple[str, Pin | None]:
-    """Return the folder of a plain table's dataset, and its version; None: it has none yet."""
+def dataset_of(table: TableDefinition, seq: int = FOREVER) -> tuple[str, Pin | None]:
+    """Return the folder of a plain table's dataset, and its version at `seq`; None: it has none."""
     incarnation = catalogs.incarnation_of(table)
-    version = catalogs.version_of(incarnation)
+    version = catalogs.version_of(incarnation, seq)
     if version is not None:
         return version.pin.folder, version.pin
     return storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id), None
@@ -99,13 +100,16 @@ class PlainVersions:
 
 
 class PlainWrites:
-    """Uncommitted versions of one incarnation. One transaction, one thread at a time."""
+    """Uncommitted versions of one incarnation. One transaction, one thread at a time.
 
-    def __init__(self, table: TableDefinition, tables: Tables) -> None:
+    They begin at the version of `seq`, where the transaction reads.
+    """
+
+    def __init__(self, table: TableDefinition, tables: Tables, seq: int) -> None:
         self.table, self.incarnation = table.id, catalogs.incarnation_of(table).id
         self.table_schema = table_schema_of(catalogs.schema_of(table))
         self._tables = tables
-        self.versions = PlainVersions(tables, *dataset_of(table))
+        self.versions = PlainVersions(tables, *dataset_of(table, seq))
         # What was done, to be done again on another version; blindly: whatever its rows are.
         self._operations = list[Callable[[], object]]()
         self._is_blind = True

@@ -156,7 +156,8 @@ class TransactionRows:
                 name = catalogs.name_of(table)
                 raise RequestError(f"{name!r} has a key: insert, upsert, update or delete rows")
             self._hold.keep()
-            writes = self.plain_writes[table.id] = PlainWrites(table, self._core.tables)
+            writes = PlainWrites(table, self._core.tables, self._read_seq)
+            self.plain_writes[table.id] = writes
         return writes
 
     def reader(self, table: TableDefinition) -> Reader:
