@@ -121,11 +121,19 @@ class PastSnapshot:
     def _key(keys: Keys, code: int, code_of: object) -> Key | Coded:
         return next((key for key in keys.values if code_of(key) == code), Coded(code))  # type: ignore[operator]
 
+    @property
+    def _kept_from(self) -> int:
+        return min(kept_from(self.now), self.now.visible)
+
     def _check_plain(self, table: TableDefinition) -> None:
         step = catalogs.incarnation_of(table)
-        version = catalogs.version_of(step, self.seq)
+        version, newest = catalogs.version_of(step, self.seq), catalogs.version_of(step)
+        if newest is None or newest.seq <= self.seq:
+            return
         if catalogs.has_changed(step, 0 if version is None else version.pin.version):
-            raise self._conflict(table, step.versions[-1].seq)
+            raise self._conflict(table, newest.seq)
+        if self.seq < self._kept_from:  # only optimizes are left: who knows what was between them
+            raise self._forgotten(table)
 
     def _sources(self, table: TableDefinition) -> Iterator[Source]:
         """Yield the levels that may have row versions since `seq`.
@@ -138,8 +146,7 @@ class PastSnapshot:
         if loaded:
             raise self._conflict(table, loaded)
         levels = view.levels[step.id]
-        known_from = max(levels.storage.history_from, min(kept_from(self.now), self.now.visible))
-        if self.seq < known_from:
+        if self.seq < max(levels.storage.history_from, self._kept_from):
             raise self._forgotten(table)
         flushed = view.record.flushed_seq
         if self.seq < flushed:
