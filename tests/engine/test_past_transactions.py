@@ -401,3 +401,82 @@ def test_an_optimize_does_not_hide_a_change_that_vacuum_forgot(tmp_path: Path) -
         with pytest.raises(st.ConflictError, match="no longer knows"):
             tx.commit()
         assert db["p"].count() == 3
+
+
+def test_a_token_that_was_applied_since_returns_its_receipt(db: st.Store) -> None:
+    seq, receipts = db.seq, list[st.Receipt]()
+    for _ in range(2):
+        with db.transaction(read_seq=seq, token=("app", 1)) as tx:
+            tx["t"].insert({"id": 77, "v": "mine"})
+            tx["t"].upsert({"id": 1, "v": "mine"})
+            tx.create_table("n", KEYED, "id").upsert({"id": 1, "v": "mine"})
+            tx["u"].truncate()
+            tx["p"].append([{"n": 1}])
+        assert tx.receipt is not None
+        receipts.append(tx.receipt)
+        db["t"].upsert({"id": 1, "v": "theirs"})
+    assert receipts[0].seq == receipts[1].seq
+    assert db["p"].count() == 5
+    assert db["t"].get(1) == {"id": 1, "v": "theirs"}
+    assert tx.is_applied
+
+
+def test_a_name_that_another_table_had_at_the_seq_is_a_conflict(db: st.Store) -> None:
+    seq = db.seq
+    for name, new_name in (("t", "other"), ("u", "t"), ("other", "u")):
+        db.rename_table(name, new_name)
+    for work in (
+        lambda tx: tx["t"].get(1),
+        lambda tx: tx.sql("SELECT * FROM t"),
+        lambda tx: tx.drop_table("t"),
+        lambda tx: tx.rename_table("t", "x"),
+    ):
+        with pytest.raises(st.ConflictError, match="t"), db.transaction(read_seq=seq) as tx:
+            work(tx)
+    with db.transaction(read_seq=seq) as tx:
+        tx.table(db["t"].id).upsert({"id": 1, "v": "mine"})
+    assert db["t"].get(1) == {"id": 1, "v": "mine"}
+
+
+def test_a_tagged_seq_stays_readable_whatever_becomes_of_the_tag(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "db", background=False, retention_s=0) as db:
+        seq = db.create_table("t", KEYED, "id").upsert({"id": 1, "v": "old"}).seq
+        merged(db)
+        db.tag("kept", seq)
+        for n in range(6):
+            db["t"].upsert({"id": 1, "v": f"v{n}"})
+            vacuumed(db)
+            if n == 3:
+                tx = db.transaction(read_seq=seq)
+                db.untag("kept")
+        assert tx["t"].get(1) == {"id": 1, "v": "old"}
+        tx.rollback()
+        db["t"].upsert({"id": 1, "v": "new"})
+        vacuumed(db)
+        vacuumed(db)
+        with pytest.raises(st.SnapshotExpiredError):
+            db.transaction(read_seq=seq)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_one_that_ended_keeps_nothing_from_vacuum(tmp_path: Path, is_committed: bool) -> None:
+    with st.connect(tmp_path / "db", background=False, retention_s=0) as db:
+        seq = db.create_table("t", KEYED, "id").upsert({"id": 1, "v": "old"}).seq
+        merged(db)
+        db["t"].upsert({"id": 2, "v": "new"})
+        leased = [*(tmp_path / "db" / "manifest").glob("*.json")]
+        tx = db.transaction(read_seq=seq)
+        tx["t"].upsert({"id": 3, "v": "mine"})
+        (tx.commit if is_committed else tx.rollback)()
+        for n in range(3):
+            db["t"].upsert({"id": 1, "v": f"v{n}"})
+            vacuumed(db)
+        assert not any(record.exists() for record in leased)
+        assert tx.read_seq == seq
+
+
+def test_a_refused_seq_leaves_no_transaction_open(db: st.Store) -> None:
+    with pytest.raises(st.SnapshotExpiredError) as caught:  # it holds on to the half-made one
+        db.transaction(read_seq=db.seq + 1, token=("app", 1))
+    assert caught.value is not None
+    assert db._core.transactions.count == 0  # type: ignore[attr-defined]
