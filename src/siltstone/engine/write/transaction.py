@@ -186,6 +186,7 @@ class EngineTransaction:
                 raise
             found = last
         if self.past is not None:
+            self.past.require_name(name)
             self.past.require_same(found)
         self._named[name] = self._found[found.id] = found
         return found
