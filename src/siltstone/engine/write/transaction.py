@@ -98,9 +98,9 @@ class EngineTransaction:
         app = "" if self._token is None else self._token.app
         state = core.transactions.begin(self._number, core.state, app)
         assert isinstance(state, State)
-        self.past = None if read_seq is None else PastSnapshot.of(core, state, read_seq)
-        self.read_seq = state.visible if self.past is None else self.past.seq
         self.catalog: Catalog = state.view.catalog
+        self.past = self._past_at(state, read_seq)
+        self.read_seq = state.visible if self.past is None else self.past.seq
         self._app_since: int | None = None
         if app:
             known = catalogs.app_of(self.catalog, app)
@@ -121,6 +121,16 @@ class EngineTransaction:
         if core.refusal is not None:  # its handle closed meanwhile, and may not have seen it
             self.rollback()
             core.check()
+
+    def _past_at(self, state: State, read_seq: int | None) -> PastSnapshot | None:
+        """Return the past at which it reads; None: it reads now, as under an applied token."""
+        if read_seq is None or self.is_applied:
+            return None
+        try:
+            return PastSnapshot.of(self.core, state, read_seq)
+        except BaseException:
+            self.core.transactions.end(self._number)  # the error may keep this object
+            raise
 
     def __repr__(self) -> str:
         tables = len(catalogs.names(self.catalog))
