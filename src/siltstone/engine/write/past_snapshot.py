@@ -55,7 +55,8 @@ class PastSnapshot:
         """
         if readable(now, seq) == now.visible:
             return None
-        return cls(core, now, seq, core.readers.keep(seq))
+        lease = core.readers.keep(seq) or core.readers.hold(now.view, seq)  # of a tag: its rows
+        return cls(core, now, seq, lease)
 
     def require_same(self, table: TableDefinition) -> None:
         """Refuse a table that is not what it was at `seq`; what the transaction did is no change.

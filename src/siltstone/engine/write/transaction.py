@@ -375,6 +375,7 @@ class EngineTransaction:
         self.core.transactions.end(self._number)
         self.hold.close()
         self.rows.end()
+        self.past = None  # as the rows: its caller may keep it
         if self.turns:
             self.core.turns.give_up(*self.turns)
         self._is_over = True
