@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.local.store import LocalStore
+from siltstone.local.transaction import LocalTransaction
 from tests.server.stores import joined_to
 
 KEYED = {"id": "int64", "v": "string"}
@@ -405,8 +408,9 @@ def test_an_optimize_does_not_hide_a_change_that_vacuum_forgot(tmp_path: Path) -
 
 def test_a_token_that_was_applied_since_returns_its_receipt(db: st.Store) -> None:
     seq, receipts = db.seq, list[st.Receipt]()
-    for _ in range(2):
+    for is_applied in (False, True):
         with db.transaction(read_seq=seq, token=("app", 1)) as tx:
+            assert tx.is_applied == is_applied
             tx["t"].insert({"id": 77, "v": "mine"})
             tx["t"].upsert({"id": 1, "v": "mine"})
             tx.create_table("n", KEYED, "id").upsert({"id": 1, "v": "mine"})
@@ -418,7 +422,6 @@ def test_a_token_that_was_applied_since_returns_its_receipt(db: st.Store) -> Non
     assert receipts[0].seq == receipts[1].seq
     assert db["p"].count() == 5
     assert db["t"].get(1) == {"id": 1, "v": "theirs"}
-    assert tx.is_applied
 
 
 def test_a_name_that_another_table_had_at_the_seq_is_a_conflict(db: st.Store) -> None:
@@ -443,12 +446,14 @@ def test_a_tagged_seq_stays_readable_whatever_becomes_of_the_tag(tmp_path: Path)
         seq = db.create_table("t", KEYED, "id").upsert({"id": 1, "v": "old"}).seq
         merged(db)
         db.tag("kept", seq)
-        for n in range(6):
+        for n in range(3):
             db["t"].upsert({"id": 1, "v": f"v{n}"})
             vacuumed(db)
-            if n == 3:
-                tx = db.transaction(read_seq=seq)
-                db.untag("kept")
+        tx = db.transaction(read_seq=seq)
+        db.untag("kept")
+        for n in range(3):
+            db["t"].upsert({"id": 1, "v": f"v{n}"})
+            vacuumed(db)
         assert tx["t"].get(1) == {"id": 1, "v": "old"}
         tx.rollback()
         db["t"].upsert({"id": 1, "v": "new"})
@@ -480,3 +485,34 @@ def test_a_refused_seq_leaves_no_transaction_open(db: st.Store) -> None:
         db.transaction(read_seq=db.seq + 1, token=("app", 1))
     assert caught.value is not None
     assert db._core.transactions.count == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["t", "p"])
+def test_versions_for_other_clients_are_those_of_the_seq(db: st.Store, name: str) -> None:
+    def newest(tx: LocalTransaction, called: str = name) -> object:
+        found = tx.lance.versions(called)
+        assert found.name == called
+        return found.newest
+
+    store = cast("LocalStore", db)
+    merged(db)
+    if name == "t":
+        db["u"].upsert({"id": 1, "v": "theirs"})
+    seq = db.seq
+    with store.transaction() as tx:
+        before = newest(tx)
+    if name == "t":
+        db["t"].upsert({"id": 1, "v": "theirs"})
+        merged(db)
+    else:
+        db["p"].append([{"n": 9}])
+    with store.transaction(read_seq=seq) as tx:
+        assert newest(tx) == before
+        tx.rename_table(name, "own")
+        assert newest(tx, "own") == before
+        tx["own"].note({"a": "b"})
+        assert newest(tx, "own") == before
+        assert tx["own"].count() == {"t": 10, "p": 4}[name]
+        tx.rollback()
+    with store.transaction() as tx:
+        assert newest(tx) != before
