@@ -179,9 +179,7 @@ class TransactionRows:
         known = view.memo.get(("rows", table.id))
         if type(known) is tuple and known[0] is table and known[1].seq <= seq:
             return known[1].remembering(own, seq)
-        # Own changes of a definition stand at the next seq, where others may have a plain version.
-        is_own = max(table.schemas[-1].seq, catalogs.incarnation_of(table).seq) > seq
-        reader = self._core.readers.open(view, table, seq, defined_at=seq + is_own)
+        reader = self._core.readers.open(view, table, seq, defined_at=self.defined_at(table))
         if not isinstance(reader, KeyedReader):
             return reader
         if (
@@ -189,6 +187,11 @@ class TransactionRows:
         ):  # it reads the view's own levels, which have all later seqs
             view.memo["rows", table.id] = table, reader
         return reader.remembering(own, seq)
+
+    def defined_at(self, table: TableDefinition) -> int:
+        """Return the seq of the columns and the storage of a table: own ones stand at the next."""
+        is_own = max(table.schemas[-1].seq, catalogs.incarnation_of(table).seq) > self._read_seq
+        return self._read_seq + is_own
 
     def note(
         self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
