@@ -164,7 +164,9 @@ class PastSnapshot:
         if self.seq < max(levels.storage.history_from, self._kept_from):
             raise self._forgotten(table)
         flushed = view.record.flushed_seq
-        if self.seq < flushed:
+        if self.seq >= levels.storage.merged_seq:  # its readers have the index
+            yield from levels.flushed
+        elif self.seq < flushed:
             yield from self.core.readers.history(
                 table, levels.storage, self.seq, flushed, view.lease
             )
