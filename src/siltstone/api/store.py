@@ -93,7 +93,9 @@ class Store(MaintainedStore):
                 come. A turn ends with the transaction, or after 5 s.
             read_seq: It reads at this earlier seq, and the commit conflicts with each commit since
                 that wrote a key that it writes, or that truncated or dropped a table of it, or
-                changed its columns; of a plain table with any change of rows.
+                changed its columns; of a plain table with any change of rows. A name that another
+                table had then is a conflict, too. Under a token that was applied before, it reads
+                the store as it is now.
 
         Raises:
             RequestError: An unknown isolation or durability; a bad token, claim, turns or read seq.
