@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import ClassVar, NoReturn
+from typing import ClassVar, NoReturn, cast
 
 
 class PublicClass(ABC):  # noqa: B024 - it declares nothing itself
@@ -49,8 +49,7 @@ def _refusing(home: str, declaration: object) -> object:
     if isinstance(declaration, property):
         assert declaration.fget is not None
         return property(_refusing_call(home, declaration.fget))
-    assert callable(declaration)
-    return _refusing_call(home, declaration)
+    return _refusing_call(home, cast("Callable[..., object]", declaration))
 
 
 def _refusing_call(home: str, declaration: Callable[..., object]) -> Callable[..., NoReturn]:
