@@ -99,7 +99,7 @@ class EngineTransaction:
         state = core.transactions.begin(self._number, core.state, app)
         assert isinstance(state, State)
         self.catalog: Catalog = state.view.catalog
-        self.past = self._past_at(state, read_seq)
+        self.past = None if read_seq is None else self._past_at(state, read_seq)
         self.read_seq = state.visible if self.past is None else self.past.seq
         self._app_since: int | None = None
         if app:
@@ -122,9 +122,9 @@ class EngineTransaction:
             self.rollback()
             core.check()
 
-    def _past_at(self, state: State, read_seq: int | None) -> PastSnapshot | None:
+    def _past_at(self, state: State, read_seq: int) -> PastSnapshot | None:
         """Return the past at which it reads; None: it reads now, as under an applied token."""
-        if read_seq is None or self.is_applied:
+        if self.is_applied:
             return None
         try:
             return PastSnapshot.of(self.core, state, read_seq)
