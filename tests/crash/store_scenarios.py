@@ -584,6 +584,7 @@ SCENARIOS: dict[str, Scenario] = {
             append(4, 5),
             step("index", lambda db: db["p"].create_index("ts")),
             step("delete where", lambda db: db["p"].delete_where("ts = 4")),
+            OPTIMIZE,
             step("drop index", lambda db: db["p"].drop_index("ts")),
             MERGE,
             CHECKPOINT,

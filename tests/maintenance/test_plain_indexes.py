@@ -317,3 +317,44 @@ def test_another_process_that_owns_nothing_is_told_who_makes_it(db: st.Store) ->
         admin.create_index_in(db.path, "events", "id")
     with pytest.raises(st.RequestError, match="only the process that owns the store"):
         admin.drop_index_in(db.path, "events", "id")
+
+
+def _with_deleted_rows(db: st.Store, *texts: str) -> tuple[st.Table, SiltstoneNamespace]:
+    """Return a table whose one part has no value of `n`, and rows that a client deleted."""
+    table = db.create_table("notes", dict.fromkeys(texts, "string"))
+    rows_of = {name: [f"word{n % 3}" for n in range(90)] for name in texts}
+    table.append(pa.table(rows_of))
+    table.add_column("n", "int64")
+    for name in texts:
+        table.create_index(name, "fts")
+    ns = SiltstoneNamespace(db)
+    opened(ns, "notes").delete(f"{texts[0]} = 'word1'")
+    return table, ns
+
+
+def test_the_last_stored_column_is_dropped_with_its_index_of_texts(db: st.Store) -> None:
+    table, _ = _with_deleted_rows(db, "text")
+    table.drop_column("text")
+    assert (table.schema.names, table.count(), table.indexes()) == (["n"], 60, [])
+    assert db.verify(deep=True).is_sound
+
+
+def test_a_vacuum_beside_a_renewal_leaves_the_versions_that_it_looks_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with st.connect(tmp_path / "brief", background=False, retention_s=0) as db:
+        tables = [db.create_table(name, SCHEMA) for name in ("one", "two")]
+        for table in tables:
+            table.append(rows(0, 600))
+            table.create_index("id")
+            table.append(rows(600, 1200))
+
+        def replace() -> None:
+            tables[1].overwrite(rows(0, 3))
+            db.checkpoint()
+            db.vacuum(dry_run=False, grace_s=0)
+
+        Meanwhile(monkeypatch, replace)
+        db.optimize()
+        assert (lags(tables[0]), tables[1].count()) == ({"id": 0}, 3)
+        assert db.verify(deep=True).is_sound
