@@ -339,6 +339,21 @@ def test_the_last_stored_column_is_dropped_with_its_index_of_texts(db: st.Store)
     assert db.verify(deep=True).is_sound
 
 
+def test_an_index_that_would_know_rows_that_are_gone_is_named_and_nothing_changes(
+    db: st.Store,
+) -> None:
+    table, _ = _with_deleted_rows(db, "text")
+    table.add_column("other", "string")
+    table.create_index("other", "fts")
+    seq = db.seq
+    with pytest.raises(st.RequestError, match="text: index 'other' covers rows that were deleted"):
+        table.drop_column("text")
+    assert (db.seq, [*lags(table)]) == (seq, ["other", "text"])
+    table.drop_index("other")
+    table.drop_column("text")
+    assert (table.schema.names, table.count()) == (["n", "other"], 60)
+
+
 def test_a_vacuum_beside_a_renewal_leaves_the_versions_that_it_looks_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

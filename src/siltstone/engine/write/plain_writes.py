@@ -307,11 +307,29 @@ class PlainWrites:
         """Write the parts anew of which no file would have a column without those of `drop`.
 
         With all columns that the version has, those that are null throughout, too: a step of its
-        own, with the same rows.
+        own, with the same rows. The indexes of the columns go first, as they would with them.
+
+        Raises:
+            RequestError: An index of another column would be wrong: it knows rows that are gone.
         """
         spans = self._tables.compactor.bare(pin, drop)
+        if not spans:
+            return pin
+        names = self.table_schema.arrow.names
+        segments, gone = self._segments(pin), list[str]()
+        for segment in segments:
+            column = segment.columns[0]
+            top = column if column in drop or column in names else column.partition(".")[0]
+            if top in drop:
+                gone.append(segment.id)
+            elif not {*spans}.isdisjoint(segment.tied):
+                raise RequestError(
+                    f"{', '.join(drop)}: index {segment.index!r} covers rows that were deleted, and"
+                    " their file is to be written anew; drop that index first, and make it again"
+                )
+        pin = self.versions.add(self._tables.indexer.put(pin, (), gone))
         compacted = [self._tables.compactor.compact(pin, span) for span in spans]
-        return self._swap(pin, compacted) if compacted else pin
+        return self._swap(pin, compacted)
 
     def _swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
         swap = self._tables.compactor.swap

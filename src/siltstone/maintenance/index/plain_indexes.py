@@ -108,7 +108,8 @@ class PlainIndexes:
             wanted: The id of a table; None: all.
         """
         found = list[Renewed]()
-        for table in self._core.state().view.catalog.tables:
+        view = self._core.state().view  # its lease keeps the versions
+        for table in view.catalog.tables:
             version = catalogs.version_of(catalogs.incarnation_of(table))
             is_plain = catalogs.is_alive(table) and not catalogs.schema_of(table).key
             if is_plain and version is not None and wanted in (None, table.id):
