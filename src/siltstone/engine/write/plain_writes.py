@@ -325,7 +325,7 @@ class PlainWrites:
             elif not {*spans}.isdisjoint(segment.tied):
                 raise RequestError(
                     f"{', '.join(drop)}: index {segment.index!r} covers rows that were deleted, and"
-                    " their file is to be written anew; drop that index first, and make it again"
+                    " their file is to be rewritten; drop that index first, and create it again"
                 )
         pin = self.versions.add(self._tables.indexer.put(pin, (), gone))
         compacted = [self._tables.compactor.compact(pin, span) for span in spans]
