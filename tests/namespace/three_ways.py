@@ -16,7 +16,7 @@ from lance_namespace import errors as spec_errors
 
 import siltstone as st
 from siltstone.namespace import SiltstoneNamespace
-from tests.server.rest import Rest, rest_of
+from tests.server.rest import Rest, rest_to
 from tests.server.stores import joined_to, opened
 
 # Where REST has each operation; what stands behind it goes into the query, not into the body.
@@ -75,6 +75,7 @@ ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 WHOLE = {"update_table_schema_metadata": "metadata"}
 """The member that is the whole body, and the whole answer, over REST."""
 WAYS = ("in process", "joined", "REST")
+_STORES = ("one", "two", "three")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class ThreeWays:
     """Three stores with the same tables, each asked in its own way."""
 
     def __init__(self, stores: list[st.Store], spaces: list[Any], rest: Rest) -> None:
-        self.stores, self._spaces, self._rest = stores, spaces, rest
+        self.stores, self._spaces, self.rest = stores, spaces, rest
 
     def asked(
         self, operation: str, request: dict[str, Any], rows: bytes | None = None
@@ -114,7 +115,7 @@ class ThreeWays:
         if operation in WHOLE:  # what else is asked for stands beside the map, or it is left out
             given = given.pop(WHOLE[operation], {}) | given
         body = rows if queried is None else json.dumps(given)
-        answer = self._rest.ask(
+        answer = self.rest.ask(
             method.strip() or "POST", path, None if method[:3] == "GET" else body
         )
         if answer.status >= 300:
@@ -192,14 +193,13 @@ def filled(db: st.Store) -> None:
 
 
 @contextmanager
-def three_ways(path: Path) -> Generator[ThreeWays]:
-    """Yield three stores: of this process, joined, and behind REST."""
+def three_ways(path: Path, **options: Any) -> Generator[ThreeWays]:
+    """Yield three stores: of this process, joined, and behind REST; `options` are of each."""
     with ExitStack() as held:
-        first = held.enter_context(opened(path / "one"))
-        second = held.enter_context(opened(path / "two"))
+        stores = [held.enter_context(opened(path / name, **options)) for name in _STORES]
+        first, second, third = stores
         joined = held.enter_context(joined_to(second))
-        third, _, rest = held.enter_context(rest_of(path / "three"))
-        stores = [first, second, third]
+        _, rest = held.enter_context(rest_to(third))
         for db in stores:
             filled(db)
         yield ThreeWays(stores, [SiltstoneNamespace(first), SiltstoneNamespace(joined)], rest)

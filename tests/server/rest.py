@@ -93,10 +93,16 @@ def stream_of(rows: pa.Table, **options: Any) -> bytes:
 @contextmanager
 def rest_of(path: Path, **options: object) -> Iterator[tuple[st.Store, RestServer, Rest]]:
     """Yield a store, its server, and a client of it."""
-    with opened(path) as db:
-        service = db.serve(port=0, **options)
-        client = Rest(service)
-        try:
-            yield db, service, client
-        finally:
-            client.close()
+    with opened(path) as db, rest_to(db, **options) as (service, client):
+        yield db, service, client
+
+
+@contextmanager
+def rest_to(db: st.Store, **options: object) -> Iterator[tuple[RestServer, Rest]]:
+    """Yield the server of an open store, and a client of it."""
+    service = db.serve(port=0, **options)
+    client = Rest(service)
+    try:
+        yield service, client
+    finally:
+        client.close()

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
 from siltstone.server.rpc.server import LocalServer
 
 
-def opened(path: Path) -> st.Store:
-    return st.connect(path, segment_bytes=65536, background=False)
+def opened(path: Path, **options: Any) -> st.Store:
+    return st.connect(path, segment_bytes=65536, background=False, **options)
 
 
 @contextmanager
