@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.errors import RequestError, TableNotFoundError, UnavailableError
 from siltstone.lance_namespace.namespaces import in_namespace, require_namespace
-from siltstone.lance_namespace.rows.version_numbers import past_of
+from siltstone.lance_namespace.rows.creation import PRIMARY_KEY
+from siltstone.lance_namespace.rows.version_numbers import schema_then
 from siltstone.lance_namespace.scope import ClientReads, Scope, known, location_of
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_namespace.specification.pages import page
 from siltstone.lance_namespace.specification.schema_json import schema_json
-from siltstone.lance_namespace.versions import listed
 from siltstone.lance_versions.errors import invalid
 from siltstone.lance_versions.table_versions import ROW_OPERATIONS, TableVersions
 from siltstone.lance_versions.version_statements import VersionStatements
@@ -73,9 +75,20 @@ def declare_table(
 def describe_table(
     scope: Scope, asked: bodies.DescribeTableRequest
 ) -> tuple[bodies.TableAnswer, int]:
-    """Return where a table lies; with `load_detailed_metadata` also its version and schema."""
+    """Return where a table lies; with `load_detailed_metadata` also its version and schema.
+
+    They are those of `version`: of a keyed table a seq, of a plain one a number.
+
+    Raises:
+        VersionNotFoundError, Refused, SnapshotExpiredError: It has no such version, or not any
+            more.
+    """
     name = ids.table_of(asked)
     seen, seq = _begun(scope, name)
+    version, schema = _newest_of(seen, seq), seen.table_schema
+    if asked.version is not None:
+        version = asked.version
+        schema, seq = schema_then(scope.db.core, seen, version, seq)
     location = location_of(scope, seen.folder)
     levels = ids.ids_of(name)
     answer = bodies.TableAnswer(
@@ -83,24 +96,41 @@ def describe_table(
         namespace=levels[:-1],
         location=location,
         managed_versioning=True,
-        is_only_declared=not len(seen.schema),
-        properties=_properties(scope, seen),
+        is_only_declared=not len(schema.arrow),
+        properties=_properties(scope, seen, schema),
     )
     if asked.with_table_uri:
+        _name_newest(scope, seen)
         answer.table_uri = Path(location).as_uri()
-    if asked.version is not None:
-        answer.version = listed(seen, asked.version).pin.version
-    elif asked.load_detailed_metadata and seen.newest is not None:
-        answer.version = seen.newest.pin.version
     if asked.load_detailed_metadata:
-        answer.schema = schema_json(seen.schema)
+        answer.schema = schema_json(schema.shown)
+    if asked.load_detailed_metadata or asked.version is not None:
+        answer.version = version
     return answer, seq
 
 
-def _properties(scope: Scope, seen: TableVersions) -> dict[str, str]:
+def _newest_of(seen: TableVersions, seq: int) -> int | None:
+    """Return the version that a table has at `seq`; a plain one may have none yet."""
+    if seen.is_keyed:
+        return seq
+    return None if seen.newest is None else seen.newest.pin.version
+
+
+def _name_newest(scope: Scope, seen: TableVersions) -> None:
+    """Give the newest version of a plain table its public name, for who opens it by its path.
+
+    Without, it has one from the next checkpoint on.
+    """
+    if not seen.is_keyed and seen.committed and not scope.db.is_read_only:
+        with suppress(UnavailableError):  # it opens an older one, as every reader of a path
+            scope.db.core.tables.names.show(seen.folder, [seen.committed[-1].pin])
+
+
+def _properties(scope: Scope, seen: TableVersions, schema: TableSchema) -> dict[str, str]:
     """Return what a client can do with a table: of a refused commit Lance tells no reason."""
     found = {"siltstone.kind": "keyed" if seen.is_keyed else "plain"}
     if seen.is_keyed:
+        found[PRIMARY_KEY] = ",".join(schema.codec.names)
         found["siltstone.written_by"] = ",".join(ROW_OPERATIONS)
     refusal = scope.turns.refusal_of(seen.name)
     return found if refusal is None else found | {"siltstone.refused": refusal}
@@ -126,21 +156,9 @@ def table_exists(scope: Scope, asked: bodies.TableExistsRequest) -> tuple[bodies
     with scope.reading() as db:
         seen = known(scope, name, db.seen if asked.version is None else db.versions)
         if asked.version is not None:
-            _require_version(scope, seen, asked.version)
+            schema_then(scope.db.core, seen, asked.version, db.seq)
         return bodies.NoMembers(), db.seq
     raise AssertionError
-
-
-def _require_version(scope: Scope, seen: TableVersions, version: int) -> None:
-    """Require a version that is listed; rows of a keyed table can be read at each seq, too.
-
-    Raises:
-        Refused, VersionNotFoundError: There is none.
-    """
-    if seen.is_keyed and scope.is_newest and seen.find(version) is None:
-        past_of(scope.db.core, seen.name, version)
-    else:
-        listed(seen, version)
 
 
 def drop_table(

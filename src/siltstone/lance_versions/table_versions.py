@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import View, storage_folder
 from siltstone.errors import ConflictError, RequestError
@@ -35,18 +35,28 @@ _BLIND_OPERATIONS = frozenset(("Append", "Overwrite", "ReserveFragments"))
 
 @dataclass(frozen=True, slots=True)
 class TableVersions:
-    """A table at one seq; `folder` below the root.
+    """A table at one seq; `folder` below the root, `id` in the catalog.
 
     `committed` and then `own`, the versions of an open transaction, are in the order of their
     numbers. There may be 10,000 versions; a request for one finds it without a look at all.
     """
 
+    id: int
     name: str
     folder: str
-    schema: pa.Schema
-    is_keyed: bool
+    table_schema: TableSchema
     committed: Sequence[Version]
     own: Sequence[Pin] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with the metadata that clients noted."""
+        return self.table_schema.shown
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it has a primary key."""
+        return self.table_schema.keys is not None
 
     @property
     def versions(self) -> list[Version]:
@@ -100,10 +110,10 @@ def of_plain(
     home = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
     newest = own[-1] if own else committed[-1].pin if committed else None
     return TableVersions(
+        id=table.id,
         name=catalogs.name_of(table, defined),
         folder=home if newest is None else newest.folder,
-        schema=table_schema_of(catalogs.schema_of(table, defined)).shown,
-        is_keyed=False,
+        table_schema=table_schema_of(catalogs.schema_of(table, defined)),
         committed=committed,
         own=own,
     )
@@ -122,10 +132,10 @@ def of_keyed(
     storage, lease = readers.storage_at(view, table, seq, defined)
     pin = storage.base
     return TableVersions(
+        id=table.id,
         name=catalogs.name_of(table, defined),
         folder=f"{storage.folder}/base",
-        schema=table_schema_of(catalogs.schema_of(table, defined)).shown,
-        is_keyed=True,
+        table_schema=table_schema_of(catalogs.schema_of(table, defined)),
         committed=() if pin is None else (Version(storage.merged_seq, pin),),
     ), lease
 

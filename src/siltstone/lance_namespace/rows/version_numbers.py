@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.read.kept import newest_kept
+from siltstone.engine.read.kept import newest_kept, readable
+from siltstone.engine.read.view import State
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
-from siltstone.lance_versions.errors import Code, Refused
+from siltstone.lance_versions.errors import Code, Refused, VersionNotFoundError
+from siltstone.lance_versions.table_versions import TableVersions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +52,52 @@ def past_of(core: Core, table: str, version: int) -> Past:
     """Return where a version of the table that has a name now can be read; the newest such seq.
 
     Raises:
-        Refused: It has no such version, or not any more.
+        VersionNotFoundError, Refused: It has no such version, or that is a step within a commit.
+        SnapshotExpiredError: It is not kept any more.
     """
     state = core.state()
     found = catalogs.find(state.view.catalog, table)
-    if not catalogs.schema_of(found).key:
-        seq = newest_kept(state, *_span(found, table, version, state.visible))
-    elif found.created <= version <= state.visible:
-        seq = version
-    else:
-        raise _unknown(table, version)
+    seq = _seq_of(state, found, table, version, state.visible)
     return Past(seq, catalogs.name_of(found, seq))
 
 
-def _span(found: TableDefinition, table: str, version: int, visible: int) -> tuple[int, int]:
+def schema_then(core: Core, seen: TableVersions, version: int, seq: int) -> tuple[TableSchema, int]:
+    """Return the schema that a table, as a client sees it at `seq`, has in a version, and its seq.
+
+    A keyed table has the version that the client is shown, too, if its number is no seq of it.
+
+    Raises:
+        VersionNotFoundError, Refused, SnapshotExpiredError: See `past_of`; or it is hidden.
+    """
+    shown = seen.find(version)
+    if not seen.is_keyed and shown is not None and shown == seen.newest:
+        return seen.table_schema, seq
+    state = core.state()
+    found = catalogs.by_id(state.view.catalog, seen.id)
+    if found is None or (not seen.is_keyed and (shown is None or shown.is_hidden)):
+        raise VersionNotFoundError(seen.name, version)
+    if seen.is_keyed and version == seq:  # also one that nothing but its reader keeps
+        at = seq
+    elif seen.is_keyed and shown is not None and not found.created <= version <= seq:
+        at = shown.seq
+    else:
+        at = _seq_of(state, found, seen.name, version, seq)
+    return table_schema_of(catalogs.schema_of(found, at)), at
+
+
+def _seq_of(state: State, found: TableDefinition, table: str, version: int, upto: int) -> int:
+    """Return the newest seq up to `upto` at which a table can be read in a version."""
+    if not catalogs.schema_of(found).key:
+        return readable(state, newest_kept(state, *_span(found, table, version, upto)))
+    if not found.created <= version <= upto:
+        raise VersionNotFoundError(table, version)
+    return readable(state, version)
+
+
+def _span(found: TableDefinition, table: str, version: int, upto: int) -> tuple[int, int]:
     """Return the first and the last seq at which a plain table has a version."""
-    versions = catalogs.incarnation_of(found).versions
-    until = visible
+    versions = catalogs.incarnation_of(found, upto).versions
+    until = upto
     for known in reversed(versions):
         if known.pin.version == version and known.seq > until:
             text = f"version {version} of {table!r} is a step within a commit: read the next one"
@@ -75,8 +107,4 @@ def _span(found: TableDefinition, table: str, version: int, visible: int) -> tup
         until = known.seq - 1
     if version == 0 and until >= found.created:
         return found.created, until
-    raise _unknown(table, version)
-
-
-def _unknown(table: str, version: int) -> Refused:
-    return Refused(Code.VERSION_NOT_FOUND, f"table {table!r} has no version {version}")
+    raise VersionNotFoundError(table, version)

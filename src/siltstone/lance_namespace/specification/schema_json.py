@@ -5,10 +5,11 @@ The specification names Arrow's own types; the remote client parses Lance's name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from siltstone.lance_namespace.specification.bodies import JsonField, JsonSchema, JsonType
 
@@ -23,42 +24,62 @@ _PLAIN: dict[str, str] = {
     "double": "float64",
     "date32[day]": "date32",
 }
+_OF_LANCE = {
+    "utf8": "string",
+    "large_utf8": "large_string",
+    "float16": "halffloat",
+    "float32": "float",
+    "float64": "double",
+    "date32": "date32:day",
+}
 
 
-def schema_json(schema: pa.Schema, *, is_remote: bool = False) -> JsonSchema:
-    """Return a schema as JSON; `is_remote`: for LanceDB's remote client."""
-    name = _lance_name if is_remote else _name
-    return JsonSchema([_field(field, name) for field in schema], _texts(schema.metadata))
+def schema_json(schema: pa.Schema) -> JsonSchema:
+    """Return a schema as JSON."""
+    return JsonSchema(list(map(_field, schema)), _texts(schema.metadata))
 
 
-def _field(field: pa.Field, name: Callable[[pa.DataType], str]) -> JsonField:
+def in_words_of_lance(schema: JsonSchema) -> JsonSchema:
+    """Return a schema as LanceDB's remote client wants it."""
+    return replace(schema, fields=list(map(_renamed, schema.fields)))
+
+
+def _renamed(field: JsonField) -> JsonField:
+    kind, within = field.type, field.type.fields
+    within = None if within is None else list(map(_renamed, within))
+    return replace(
+        field, type=replace(kind, type=_OF_LANCE.get(kind.type, kind.type), fields=within)
+    )
+
+
+def _field(field: pa.Field) -> JsonField:
     metadata = _texts(field.metadata)
-    return JsonField(field.name, field.nullable, _type(field.type, name), metadata or None)
+    return JsonField(field.name, field.nullable, _type(field.type), metadata or None)
 
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
     return {name.decode(): text.decode() for name, text in (metadata or {}).items()}
 
 
-def _type(kind: pa.DataType, name: Callable[[pa.DataType], str]) -> JsonType:
+def _type(kind: pa.DataType) -> JsonType:
     kind = getattr(kind, "storage_type", kind)  # of an extension type: what it lies in
     if pa.types.is_large_list(kind):
-        return JsonType("large_list", [_field(kind.value_field, name)])
+        return JsonType("large_list", [_field(kind.value_field)])
     if pa.types.is_map(kind):
-        return JsonType("map", [_field(kind.field(0), name)])
+        return JsonType("map", [_field(kind.field(0))])
     if pa.types.is_fixed_size_list(kind) or pa.types.is_fixed_size_binary(kind):
-        return _fixed_size(kind, name)
+        return _fixed_size(kind)
     if pa.types.is_list(kind):
-        return JsonType("list", [_field(kind.value_field, name)])
+        return JsonType("list", [_field(kind.value_field)])
     if pa.types.is_struct(kind):
-        return JsonType("struct", [_field(field, name) for field in kind])
-    return JsonType(name(kind))
+        return JsonType("struct", [_field(field) for field in kind])
+    return JsonType(_name(kind))
 
 
-def _fixed_size(kind: Any, name: Callable[[pa.DataType], str]) -> JsonType:
+def _fixed_size(kind: Any) -> JsonType:
     if pa.types.is_fixed_size_binary(kind):
         return JsonType("fixed_size_binary", length=kind.byte_width)
-    return JsonType("fixed_size_list", [_field(kind.value_field, name)], kind.list_size)
+    return JsonType("fixed_size_list", [_field(kind.value_field)], kind.list_size)
 
 
 def _name(kind: pa.DataType) -> str:
@@ -78,12 +99,3 @@ def _plain_name(kind: Any) -> str:
     if pa.types.is_duration(kind):
         return f"duration:{kind.unit}"
     return "date64:ms" if pa.types.is_date64(kind) else str(kind)
-
-
-def _lance_name(kind: pa.DataType) -> str:
-    if pa.types.is_date32(kind):
-        return "date32:day"
-    text = str(kind)
-    if text in {"halffloat", "float", "double", "string", "large_string", "binary", "bool"}:
-        return text
-    return _name(kind)

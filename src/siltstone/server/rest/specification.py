@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from siltstone.errors import UnavailableError
 from siltstone.lance_namespace.operations import OPERATIONS, REFUSED, SpecifiedOperation
 from siltstone.lance_namespace.rows.creation import PRIMARY_KEY
 from siltstone.lance_namespace.rows.queries import read
 from siltstone.lance_namespace.rows.statements import collected
-from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
-from siltstone.lance_namespace.scope import RowReads, location_of, seq_shown
-from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification import bodies
 from siltstone.lance_namespace.specification.members import (
     AnyMembers,
     Count,
@@ -30,7 +27,7 @@ from siltstone.lance_namespace.specification.members import (
     refuse_not_offered,
     wrong,
 )
-from siltstone.lance_namespace.specification.schema_json import schema_json
+from siltstone.lance_namespace.specification.schema_json import in_words_of_lance
 from siltstone.lance_versions.errors import invalid, unsupported
 from siltstone.operations import Role
 from siltstone.server.http.replies import Pieces, Reply
@@ -124,6 +121,8 @@ def _members(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
         queried = converted(given, _query_of(operation))
         for name in given:
             setattr(asked, name, getattr(queried, name))
+    if operation.name == "describe_table" and call.is_remote:
+        asked.load_detailed_metadata = asked.with_table_uri = True
     if "{id}" in operation.where:
         asked.id = list(call.named(asked.id))
     if "{name}" in operation.where:
@@ -239,9 +238,17 @@ def _updated(call: RestCall[Any], found: bodies.UpdateAnswer) -> bodies.UpdateAn
     return found
 
 
+def _table(call: RestCall[Any], found: bodies.TableAnswer) -> bodies.TableAnswer:
+    if call.is_remote and found.schema is not None:
+        found.version = found.version or 0
+        found.schema = in_words_of_lance(found.schema)
+    return found
+
+
 _FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
     "namespace_exists": _nothing,
     "table_exists": _nothing,
+    "describe_table": _table,
     "count_table_rows": _count,
     "explain_table_query_plan": _plan,
     "analyze_table_query_plan": _plan,
@@ -280,50 +287,4 @@ def _rows(scope: RequestScope, call: RestCall[Any], *, is_file: bool = True) -> 
     raise AssertionError
 
 
-def _described(scope: RequestScope, call: RestCall[Any]) -> Reply[bodies.TableAnswer]:
-    """Return where a table is; to LanceDB's remote client also its columns, as they are now."""
-    operation = OPERATIONS["describe_table"]
-    if not call.is_remote:
-        return _answered(scope, operation, call)
-    asked = _members(call, operation)
-    name, version, core = ids.table_of(asked), asked.version, scope.served.parts.core
-    with scope.reading(call) as found:
-        seq, table = seq_shown(found), found[name]
-        schema = table.schema
-        if version is None:
-            version = version_now(core, name, seq)
-        else:
-            past = past_of(core, name, version)
-            seq = past.seq
-            with scope.served.db.snapshot(seq=seq) as snapshot:
-                schema = snapshot[past.name].schema
-        levels = ids.ids_of(name)
-        answer = bodies.TableAnswer(
-            table=levels[-1],
-            namespace=levels[:-1],
-            location=location_of(LanceScope(scope, call), _folder(scope, found, name)),
-            properties={PRIMARY_KEY: ",".join(table.primary_key)},
-            is_only_declared=False,
-            version=version,
-            schema=schema_json(schema, is_remote=True),
-        )
-        return Reply(answer, seq)
-
-
-def _folder(scope: RequestScope, found: RowReads, name: str) -> str:
-    """Return the folder of a table, for a client that opens it by its path.
-
-    There a version of a plain table has a name from the next checkpoint on, or from now.
-    """
-    seen = found.lance.versions(name)
-    if not seen.is_keyed and seen.committed:
-        with suppress(UnavailableError):  # it opens an older one, as every reader of a path
-            newest = seen.committed[-1].pin
-            scope.served.parts.core.tables.names.show(seen.folder, [newest])
-    return seen.folder
-
-
-_HANDLERS: dict[str, Callable[..., Reply[Any]]] = {
-    "query_table": _rows,
-    "describe_table": _described,
-}
+_HANDLERS: dict[str, Callable[..., Reply[Any]]] = {"query_table": _rows}
