@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.admin import create_index_in
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.repair.stored_rows import wrong_indexes
 from siltstone.storage.tables.values import IndexSpec
+from tests.server.stores import DOORS, behind
 
 SCHEMA = pa.schema(
     [
@@ -316,6 +318,33 @@ def test_a_wrong_index_is_refused_and_nothing_changes(
             orders.create_index(**call)
         assert db._parts.site.manifests.newest() == before
         assert set(named(orders)) == {"state"}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("build", [5, 0, None, "no"])
+def test_an_index_is_built_or_not_and_nothing_else(
+    tmp_path: Path, door: str, build: object
+) -> None:
+    with behind(door, tmp_path / "db") as db:
+        tables = orders_in(db, 10), db.create_table("plain", {"id": "int64"})
+        tables[1].append({"id": 1})
+        seq, before = db.seq, [table.indexes() for table in tables]
+        for table, column in zip(tables, ("customer", "id"), strict=True):
+            with pytest.raises(st.RequestError, match="build must be True or False"):
+                table.create_index(column, build=build)
+        assert (db.seq, [table.indexes() for table in tables]) == (seq, before)
+
+
+def test_an_index_from_any_process_is_built_or_not_too(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with st.connect(path, **OPTIONS) as db:
+        orders_in(db, 10)
+        with pytest.raises(st.RequestError, match="build must be True or False"):
+            create_index_in(path, "orders", "customer", build=5)
+    with pytest.raises(st.RequestError, match="build must be True or False"):
+        create_index_in(path, "orders", "customer", build=5)
+    with st.connect(path, read_only=True) as db:
+        assert set(named(db["orders"])) == set()
 
 
 def test_what_cannot_be_dropped_is_refused(db: st.Store) -> None:
