@@ -248,6 +248,7 @@ def create_index_in(
         BusyError: The owner has not flushed the table yet.
         UnavailableError: What is not built yet, the next optimize builds.
     """
+    flag_of("build", build)
     more = details or IndexOptions()
     with _owned(path, options) as owner:
         if owner is not None:

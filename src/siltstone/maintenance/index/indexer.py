@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from siltstone.arguments import count_of
+from siltstone.arguments import count_of, flag_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
@@ -420,6 +420,7 @@ class TableIndexes:
             As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile. Of a
                 plain table: as `PlainIndexes.create`, and a RequestError without `is_built`.
         """
+        flag_of("build", is_built)
         if self._is_plain(table):
             if not is_built:
                 raise RequestError("an index of a plain table is built at once: leave build out")
