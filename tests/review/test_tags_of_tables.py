@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lance_namespace.errors import InvalidInputError
 
 import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
@@ -132,3 +133,26 @@ def test_a_tag_loses_to_the_drop_of_its_table_and_no_tag_is_left(tmp_path: Path)
         assert [t for t in tags if catalogs.table_of_tag(t.name) == number] == []
         with pytest.raises(Exception, match="no tag"):
             SiltstoneNamespace(db).delete_table_tag({"id": ["p"], "tag": "late"})
+
+
+@pytest.mark.parametrize(
+    "tag",
+    ["\ud800", "a\ud800", "x" * 129, "x" * 1_000_000, "", 5, None],
+    ids=["half", "ends in half", "long", "very long", "empty", "number", "none"],
+)
+def test_a_tag_that_cannot_be_stored_is_refused_in_a_short_sentence(
+    tmp_path: Path, tag: object
+) -> None:
+    with open_store(tmp_path / "s", real_lance=True) as db:
+        filled(db)
+        ns, before = SiltstoneNamespace(db), (db.seq, tags_of(db, "p"))
+        with pytest.raises(InvalidInputError) as refused:
+            ns.create_table_tag({"id": ["p"], "tag": tag, "version": 1})
+        assert "tag" in str(refused.value)
+        assert len(str(refused.value)) < 300
+        with db.transaction() as tx:
+            with pytest.raises(st.RequestError, match="a tag must be a string"):
+                tx.lance.tag_table("p", tag, db.seq)
+            with pytest.raises(st.RequestError, match="a tag must be a string"):
+                tx.tag(tag, db.seq)
+        assert (db.seq, tags_of(db, "p")) == before
