@@ -16,10 +16,9 @@ from siltstone.lance_namespace.rows.version_numbers import past_of, version_in
 from siltstone.lance_namespace.scope import Scope, shown
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_namespace.specification.pages import page
-from siltstone.lance_versions.errors import Code, Refused, invalid
+from siltstone.lance_versions.errors import Code, Refused
 from siltstone.lance_versions.version_statements import VersionStatements
 
-_NAME_MAX = 128
 Set = tuple[bodies.NoMembers, int | None]
 
 
@@ -65,8 +64,6 @@ def delete_table_tag(scope: Scope, asked: bodies.TagRequest) -> Set:
 
 def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
     name, tag = ids.table_of(asked), asked.tag
-    if len(tag) > _NAME_MAX:
-        raise invalid(f"a tag is 1 to {_NAME_MAX} characters; this one is {len(tag)}")
 
     def work(tx: DefiningTransaction) -> None:
         known = _tags_of(tx.catalog, name)

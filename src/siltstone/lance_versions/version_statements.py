@@ -118,9 +118,11 @@ class VersionStatements:
         The tag follows the table when it is renamed, and goes when it is dropped.
 
         Raises:
+            RequestError: The name is not allowed.
             TableNotFoundError: There is no such table.
             SnapshotExpiredError: The store does not keep the seq.
         """
+        name = definitions.check_tag_name(name)
         found = catalogs.find(self.tx.catalog, table)
         self.tx.set_tag(catalogs.table_tag(found.id, name), seq)
 

@@ -362,14 +362,20 @@ def check_claim(claim: object, token: group.Token | None) -> None:
 
 def check_tag(name: object, lasts_s: object) -> None:
     """Check the name of a tag of the store, and for how many seconds it lasts (0: for ever)."""
-    if not is_text(name) or not 0 < len(name) <= TAG_CHARACTERS_MAX:
-        raise RequestError(
-            f"a tag must be a string of 1 to {TAG_CHARACTERS_MAX} characters; got {name!r}"
-        )
+    name = check_tag_name(name)
     if catalogs.table_of_tag(name) is not None:
         raise RequestError(f"names like #3/... are of tags of one table; choose another: {name!r}")
     if type(lasts_s) is not int or not 0 <= lasts_s < 1 << 40:
         raise RequestError(f"lasts must be a number of seconds above 0; got {lasts_s!r}")
+
+
+def check_tag_name(name: object) -> str:
+    """Return the name of a tag, of the store or of a table, if it can be stored."""
+    if not is_text(name) or not 0 < len(name) <= TAG_CHARACTERS_MAX:
+        raise RequestError(
+            f"a tag must be a string of 1 to {TAG_CHARACTERS_MAX} characters; got {name!r:.80}"
+        )
+    return name
 
 
 def check_table_id(table_id: object) -> None:
