@@ -72,6 +72,24 @@ def test_keys_that_changed_since_conflict_and_others_do_not(
     assert db["t"].get(5) == {"id": 5, "v": "mine"}
 
 
+@pytest.mark.parametrize("between", [lambda _: None, merged], ids=["in memory", "merged"])
+def test_keys_of_minus_one_and_of_minus_two_do_not_conflict(
+    db: st.Store, between: Callable[[st.Store], object]
+) -> None:
+    columns = {"place": "string", "level": "int64", "v": "string"}
+    table = db.create_table("pits", columns, ["place", "level"])
+    table.upsert([{"place": "a", "level": level, "v": "old"} for level in (-3, -2, -1)])
+    seq = db.seq
+    table.upsert({"place": "a", "level": -2, "v": "theirs"})
+    between(db)
+    with db.transaction(read_seq=seq) as tx:
+        tx["pits"].upsert({"place": "a", "level": -1, "v": "mine"})
+        tx["pits"].delete([("a", -3)])
+    assert table.to_arrow().sort_by("level")["v"].to_pylist() == ["theirs", "mine"]
+    with pytest.raises(st.ConflictError), db.transaction(read_seq=seq) as tx:
+        tx["pits"].delete([("a", -2)])
+
+
 def test_a_key_that_came_since_conflicts_with_its_insert(db: st.Store) -> None:
     seq = db.seq
     db["t"].insert({"id": 77, "v": "theirs"})

@@ -74,6 +74,27 @@ def test_composite_keys_with_the_same_text_have_different_stable_codes() -> None
     assert codec.stable_code(keys[0], 7) != codec.stable_code(keys[0], 8)
 
 
+NEAR_ONE = [
+    ({"a": "string", "b": "int64"}, [("x", -1), ("x", -2), ("x", 1)]),
+    ({"a": "int8", "b": "int64"}, [(-1, -1), (-1, -2), (-2, -1), (-2, -2), (-1, 0)]),
+    ({"a": "date32", "b": "bool"}, [(dt.date(1969, 12, 31), True), (dt.date(1969, 12, 30), True)]),
+    ({"a": "decimal128(10, 2)"}, [Decimal("-0.01"), Decimal("-0.02"), Decimal(-1)]),
+    ({"a": "string"}, ["-1", "-2"]),
+]
+
+
+@pytest.mark.parametrize(("columns", "values"), NEAR_ONE, ids=[str([*c]) for c, _ in NEAR_ONE])
+def test_keys_with_minus_one_and_with_minus_two_have_different_codes(
+    columns: dict[str, str], values: list[object]
+) -> None:
+    codec = codec_of(columns)
+    keys = [codec.from_user(value) for value in values]
+    codes = codec.codes_of(keys).tolist()
+    assert len(set(codes)) == len(keys)
+    assert codes == [codec.code(key) for key in keys] == codec.codes(codec.batch(keys)).tolist()
+    assert codec.codes_of([]).tolist() == []
+
+
 @given(some.lists(some.tuples(some.text(), some.integers(-(1 << 63), (1 << 63) - 1)), max_size=5))
 def test_a_composite_key_survives_its_batch(values: list[tuple[str, int]]) -> None:
     codec = codec_of({"a": "string", "b": "int64"})
