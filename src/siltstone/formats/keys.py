@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -38,12 +38,13 @@ _HALF = 1 << 63
 class KeyCodec:
     """Extracts and codes the keys of one schema, from rows and batches. Immutable."""
 
-    __slots__ = ("exact", "from_user", "key_of", "names", "user_types")
+    __slots__ = ("_numbers", "exact", "from_user", "key_of", "names", "user_types")
 
     def __init__(self, schema: Schema) -> None:
         self.names: tuple[str, ...] = key_names(schema)
         self.user_types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
         self.exact: bool = len(self.names) == 1 and _is_exact(self.user_types[0])
+        self._numbers = () if self.exact else _numbers_of(self.user_types)
         self.from_user: Callable[[object], Key] = _from_user(self.names, self.user_types)
         """Return the key for a user's value, tuple, or dict of the key columns.
 
@@ -58,7 +59,7 @@ class KeyCodec:
     def code(self, key: Key) -> int:
         """Return the code of one key."""
         if not self.exact:
-            return hash(key)
+            return hash(_hashable(key))
         value = int(key)  # type: ignore[call-overload]
         return value - _WRAP if value >= _HALF else value
 
@@ -71,7 +72,11 @@ class KeyCodec:
 
     def codes_of(self, keys: Sequence[Key]) -> Codes:
         """Return the codes of many keys."""
-        return np.fromiter(map(self.code if self.exact else hash, keys), np.int64, len(keys))
+        if self.exact:
+            return np.fromiter(map(self.code, keys), np.int64, len(keys))
+        if any(-1 in map(number, keys) for number in self._numbers):
+            keys = list(map(_hashable, keys))
+        return np.fromiter(map(hash, keys), np.int64, len(keys))
 
     def codes(self, batch: pa.RecordBatch | pa.Table) -> Codes:
         """Return the codes of a batch's keys; finds the key columns by name."""
@@ -152,6 +157,21 @@ def _from_user(names: tuple[str, ...], types: tuple[pa.DataType, ...]) -> Callab
         return value if type(value) is int and low <= value < high else plain(value)
 
     return whole
+
+
+def _numbers_of(types: tuple[pa.DataType, ...]) -> tuple[Callable[[Any], object], ...]:
+    """Return what takes each number out of a key that is hashed."""
+    if len(types) == 1:
+        return (int,) if pa.types.is_decimal(types[0]) else ()
+    numbers = (_is_exact(kind) or pa.types.is_decimal(kind) for kind in types)
+    return tuple(itemgetter(place) for place, is_one in enumerate(numbers) if is_one)
+
+
+def _hashable(key: Key) -> Key:
+    """Return what is hashed of a key: Python gives -1 the hash of -2, in tuples, too."""
+    if type(key) is not tuple:
+        return None if key == -1 else key
+    return tuple(None if part == -1 else part for part in key) if -1 in key else key
 
 
 def _part_bytes(value: object) -> bytes:
