@@ -18,10 +18,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from lance_namespace.errors import TableSchemaValidationError
 
 import siltstone as st
-from siltstone.local.merge_insert import Merge
+from siltstone.namespace import SiltstoneNamespace
 from tests.server.house import House, house_at
+from tests.server.rest import stream_of
 
 NAME = b"ARROW:extension:name"
 
@@ -131,9 +133,10 @@ def test_a_type_that_is_not_known_is_refused_by_name_at_every_door(
     with pytest.raises(st.RequestError, match=why):
         db.stage("t").run(given)
     if isinstance(given, pa.Table):
-        merge = Merge(("id",), True, True, False, None, 9)
-        with db.transaction() as tx, pytest.raises(st.RequestError, match=why):
-            tx.merge_insert("t", given, merge)
+        if is_sent:
+            asked = {"id": ["t"], "on": ["id"], "when_not_matched_insert_all": True}
+            with pytest.raises(TableSchemaValidationError, match=why):
+                SiltstoneNamespace(db).merge_insert_into_table(asked, stream_of(given))
         for route in ("t/insert", "p/insert", "new/create") if is_sent else ():
             answer = house.rest.post(f"/v1/table/{route}", given)
             assert answer.status == 400, route

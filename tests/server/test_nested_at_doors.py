@@ -20,8 +20,9 @@ import pytest
 
 import siltstone as st
 from siltstone.cli import main
-from siltstone.local.merge_insert import Merge
+from siltstone.namespace import SiltstoneNamespace
 from tests.server.house import House, house_at
+from tests.server.rest import stream_of
 from tests.support.nested_types import Nested
 
 SEEDS, COLUMNS, ROWS = range(4), 6, 9
@@ -176,9 +177,10 @@ def _staged(door: str, key: str | tuple[()]) -> Callable[[House, Given], None]:
 
 def _merged(house: House, rows: Given) -> None:
     _keyed(house, rows).insert([{"id": 0}])
-    how = Merge(("id",), updates=True, inserts=True, deletes=False, delete_filter=None, rows_max=99)
-    with house.owner.transaction() as tx:
-        tx.merge_insert("t", rows.arrow, how)
+    asked = {"when_matched_update_all": True, "when_not_matched_insert_all": True}
+    SiltstoneNamespace(house.owner).merge_insert_into_table(
+        {"id": ["t"], "on": ["id"], **asked}, stream_of(rows.arrow)
+    )
 
 
 def _by_rest(route: str, key: str = "") -> Callable[[House, Given], None]:

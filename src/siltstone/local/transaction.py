@@ -27,7 +27,6 @@ from siltstone.process.turns import TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.version_statements import VersionStatements
-    from siltstone.local.merge_insert import Merge, MergeInserted
     from siltstone.query.sql import sql as queries
 
 _NOTHING = nullcontext()
@@ -65,12 +64,6 @@ class LocalTransaction(DefiningTransaction, Transaction):
         )
 
         return VersionStatements(self)
-
-    def merge_insert(self, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
-        """Merge rows into a table; see `local.merge_insert`."""
-        from siltstone.local.merge_insert import merge  # noqa: PLC0415 - as above
-
-        return merge(self, name, rows, how)
 
     def __getitem__(self, name: str) -> LocalTransactionTable:
         self.require_open()
