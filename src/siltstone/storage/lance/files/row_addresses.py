@@ -12,25 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from siltstone.storage.lance.files.parts import Part
+
 OFFSET_BITS = 32
 _OFFSET = (1 << OFFSET_BITS) - 1
-
-
-class Placed(Protocol):
-    """A part: its fragment's id, the position of its first row, its live and its stored rows."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def start(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def stored(self) -> int: ...
 
 
 class RowAddresses:
@@ -39,7 +28,7 @@ class RowAddresses:
     No lock: nothing changes after construction but a memo, from absent to present.
     """
 
-    def __init__(self, parts: Sequence[Placed], offsets: Callable[[int], np.ndarray]) -> None:
+    def __init__(self, parts: Sequence[Part], offsets: Callable[[int], np.ndarray]) -> None:
         """`offsets` reads the offsets of the live rows of a part, by its index, ascending."""
         numbers = np.array([part.number for part in parts], dtype=np.int64)
         starts = np.array([part.start for part in parts], dtype=np.int64)
