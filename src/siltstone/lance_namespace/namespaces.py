@@ -171,8 +171,7 @@ def _drop_all(statements: VersionStatements, name: str) -> None:
             f" commit drops at most {bodies.OPERATIONS_MAX}: drop some of them before"
         )
     for table in tables:
-        if name in ids.spaces_of(table):
-            statements.definitions.drop_table(table)
+        statements.definitions.drop_table(table)
     for space in sorted(inside, reverse=True):
         if statements.has_created(space):
             statements.drop_namespace(space)

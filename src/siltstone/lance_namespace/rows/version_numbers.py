@@ -27,11 +27,6 @@ class Past:
     name: str
 
 
-def version_at(core: Core, table: str, seq: int) -> int:
-    """Return the version that a table has at a seq that its catalog has seen."""
-    return version_in(catalogs.find(core.state().view.catalog, table, seq), seq)
-
-
 def version_in(found: TableDefinition, seq: int) -> int:
     """Return the version that a table has at a seq at which it was there, by whatever name."""
     if catalogs.schema_of(found, seq).key:
@@ -42,8 +37,10 @@ def version_in(found: TableDefinition, seq: int) -> int:
 
 def version_now(core: Core, table: str, seq: int | None) -> int:
     """Return the version that a statement made; in a transaction there is none yet."""
+    if seq is None:
+        return 0
     try:
-        return 0 if seq is None else version_at(core, table, seq)
+        return version_in(catalogs.find(core.state().view.catalog, table, seq), seq)
     except TableNotFoundError:  # made, or named so, by the transaction that asks
         return 0
 

@@ -71,11 +71,6 @@ def ids_of(name: str) -> list[str]:
     return spaces.levels_of(name)
 
 
-def spaces_of(name: str) -> list[str]:
-    """Return the names of the namespaces that a table or a namespace is in."""
-    return spaces.above(name)
-
-
 def _word(part: str) -> str:
     if not 0 < len(part) <= _WORD_MAX:
         raise RequestError(
