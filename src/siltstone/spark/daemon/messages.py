@@ -1,0 +1,161 @@
+"""Messages: what the JVM asks of this process, and how a message lies in a stream.
+
+    offset  size  field
+         0     4  length of the head in bytes, i32 little-endian
+         4     n  head, JSON: a request with its `op`, or an answer
+     4 + n     4  length of the payload
+     8 + n     m  payload: pickled scan tasks, or nothing
+
+An answer with `error` and `kind` is an error of the store: its message, and the name of its class.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+MESSAGE_BYTES_MAX = 1 << 30
+_LENGTH = struct.Struct("<i")
+
+
+class Ended(Exception):
+    """The JVM closed the connection."""
+
+
+class TakePin(msgspec.Struct, tag_field="op", tag="pin", forbid_unknown_fields=True):
+    """Pin a store under a token: at `seq`, a `version` (seq or tag), a time, or now.
+
+    `store`: the id that the store must have.
+    """
+
+    token: str
+    uri: str
+    seq: int | None = None
+    version: str | None = None
+    time_us: int | None = None
+    store: str | None = None
+
+
+class ReleasePins(msgspec.Struct, tag_field="op", tag="release", forbid_unknown_fields=True):
+    """Pins that nothing in the JVM reaches any more."""
+
+    tokens: list[str]
+
+
+class ListNames(msgspec.Struct, tag_field="op", tag="list", forbid_unknown_fields=True):
+    """The tables and the namespaces that lie directly in a namespace."""
+
+    uri: str
+    namespace: list[str]
+
+
+class LoadTable(msgspec.Struct, tag_field="op", tag="load", forbid_unknown_fields=True):
+    token: str
+    table: str
+
+
+class AskFilters(msgspec.Struct, tag_field="op", tag="filters", forbid_unknown_fields=True):
+    """Which predicates, each as JSON in a text, the store answers exactly as Spark would."""
+
+    token: str
+    table: str
+    predicates: list[str]
+
+
+class PlanScan(msgspec.Struct, tag_field="op", tag="plan", forbid_unknown_fields=True):
+    token: str
+    table: str
+    columns: list[str]
+    filters: list[str]
+    limit: int | None
+    parallelism: int
+
+
+class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_fields=True):
+    """The rows of the scan tasks in the payload, as the columns of a Spark schema, JSON.
+
+    `store` is the id of the store; `maps`: the JVM can map memory of this process.
+    """
+
+    store: str
+    columns: str
+    maps: bool
+
+
+Request: TypeAlias = (
+    TakePin | ReleasePins | ListNames | LoadTable | AskFilters | PlanScan | ReadTasks
+)
+_DECODE = msgspec.json.Decoder(Request).decode
+_ENCODE = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A connection of the JVM; one thread of either side uses it."""
+
+    peer: socket.socket
+
+    def request(self) -> tuple[Request, bytes]:
+        """Return the next request and its payload.
+
+        Raises:
+            Ended: There is none.
+            msgspec.DecodeError: This process does not know it.
+        """
+        head = self._block()
+        payload = self._block()
+        return _DECODE(head), payload
+
+    def answer(self, head: Mapping[str, object], payload: Sequence[bytes] = ()) -> None:
+        """Send an answer; the payload in pieces."""
+        text = _ENCODE(head)
+        size = sum(map(len, payload))
+        self.send(b"".join((_LENGTH.pack(len(text)), text, _LENGTH.pack(size), *payload)))
+
+    def refuse(self, kind: str, text: str) -> None:
+        """Answer with an error."""
+        self.answer({"error": text, "kind": kind})
+
+    def number(self, value: int) -> None:
+        """Send one number, i32."""
+        self.send(_LENGTH.pack(value))
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of `data`.
+
+        Raises:
+            Ended: The JVM closed the connection.
+        """
+        try:
+            self.peer.sendall(data)
+        except OSError as error:
+            raise Ended from error
+
+    def receive(self, size: int) -> bytes:
+        """Return the next `size` bytes.
+
+        Raises:
+            Ended: There are not as many.
+        """
+        found = bytearray(size)
+        view, got = memoryview(found), 0
+        while got < size:
+            try:
+                more = self.peer.recv_into(view[got:])
+            except OSError as error:
+                raise Ended from error
+            if not more:
+                raise Ended
+            got += more
+        return bytes(found)
+
+    def _block(self) -> bytes:
+        (size,) = _LENGTH.unpack(self.receive(_LENGTH.size))
+        if not 0 <= size <= MESSAGE_BYTES_MAX:
+            raise Ended
+        return self.receive(size)
