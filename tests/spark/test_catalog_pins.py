@@ -145,6 +145,13 @@ def _files(db: st.Store) -> int:
 # --- the process that reads
 
 
+def _daemon(shop: SparkSession) -> int:
+    """Return the one process that answers, after a statement."""
+    assert shop.sql("SHOW TABLES IN shop").count() == 2
+    (found,) = daemons()
+    return found
+
+
 def test_sessions_share_one_process(
     shop: SparkSession, spark: SparkSession, bank: st.Store
 ) -> None:
@@ -157,7 +164,7 @@ def test_sessions_share_one_process(
 def test_a_process_that_was_killed_is_started_again(shop: SparkSession, bank: st.Store) -> None:
     frame = shop.sql("SELECT * FROM shop.a")
     assert len(frame.collect()) == 100
-    (killed,) = daemons()
+    killed = _daemon(shop)
     os.kill(killed, signal.SIGKILL)
     assert _x(shop, "shop.a") == 0
     (again,) = daemons()
@@ -171,7 +178,7 @@ def test_a_frame_whose_seq_is_gone_with_the_process_says_so(
 ) -> None:
     frame = shop.sql("SELECT * FROM shop.a")
     frame.explain()
-    (killed,) = daemons()
+    killed = _daemon(shop)
     os.kill(killed, signal.SIGKILL)
     _wait_for_end(killed)
     _forget(bank)
@@ -183,7 +190,7 @@ def test_a_frame_whose_seq_is_gone_with_the_process_says_so(
 def test_a_process_that_is_killed_in_a_read_fails_the_task_and_no_later_one(
     shop: SparkSession, bank: st.Store
 ) -> None:
-    (killed,) = daemons()
+    killed = _daemon(shop)
 
     def kill(batches):
         for batch in batches:

@@ -62,7 +62,7 @@ final class Connection(val running: Daemon.Running) {
     try body
     catch {
       case e: ClosedByInterruptException => throw e
-      case e: IOException => throw new SiltstoneException.Gone(e)
+      case e: IOException => throw new SiltstoneException.Gone(running, e)
     }
 
   private def block(): Array[Byte] = {

@@ -23,6 +23,7 @@ import org.apache.spark.util.Utils
 object Daemon {
   val json = new ObjectMapper()
   private val startSeconds = 120L
+  private val endSeconds = 2L
   private val socketBytesMax = 100 // sun_path has 108; the name and a zero are in it
   private val idleMax = 32
   private val idle = new ConcurrentLinkedDeque[Connection]()
@@ -56,7 +57,9 @@ object Daemon {
   def again[T](body: => T): T =
     try body
     catch {
-      case _: SiltstoneException.Gone =>
+      case gone: SiltstoneException.Gone =>
+        // One that is about to end still takes connections, and answers none.
+        gone.running.process.waitFor(endSeconds, TimeUnit.SECONDS)
         Iterator.continually(idle.pollFirst()).takeWhile(_ != null).foreach(_.close())
         body
     }

@@ -24,8 +24,8 @@ object SiltstoneException {
         throw known
     }
 
-  /** The Python process ended in the middle of an answer: it may be asked again. */
-  class Gone(cause: Throwable)
+  /** The Python process ended in the middle of an answer: another one may be asked again. */
+  class Gone(val running: Daemon.Running, cause: Throwable)
       extends SiltstoneException(
         "UnavailableError",
         "the Python process of siltstone ended while it answered; another one answers from now on",
