@@ -21,6 +21,17 @@ def daemons(of: int | None = None) -> list[int]:
     return sorted(pid for pid in mine if _is_daemon(pid))
 
 
+def memory_files(pid: int) -> int:
+    """Return how many descriptors of memory a process has."""
+    found = 0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found += each.readlink().name.startswith("memfd:siltstone")
+        except OSError:  # it is closed
+            continue
+    return found
+
+
 def _is_daemon(pid: int) -> bool:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
