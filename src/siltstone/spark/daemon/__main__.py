@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -35,6 +36,8 @@ class DaemonSettings(msgspec.Struct):
 def main(arguments: Sequence[str]) -> int:
     """Serve a JVM until it ends."""
     path, given = arguments
+    # Ctrl-C in a notebook goes to all processes of the terminal, and ends a query, not this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         settings = msgspec.json.decode(given, type=DaemonSettings)
         here().require(settings.jar)
@@ -45,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     threading.Thread(target=_end_with_stdin, args=(path,), daemon=True).start()
     _say({"identity": here()})
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads what else is printed
     server.serve(listening)
     return 0
 

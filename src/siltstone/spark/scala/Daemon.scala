@@ -39,9 +39,20 @@ object Daemon {
     }
     override def hashCode(): Int = socket.hashCode
   }
-  private lazy val shared: AtomicReference[Array[AnyRef]] = System.getProperties.computeIfAbsent(
-    s"siltstone.daemon.${Identity.text}", (_: Any) => new AtomicReference[Array[AnyRef]]()
-  ).asInstanceOf[AtomicReference[Array[AnyRef]]]
+  @volatile private var place: (SparkEnv, AtomicReference[Array[AnyRef]]) = _
+
+  /** Where the process of this application is kept: a later one in this JVM has other settings. */
+  private def shared: AtomicReference[Array[AnyRef]] = {
+    val env = SparkEnv.get
+    if (place == null || (place._1 ne env)) {
+      val key = s"siltstone.daemon ${executable(conf)} ${settings(conf)}"
+      place = (env, System.getProperties.computeIfAbsent(
+        key, (_: Any) => new AtomicReference[Array[AnyRef]]()
+      ).asInstanceOf[AtomicReference[Array[AnyRef]]])
+    }
+    place._2
+  }
+  private def conf: SparkConf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf())
   private def running: Running = shared.get match {
     case Array(process: Process, socket: Path) => new Running(process, socket)
     case _ => null
@@ -113,12 +124,17 @@ object Daemon {
   }
 
   /** The process that runs, another one than the dead one. */
-  private def started(dead: Running): Running = shared.synchronized {
+  private def started(dead: Running): Running = {
+    val kept = shared
+    kept.synchronized(startedIn(kept, dead))
+  }
+
+  private def startedIn(kept: AtomicReference[Array[AnyRef]], dead: Running): Running = {
     val now = running
     if (now != dead) now
     else {
-      val fresh = launched(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf()))
-      shared.set(Array(fresh.process, fresh.socket))
+      val fresh = launched(conf)
+      kept.set(Array(fresh.process, fresh.socket))
       if (dead != null) {
         dead.process.destroyForcibly()
         deleted(dead.socket.getParent)
@@ -178,10 +194,16 @@ object Daemon {
     val roots = found.putArray("roots")
     conf.getOption("spark.siltstone.roots").toSeq
       .flatMap(_.split(",")).map(_.trim).filter(_.nonEmpty).foreach(each => roots.add(each))
-    conf.getOption("spark.siltstone.memory")
-      .foreach(text => found.put("memory", JavaUtils.byteStringAsBytes(text)))
+    conf.getOption("spark.siltstone.memory").foreach(text => found.put("memory", size(text)))
     found
   }
+
+  private def size(text: String): Long =
+    try JavaUtils.byteStringAsBytes(text)
+    catch {
+      case _: NumberFormatException => throw new SiltstoneException(
+        "RequestError", s"spark.siltstone.memory must be a size, like 512m; got $text")
+    }
 
   /** A new folder, of mode 0700, whose path leaves room for that of a socket. */
   def folderIn(places: Seq[Path]): Path = {
