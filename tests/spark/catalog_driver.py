@@ -35,6 +35,7 @@ def main(store: str, other: str, folder: str) -> dict[str, object]:
     spark.sparkContext.setLogLevel("OFF")
     try:
         return {
+            "before a query": _started(),
             "rows": _count(spark),
             "socket": _socket(),
             "outside": _outside(spark, other),
@@ -45,6 +46,13 @@ def main(store: str, other: str, folder: str) -> dict[str, object]:
         }
     finally:
         spark.stop()
+
+
+def _started() -> int:
+    until = time.monotonic() + 120
+    while not daemons() and time.monotonic() < until:
+        time.sleep(0.1)
+    return len(daemons())
 
 
 def _count(spark: SparkSession) -> int:
@@ -95,15 +103,14 @@ def _killed_in_a_task(spark: SparkSession) -> int:
 
 def _with_setting_of_the_session(spark: SparkSession) -> int:
     """Whoever may run SQL chooses no program."""
-    for key in ("spark.siltstone.python", "spark.pyspark.python"):
-        spark.conf.set(key, "/bin/false")
+    spark.conf.set("spark.siltstone.python", "/bin/false")
     _kill()
     return _count(spark)
 
 
 def _with_other_pythons(spark: SparkSession, folder: Path) -> dict[str, object]:
-    jvm: Any = spark._jvm
-    conf = jvm.org.apache.spark.SparkEnv.get().conf()
+    context: Any = spark.sparkContext
+    conf = context._jsc.sc().conf()
     mine = conf.get("spark.siltstone.python")
     impostor = folder / "impostor"
     impostor.write_text("""#!/bin/sh

@@ -188,6 +188,7 @@ def test_a_limit_reads_no_more_rows(shop: SparkSession) -> None:
     assert "limit 7" in _jobs(limited)
     assert len({row.id for row in limited.collect()}) == 7
     assert len(_all(shop, "SELECT 1 FROM orders LIMIT 5000")) == 999
+    assert len(_all(shop, "SELECT id FROM orders LIMIT 5 OFFSET 997")) == 2
     assert len(_all(shop, "SELECT id FROM orders WHERE c = 1 LIMIT 300")) == 200
 
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 import siltstone as st
 from siltstone.errors import LimitError, RequestError, UnavailableError
-from siltstone.spark import schemas
+from siltstone.spark import partitions, schemas
 from siltstone.spark.catalog.identity import Identity, here
 from siltstone.spark.daemon import serving
 from siltstone.spark.daemon.layout import bytes_of, fitting, is_flat, put
@@ -343,6 +343,23 @@ def test_a_limit_has_as_many_rows_in_its_tasks(path: str) -> None:
             tasks = [task for each in found for task in pickle.loads(each)]
             assert sum(task.rows for task in tasks) == wanted
             assert sum(b.num_rows for task in tasks for b in task.read()) == wanted
+
+
+def test_a_scan_of_a_thousand_partitions_has_each_row_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "BYTES_MIN", 1)
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("t", {"id": "int64"})
+        for first in range(0, 2000, 100):
+            table.append([{"id": n} for n in range(first, first + 100)])
+            db.checkpoint()
+    with served() as (client, _, _):
+        found = _planned(client, str(tmp_path / "s"), ["id"], parallelism=1500)
+    assert len(found) == 1000
+    tasks = [task for each in found for task in pickle.loads(each)]
+    rows = [n for task in tasks for batch in task.read() for n in batch["id"].to_pylist()]
+    assert sorted(rows) == list(range(2000))
 
 
 # --- layout

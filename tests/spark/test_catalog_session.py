@@ -18,6 +18,7 @@ from siltstone.errors import RequestError, UnavailableError
 from siltstone.spark import register
 from siltstone.spark.catalog import jars
 from siltstone.spark.catalog.settings import settings_of
+from tests.children import with_pandas
 
 ROOT = Path(__file__).parents[2]
 ROWS, LARGE = 10, 2_000_000
@@ -40,6 +41,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run(
         [*map(str, command), str(_store(folder / "other")), str(long)],
         cwd=ROOT,
+        env=with_pandas(),
         capture_output=True,
         text=True,
         check=False,
@@ -48,6 +50,10 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, done.stdout + done.stderr
     return json.loads(lines[0].removeprefix("RESULT "))
+
+
+def test_the_python_process_starts_with_the_session(said: dict[str, Any]) -> None:
+    assert said["before a query"] == 1
 
 
 def test_a_session_of_stores_reads_them(said: dict[str, Any]) -> None:
@@ -164,19 +170,6 @@ def test_a_column_that_is_added_is_not_in_a_frame_of_before(
     assert mine.sql("SELECT note FROM shop.t WHERE id = 99").collect()[0][0] == "new"
 
 
-def test_a_thousand_partitions_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    with st.connect(tmp_path / "s", background=False) as db:
-        db.create_table("t", {"id": "int64", "s": "string"}).append(
-            pa.table({"id": np.arange(1000), "s": ["x" * 70_000] * 1000})
-        )
-        db.checkpoint()
-    mine = register(spark.newSession(), stores={"shop": tmp_path / "s"})
-    mine.conf.set("spark.sql.leafNodeDefaultParallelism", "1000")
-    frame = mine.sql("SELECT id, s FROM shop.t")
-    assert frame.rdd.getNumPartitions() > 10
-    assert frame.selectExpr("sum(id)", "sum(length(s))").collect()[0][:] == (499_500, 70_000_000)
-
-
 def test_the_jar_is_added_once(spark: SparkSession, tmp_path: Path) -> None:
     path = _store(tmp_path / "s")
     mine = spark.newSession()
@@ -184,3 +177,12 @@ def test_the_jar_is_added_once(spark: SparkSession, tmp_path: Path) -> None:
         register(mine, stores={name: path})
     names = [row[0] for row in mine.sql("LIST JARS").collect()]
     assert sum(jars.jar().name in name for name in names) == 1
+
+
+def test_a_local_master_without_a_chosen_python_starts_this_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    register(spark.newSession(), stores={"shop": _store(tmp_path / "s")})
+    conf = spark.sparkContext._jsc.sc().conf()
+    assert conf.get("spark.siltstone.python") == sys.executable

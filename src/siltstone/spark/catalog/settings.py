@@ -24,6 +24,8 @@ from siltstone.spark import stores as places
 from siltstone.spark.catalog.jars import jar
 
 CLASS = "org.apache.spark.sql.siltstone.SiltstoneCatalog"
+PLUGIN = "org.apache.spark.sql.siltstone.SiltstonePlugin"
+"""Starts the Python processes with their JVMs."""
 PYTHON = "spark.siltstone.python"
 _PREFIX = "spark.sql.catalog."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,8 +60,11 @@ def _uri_of(store: str | os.PathLike[str] | Store) -> str:
 
 def with_jar(config: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a session that is to be started, with the jar and this Python."""
-    jars = [each for each in (config.get("spark.jars"), str(jar())) if each]
-    return {PYTHON: sys.executable, **config, "spark.jars": ",".join(jars)}
+    jars, plugins = (
+        ",".join(each for each in (config.get(key), mine) if each)
+        for key, mine in (("spark.jars", str(jar())), ("spark.plugins", PLUGIN))
+    )
+    return {PYTHON: sys.executable, **config, "spark.jars": jars, "spark.plugins": plugins}
 
 
 def add_catalogs(spark: SparkSession, stores: Stores) -> None:
@@ -101,7 +106,7 @@ def _choose_python(spark: SparkSession) -> None:
     try:
         context: Any = spark.sparkContext
         if (context.master or "").startswith("local"):
-            jvm = context._jvm  # noqa: SLF001 - nothing public changes what an application began with
-            jvm.org.apache.spark.SparkEnv.get().conf().setIfMissing(PYTHON, sys.executable)
+            conf = context._jsc.sc().conf()  # noqa: SLF001 - nothing public changes it afterwards
+            conf.setIfMissing(PYTHON, sys.executable)
     except (PySparkException, AttributeError):  # of a client
         return

@@ -7,6 +7,7 @@ import java.util.concurrent.{CompletableFuture, ConcurrentLinkedDeque, Execution
 import java.util.concurrent.TimeoutException
 import java.util.concurrent.atomic.AtomicReference
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import com.fasterxml.jackson.databind.node.ObjectNode
@@ -104,6 +105,15 @@ object Daemon {
     if (connection.isOpen && connection.running == running && idle.size < idleMax) {
       idle.addFirst(connection)
     } else connection.close()
+
+  /** Start the process, in a thread; what goes wrong is said to the first that needs it. */
+  def begin(): Unit = {
+    val starting = new Thread(() =>
+      try give(take())
+      catch { case NonFatal(_) => () }, "siltstone-daemon")
+    starting.setDaemon(true)
+    starting.start()
+  }
 
   /** The number of the process, if it runs. */
   def pid: Option[Long] = Option(running).filter(_.process.isAlive).map(_.process.pid)
