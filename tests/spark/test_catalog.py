@@ -242,7 +242,6 @@ def test_a_deep_filter_is_sparks(shop: SparkSession) -> None:
 def test_spark_knows_how_large_a_table_is(shop: SparkSession) -> None:
     stats = shop.table("orders").select("id")._jdf.queryExecution().optimizedPlan().stats()
     assert stats.sizeInBytes() == 999 * 16
-    assert stats.rowCount().get() == 999
     joined = shop.sql("SELECT * FROM t JOIN orders USING (id)")
     assert "BroadcastHashJoin" in _jobs(joined)
 

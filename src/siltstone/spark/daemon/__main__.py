@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import SiltstoneError, UnavailableError
+from siltstone.local.store import warm_up
 from siltstone.spark.catalog.identity import Identity, here
 from siltstone.spark.daemon.regions import MEMORY_BYTES, MemoryBudget
 from siltstone.spark.daemon.roots import Roots
@@ -47,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
         _say({"error": str(error), "kind": type(error).__name__})
         return 1
     threading.Thread(target=_end_with_stdin, args=(path,), daemon=True).start()
+    threading.Thread(
+        target=warm_up, daemon=True
+    ).start()  # else the first plan takes so much longer
     _say({"identity": here()})
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads what else is printed
     server.serve(listening)
