@@ -362,6 +362,23 @@ def test_a_scan_of_a_thousand_partitions_has_each_row_once(
     assert sorted(rows) == list(range(2000))
 
 
+def test_many_reads_leave_no_descriptor_and_no_thread(path: str) -> None:
+    def read(connections: int) -> tuple[int, int]:
+        for _ in range(connections):
+            with served() as (client, _, _):
+                (tasks,) = _planned(client, path, ["id"])
+                for _ in range(10):
+                    client.ask("read", tasks, store=_store(path), columns=_columns("id"), maps=True)
+                    client.channel.send(b"\1")
+                    while client.number() != END:
+                        _numbers(client, 1)
+                        client.channel.send(b"\1")
+                client.ask("release", tokens=["one"])
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    assert read(2) == read(10)
+
+
 # --- layout
 
 
