@@ -42,6 +42,7 @@ def main(store: str, other: str, folder: str) -> dict[str, object]:
             "in a task": _killed_in_a_task(spark),
             "session setting": _with_setting_of_the_session(spark),
             **_with_other_pythons(spark, Path(folder)),
+            **_with_other_memory(spark),
             "after all": _count(spark),
         }
     finally:
@@ -125,6 +126,21 @@ cat > /dev/null
         _kill()
         found[name] = _said(spark, "SELECT id FROM shop.t")
     conf.set("spark.siltstone.python", mine)
+    return found
+
+
+def _with_other_memory(spark: SparkSession) -> dict[str, object]:
+    """Without memory to map, columns of all types come as a stream."""
+    context: Any = spark.sparkContext
+    conf = context._jsc.sc().conf()
+    conf.set("spark.siltstone.memory", "much")
+    _kill()
+    found: dict[str, object] = {"much": _said(spark, "SELECT id FROM shop.t")}
+    conf.set("spark.siltstone.memory", "0")
+    _kill()
+    found["no memory"] = spark.sql("SELECT sum(id) FROM shop.large").collect()[0][0]
+    conf.set("spark.siltstone.memory", "64m")
+    _kill()
     return found
 
 

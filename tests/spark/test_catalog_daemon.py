@@ -184,6 +184,16 @@ def test_a_store_outside_of_the_roots_is_refused(path: str, tmp_path: Path) -> N
         assert client.ask("list", uri=path, namespace=[])[0]["exists"]
 
 
+def test_the_url_of_a_server_names_its_store(path: str) -> None:
+    with st.connect(path, background=False) as db:
+        url = db.serve(port=0).url
+        with served(roots=(url,)) as (client, _, _):
+            client.pinned(url)
+            assert client.ask("load", token="one", table="t")[0]["rows"] == 999
+            found, _ = client.ask("list", uri=path, namespace=[])
+            assert "may not name the store" in found["error"]
+
+
 def test_a_process_of_another_user_is_not_answered(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

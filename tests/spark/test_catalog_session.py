@@ -91,6 +91,14 @@ def test_a_python_that_cannot_serve_is_named(said: dict[str, Any], which: str, w
     assert which == "impostor" or "spark.siltstone.python" in said[which]
 
 
+def test_without_memory_to_map_a_read_is_a_stream(said: dict[str, Any]) -> None:
+    assert said["no memory"] == sum(range(LARGE))
+
+
+def test_a_memory_that_is_no_size_is_named(said: dict[str, Any]) -> None:
+    assert "spark.siltstone.memory must be a size, like 512m; got much" in said["much"]
+
+
 def test_once_the_python_is_right_it_answers_again(said: dict[str, Any]) -> None:
     assert said["after all"] == ROWS
 
@@ -114,6 +122,8 @@ def test_a_store_that_is_not_there_is_refused_before_spark_hears_of_it(tmp_path:
 
 def test_the_store_of_a_server_keeps_its_url(tmp_path: Path) -> None:
     with st.connect(_store(tmp_path / "s"), background=False) as db:
+        url = db.serve(port=0).url
+        assert settings_of({"shop": url})["spark.sql.catalog.shop.uri"] == url
         assert settings_of({"shop": db})["spark.sql.catalog.shop.uri"] == str(db.path)
 
 
