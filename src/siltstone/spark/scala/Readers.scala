@@ -174,7 +174,6 @@ class Chunks(connection: Connection) extends InputStream {
   def finish(): Unit = if (!isOver) {
     if (read() >= 0) throw new EOFException("more follows the end of an Arrow stream")
   }
-  def isEnded: Boolean = isOver
 
   override def read(): Int = {
     val one = new Array[Byte](1)
