@@ -24,6 +24,7 @@ from tests.spark.daemons import daemons
 
 def main(store: str, other: str, folder: str) -> dict[str, object]:
     java = f"{SETTINGS['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={folder}"
+    before = _folders()
     given = {
         **SETTINGS,
         "spark.driver.extraJavaOptions": java,
@@ -44,6 +45,7 @@ def main(store: str, other: str, folder: str) -> dict[str, object]:
             **_with_other_pythons(spark, Path(folder)),
             **_with_other_memory(spark),
             "after all": _count(spark),
+            "folders": sorted(_left(spark) - before),
         }
     finally:
         spark.stop()
@@ -142,6 +144,17 @@ def _with_other_memory(spark: SparkSession) -> dict[str, object]:
     conf.set("spark.siltstone.memory", "64m")
     _kill()
     return found
+
+
+def _left(spark: SparkSession) -> set[str]:
+    """Return the folders of sockets, one of them of a process that was killed at last."""
+    assert _count(spark)
+    _kill()
+    return _folders()
+
+
+def _folders() -> set[str]:
+    return {str(each) for each in Path("/tmp").glob("siltstone[0-9]*")}
 
 
 def _kill() -> None:

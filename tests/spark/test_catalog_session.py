@@ -99,6 +99,10 @@ def test_a_memory_that_is_no_size_is_named(said: dict[str, Any]) -> None:
     assert "spark.siltstone.memory must be a size, like 512m; got much" in said["much"]
 
 
+def test_no_folder_of_a_socket_is_left(said: dict[str, Any]) -> None:
+    assert [each for each in said["folders"] if Path(each).exists()] == []
+
+
 def test_once_the_python_is_right_it_answers_again(said: dict[str, Any]) -> None:
     assert said["after all"] == ROWS
 

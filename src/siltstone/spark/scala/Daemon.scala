@@ -14,7 +14,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.{SparkConf, SparkEnv, SparkFiles}
 import org.apache.spark.api.python.PythonUtils
 import org.apache.spark.network.util.JavaUtils
-import org.apache.spark.util.Utils
+import org.apache.spark.util.{ShutdownHookManager, Utils}
 
 /** The Python process of this JVM: started when it is first asked, and again after it died.
   *
@@ -155,10 +155,12 @@ object Daemon {
 
   private def launched(conf: SparkConf): Running = {
     val python = executable(conf)
+    val told = settings(conf).toString
     val folder = folderIn(Seq(System.getProperty("java.io.tmpdir"), "/tmp").map(Path.of(_)))
+    ShutdownHookManager.registerShutdownDeleteDir(folder.toFile) // if Python was killed, and cannot
     val socket = folder.resolve("s")
     val builder = new ProcessBuilder(
-      python, "-m", "siltstone.spark.daemon", socket.toString, settings(conf).toString)
+      python, "-m", "siltstone.spark.daemon", socket.toString, told)
     builder.redirectError(ProcessBuilder.Redirect.INHERIT)
     builder.environment.put("PYTHONPATH", pythonPath(conf))
     val process =
