@@ -24,7 +24,6 @@ from tests.spark.daemons import daemons
 
 def main(store: str, other: str, folder: str) -> dict[str, object]:
     java = f"{SETTINGS['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={folder}"
-    before = _folders()
     given = {
         **SETTINGS,
         "spark.driver.extraJavaOptions": java,
@@ -45,7 +44,7 @@ def main(store: str, other: str, folder: str) -> dict[str, object]:
             **_with_other_pythons(spark, Path(folder)),
             **_with_other_memory(spark),
             "after all": _count(spark),
-            "folders": sorted(_left(spark) - before),
+            "folders": _folders(spark),
         }
     finally:
         spark.stop()
@@ -64,9 +63,13 @@ def _count(spark: SparkSession) -> int:
 
 def _socket() -> str:
     (daemon,) = daemons()
-    words = Path(f"/proc/{daemon}/cmdline").read_bytes().split(b"\0")
-    found = Path(words[words.index(b"siltstone.spark.daemon") + 1].decode())
+    found = _path(daemon)
     return f"{found.parent.parent} {found.parent.stat().st_mode & 0o777:o}"
+
+
+def _path(daemon: int) -> Path:
+    words = Path(f"/proc/{daemon}/cmdline").read_bytes().split(b"\0")
+    return Path(words[words.index(b"siltstone.spark.daemon") + 1].decode())
 
 
 def _said(spark: SparkSession, statement: str) -> str:
@@ -146,19 +149,19 @@ def _with_other_memory(spark: SparkSession) -> dict[str, object]:
     return found
 
 
-def _left(spark: SparkSession) -> set[str]:
-    """Return the folders of sockets, one of them of a process that was killed at last."""
+def _folders(spark: SparkSession) -> list[str]:
+    """Return the folders of all sockets, the last one of a process that is killed at last."""
     assert _count(spark)
     _kill()
-    return _folders()
+    return [str(each) for each in USED]
 
 
-def _folders() -> set[str]:
-    return {str(each) for each in Path("/tmp").glob("siltstone[0-9]*")}
+USED: list[Path] = []
 
 
 def _kill() -> None:
     for each in daemons():
+        USED.append(_path(each).parent)
         os.kill(each, signal.SIGKILL)
     time.sleep(0.5)
 
