@@ -123,11 +123,11 @@ def test_a_wrong_argument_is_told_in_a_sentence_of_ours(store: st.Store) -> None
         (lambda: anything.changes(0, tables=5), "tables must be a list of names; got 5"),
         (lambda: anything.run(None), "run\\(\\) calls a function"),
         *(
-            (lambda n=n: anything.run(len, attempts=n), "attempts must be an integer; got")
+            (lambda n=n: anything.run(len, attempts=n), "attempts must be an integer from 1; got")
             for n in (None, "3", 1.5, True)
         ),
-        (lambda: anything.run(len, attempts=-1), "attempts must be at least 1; got -1"),
-        (lambda: anything.merge(attempts="3"), "a budget must be an integer; got attempts='3'"),
+        (lambda: anything.run(len, attempts=-1), "attempts must be an integer from 1; got -1"),
+        (lambda: anything.merge(attempts="3"), "attempts must be an integer from 1; got '3'"),
         (lambda: anything.import_external(["people"]), "a table name must be a string"),
         (lambda: anything.import_external([]), "a table name must be a string"),
         (lambda: anything[None], "there is no table None: a table name must be a string"),

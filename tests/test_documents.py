@@ -143,7 +143,7 @@ def test_where_to_look_names_modules_functions_and_methods_that_exist() -> None:
     names = [name for name in told if not name.endswith((".py", "/"))]
     calls = [name.rpartition(".")[2] for name in names]
     classes = [name.partition(".")[0] for name in names if "." in name]
-    assert {"_refuse_lost", "append", "_scan_base", "_census"} <= {*calls}
+    assert {"_conflict", "append", "_scan_base", "_census"} <= {*calls}
     assert [n for n in calls if not re.search(rf"\b(def|class) {n}\b|\.{n}\(", sources)] == []
     assert [n for n in classes if not re.search(rf"^class {n}\b", sources, re.MULTILINE)] == []
 

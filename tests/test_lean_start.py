@@ -18,7 +18,7 @@ UNNEEDED = (
     *("siltstone.lance_namespace.operations", "siltstone.lance_namespace.scope"),
     *("siltstone.lance_versions.fresh", "siltstone.lance_namespace.client"),
     *("siltstone.lance_versions.version_statements", "siltstone.lance_namespace.rows"),
-    *("siltstone.engine.filter.compiler", "siltstone.engine.write.merge_insert"),
+    *("siltstone.engine.filter.compiler", "siltstone.local.merge_insert"),
     *("pandas", "duckdb", "sqlglot", "polars", "http", "ssl", "socket", "asyncio", "pydantic"),
     *("typer", "starlette", "httptools", "pyspark", "lancedb", "lance_namespace_urllib3_client"),
 )

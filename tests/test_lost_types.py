@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.engine.write.merge_insert import Merge
+from siltstone.local.merge_insert import Merge
 from tests.server.house import House, house_at
 
 NAME = b"ARROW:extension:name"

@@ -20,7 +20,8 @@ from siltstone.joined.transaction import JoinedTransaction, JoinedTransactionTab
 from siltstone.local.snapshot import LocalSnapshot, LocalSnapshotTable
 from siltstone.local.store import LocalStore
 from siltstone.local.tables import LocalTable
-from siltstone.local.transaction import LocalTransaction, LocalTransactionTable
+from siltstone.local.transaction import LocalTransaction
+from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.operations import OPERATIONS, Codec, Effect, Face, Role, of_face, operation
 
 FACES: dict[Face, tuple[type, type, type]] = {

@@ -63,7 +63,7 @@ def test_work_that_cannot_be_repeated_raises_the_error_of_its_first_try() -> Non
 @pytest.mark.parametrize("attempts", [0, -1])
 def test_a_policy_without_a_try_is_refused(attempts: int) -> None:
     work = Contended(losses=0)
-    with pytest.raises(RequestError, match=f"at least 1; got {attempts}"):
+    with pytest.raises(RequestError, match=f"an integer from 1; got {attempts}"):
         Retry(attempts).run(work)
     assert work.tries == 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src" / "siltstone"
 FILES_MAX = 14
-BEING_REBUILT = {"spark", "server/rest"}
+BEING_REBUILT = {"spark"}
 """Rooms that may have more files until they are made anew."""
 
 

@@ -1,4 +1,4 @@
-"""Calls: how many functions of siltstone a commit, a get, a transfer and a REST request run.
+"""Calls: how many functions of siltstone a commit, a get, transactions and a REST request run.
 
 Those in this process are of the main thread: also up to the write that is synced, and the calls of
 functions of C. For a request a store with a table with a key is served in this process; a client
@@ -110,10 +110,17 @@ def calls_in_process(folder: Path) -> dict[str, tuple[Calls, int]]:
                 for key in (1, 2):
                     in_tx.update(key, v=key)
 
+        def statements() -> None:
+            with db.transaction() as tx:
+                tx["t"].get(1)
+                tx["t"].upsert({"id": 2, "v": 2})
+                tx["t"].update(1, v=1)
+
         work: dict[str, Callable[[], object]] = {
             "upsert": lambda: table.upsert({"id": 1, "v": 1}),
             "get": lambda: table.get(1),
             "transfer": transfer,
+            "statements": statements,
         }
         table.upsert([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
         return {name: _counted(counter, each) for name, each in work.items()}

@@ -42,7 +42,6 @@ from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.storage.manifest.ownership import recovered_epoch
 from siltstone.storage.wal.reserve import Reserve
 
@@ -52,7 +51,6 @@ def merge_store(
     table: str | None = None,
     *,
     attempts: int = ATTEMPTS,
-    publish_attempts: int = ATTEMPTS_MAX,
     execute: merge_task.Execute | None = None,
     build: index_plan.Execute | None = None,
     **options: Unpack[StoreOptions],
@@ -63,8 +61,8 @@ def merge_store(
         path: As for `connect`; the store exists.
         table: One table, by its current name, even if only the log has that name yet; rows that
             only the log has stay there. By default all tables, at one seq.
-        attempts: How often to plan at most, if other processes change what it reads.
-        publish_attempts: How many records each of them may try; past both it is `Deferred`.
+        attempts: How often to plan at most, if other processes change what it reads; after that it
+            is `Deferred`.
         execute: Runs the `MergeTask`s that write the rows, wherever, and gives their results in
             the same order; by default one writer here does it all.
         build: Runs the `IndexTask`s that indexes which lag far want afterwards, likewise.
@@ -76,9 +74,7 @@ def merge_store(
         SiltstoneError: A table cannot be merged, whatever the reason; all others were.
     """
     parts = _admin(path, options, build=build)
-    done = parts.work.merger.merge(
-        parts.id_of(table), attempts=attempts, publish_attempts=publish_attempts, execute=execute
-    )
+    done = parts.work.merger.merge(parts.id_of(table), attempts=attempts, execute=execute)
     return called(done, table)
 
 
@@ -88,7 +84,6 @@ def optimize_store(
     *,
     target_rows: int = TARGET_ROWS,
     attempts: int = ATTEMPTS,
-    publish_attempts: int = ATTEMPTS_MAX,
     workers: int = WORKERS,
     by_tiers: bool = False,
     wait_s: float = WAIT_S,
@@ -104,7 +99,6 @@ def optimize_store(
         table: One table, as for `merge_store`; by default all, in one publish.
         target_rows: How many rows a file should have.
         attempts: As for `merge_store`.
-        publish_attempts: As for `merge_store`.
         workers: How many files are written at once here.
         by_tiers: Leave a file alone that is large compared with those behind it: for frequent
         optimizes.
@@ -125,7 +119,6 @@ def optimize_store(
         target_rows=target_rows,
         by_tiers=by_tiers,
         attempts=attempts,
-        publish_attempts=publish_attempts,
         workers=workers,
         execute=execute,
         build=build,
@@ -199,7 +192,6 @@ def index_store(
     table: str | None = None,
     *,
     attempts: int = ATTEMPTS,
-    publish_attempts: int = ATTEMPTS_MAX,
     build: index_plan.Execute | None = None,
     **options: Unpack[StoreOptions],
 ) -> CaughtUp | Deferred:
@@ -210,7 +202,6 @@ def index_store(
         table: One table, as for `merge_store`; by default all. Neither a plain table nor one that
             only the log knows has an index to build.
         attempts: As for `merge_store`.
-        publish_attempts: As for `merge_store`.
         build: As for `optimize_store`.
         options: As for `connect`.
 
@@ -222,9 +213,7 @@ def index_store(
     number = parts.id_of(table)
     if number is not None and not parts.is_recorded(number):
         return CaughtUp((), 0, 0)
-    done = parts.work.indexer.catch_up(
-        number, attempts=attempts, publish_attempts=publish_attempts, execute=build
-    )
+    done = parts.work.indexer.catch_up(number, attempts=attempts, execute=build)
     return called(done, table)
 
 

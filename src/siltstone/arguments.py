@@ -6,6 +6,7 @@ or an error speaks of the inside.
 
 from __future__ import annotations
 
+import math
 from typing import TypeGuard
 
 from siltstone.errors import RequestError
@@ -22,19 +23,16 @@ def flag_of(name: str, given: object) -> bool:
     raise RequestError(f"{name} must be True or False; got {given!r:.80}")
 
 
-def count_of(name: str, given: object, least: int, most: int | None = None) -> int:
-    """Return an integer from `least` to `most` (None: of any size).
+def count_of(name: str, given: object, least: int, most: float = math.inf) -> int:
+    """Return an integer from `least` to `most`.
 
     Raises:
         RequestError: It is something else.
     """
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise RequestError(f"{name} must be an integer; got {given!r:.80}")
-    if given < least and most is None:
-        raise RequestError(f"{name} must be at least {least}; got {given}")
-    if given < least or (most is not None and given > most):
-        raise RequestError(f"{name} must be an integer from {least} to {most}; got {given}")
-    return given
+    if isinstance(given, int) and not isinstance(given, bool) and least <= given <= most:
+        return given
+    bounds = f"{least}" if most == math.inf else f"{least} to {most}"
+    raise RequestError(f"{name} must be an integer from {bounds}; got {given!r:.80}")
 
 
 def seconds_from(name: str, given: object) -> float:

@@ -124,9 +124,8 @@ def test_what_is_put_off_is_no_error(filled: Shell) -> None:
         for n in range(2):
             events.append({"n": n})
         db.checkpoint()
-        budgets = ["--attempts", "1", "--publish-attempts", "1"]
-        assert filled("merge", *budgets) == 0
-        assert filled("optimize", "events", "--wait", "0", *budgets) == 0
+        assert filled("merge", "--attempts", "1") == 0
+        assert filled("optimize", "events", "--wait", "0", "--attempts", "1") == 0
         assert "deferred" in filled.err
         assert "events" in filled.err
         lock = RealFiles().lock(filled.db / "manifest" / "FLOOR.lock", create=True)

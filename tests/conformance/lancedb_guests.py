@@ -185,6 +185,12 @@ class LanceDB(Guest):
     def cast_column(self, path: Path, name: str, kind: pa.DataType) -> None:
         self.open(path).alter_columns({"path": name, "data_type": kind})
 
+    def allow_null(self, path: Path, name: str) -> None:
+        self.open(path).alter_columns({"path": name, "nullable": True})
+
+    def note_column(self, path: Path, name: str, metadata: dict[str, str | None]) -> None:
+        self.open(path).update_field_metadata({"path": name, "metadata": metadata})
+
     def drop_column(self, path: Path, name: str) -> None:
         self.open(path).drop_columns([name])
 

@@ -131,6 +131,16 @@ class Operations(Spaces, Guest):
         request = m.AlterTableAlterColumnsRequest(id=path, alterations=[entry])
         self._asked("alter_table_alter_columns", request)
 
+    def allow_null(self, path: Path, name: str) -> None:
+        entry = m.AlterColumnsEntry(path=name, nullable=True)
+        request = m.AlterTableAlterColumnsRequest(id=path, alterations=[entry])
+        self._asked("alter_table_alter_columns", request)
+
+    def note_column(self, path: Path, name: str, metadata: dict[str, str | None]) -> None:
+        entry = m.UpdateFieldMetadataEntry(path=name, metadata=metadata)
+        request = m.UpdateFieldMetadataRequest(id=path, updates=[entry])
+        self._asked("update_field_metadata", request)
+
     def drop_column(self, path: Path, name: str) -> None:
         request = m.AlterTableDropColumnsRequest(id=path, columns=[name])
         self._asked("alter_table_drop_columns", request)
@@ -168,6 +178,10 @@ class Operations(Spaces, Guest):
         asked = m.StringFtsQuery(query=words, columns=[column])
         query = m.QueryTableRequestFullTextQuery(string_query=asked)
         return self._query(path, k=k, full_text_query=query)
+
+    def index_text(self, path: Path, column: str) -> None:
+        request = m.CreateTableIndexRequest(id=path, column=column, index_type="FTS")
+        self._asked("create_table_index", request)
 
     def index(self, path: Path, column: str, kind: str = "BTREE") -> None:
         request = m.CreateTableIndexRequest(id=path, column=column, index_type=kind)

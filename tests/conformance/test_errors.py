@@ -85,13 +85,6 @@ def test_a_table_elsewhere_is_not_registered(guest: Guest, table: Path) -> None:
     assert not guest.has_table(table)
 
 
-@case(KIND, Generated, OperationsInProcess)
-def test_metadata_of_a_schema_is_refused(guest: Guest, table: Path) -> None:
-    guest.create(table, ROWS)
-    with refused_with("(?i)metadata|supported", errors.UnsupportedOperationError):
-        guest.set_schema_metadata(table, owner="us")
-
-
 @case(KIND, *STATEMENTS)
 def test_branches_are_refused(guest: Guest, table: Path) -> None:
     guest.create(table, ROWS)

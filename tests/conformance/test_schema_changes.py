@@ -7,8 +7,9 @@ import pytest
 from lance_namespace import errors
 
 from tests.clients.operations import NEW, ROWS
-from tests.conformance.cases import CLIENTS, FILES, case, not_offered, refused_with
+from tests.conformance.cases import CLIENTS, FILES, STATEMENTS, case, not_offered, refused_with
 from tests.conformance.guests import Guest, Path
+from tests.conformance.operation_guests import Generated, OperationsInProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
 KIND = "schema changes"
@@ -99,3 +100,35 @@ def test_rows_with_fewer_columns_replace_a_table(guest: Guest, table: Path) -> N
     guest.create(table, ROWS)
     guest.create(table, ROWS.select(["id"]), mode="overwrite")
     assert guest.schema(table).names == ["id"]
+
+
+@case(KIND, Generated, OperationsInProcess)
+def test_metadata_of_a_table_is_replaced(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.set_schema_metadata(table, owner="us", source="here")
+    guest.set_schema_metadata(table, owner="you")
+    assert guest.schema(table).metadata == {b"owner": b"you"}
+
+
+@case(KIND, Generated, OperationsInProcess)
+def test_metadata_that_says_what_a_column_is_is_refused(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    with refused_with("(?i)reserved", errors.InvalidInputError):
+        guest.set_schema_metadata(table, **{"ARROW:extension:name": "arrow.json"})
+
+
+@case(KIND, *STATEMENTS)
+def test_a_column_that_may_not_be_null_may_be_from_now_on(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS.cast(pa.schema([f.with_nullable(False) for f in ROWS.schema])))
+    guest.allow_null(table, "v")
+    assert [field.nullable for field in guest.schema(table)] == [False, True, False]
+    guest.append(table, NEW.set_column(1, "v", pa.nulls(1, pa.string())))
+    assert guest.count(table, "v is null") == 1
+
+
+@case(KIND, *STATEMENTS)
+def test_metadata_of_a_column_is_noted(guest: Guest, table: Path) -> None:
+    guest.create(table, ROWS)
+    guest.note_column(table, "v", {"unit": "m", "gone": "x"})
+    guest.note_column(table, "v", {"gone": None})
+    assert guest.schema(table).field("v").metadata == {b"unit": b"m"}

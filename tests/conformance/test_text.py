@@ -1,12 +1,11 @@
-"""Text: words are found by an index of the client's own, or refused by name."""
+"""Text: words are found by an index that the client makes, or has the store make."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from lance_namespace.errors import InvalidInputError
 
-from tests.conformance.cases import CLIENTS, FILES, case, not_offered
+from tests.conformance.cases import CLIENTS, case
 from tests.conformance.guests import Guest, Path
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
@@ -20,24 +19,14 @@ TEXTS = pa.table(
 )
 
 
-@case(
-    KIND,
-    *CLIENTS,
-    refused=not_offered(
-        "needs an index of texts",
-        "words are found by an index of them, which of a table without a primary key a client makes"
-        " that opens the files: pylance, or LanceDB's namespace connection",
-        InvalidInputError,
-    ),
-)
+@case(KIND, *CLIENTS)
 def test_words_are_found(guest: Guest, table: Path) -> None:
     guest.create(table, TEXTS)
-    if type(guest) in FILES:
-        guest.index_text(table, "text")
+    guest.index_text(table, "text")
     assert sorted(guest.text(table, "fox", "text")["id"].to_pylist()) == [1, 3]
 
 
-@case(KIND, *FILES)
+@case(KIND, *CLIENTS)
 def test_rows_that_came_after_the_index_are_found(guest: Guest, table: Path) -> None:
     guest.create(table, TEXTS)
     guest.index_text(table, "text")
@@ -45,7 +34,7 @@ def test_rows_that_came_after_the_index_are_found(guest: Guest, table: Path) -> 
     assert sorted(guest.text(table, "quick", "text")["id"].to_pylist()) == [1, 4]
 
 
-@case(KIND, *FILES)
+@case(KIND, *CLIENTS)
 def test_the_index_of_a_text_is_listed(guest: Guest, table: Path) -> None:
     guest.create(table, TEXTS)
     assert guest.indexes(table) == []
@@ -53,15 +42,7 @@ def test_the_index_of_a_text_is_listed(guest: Guest, table: Path) -> None:
     assert guest.indexes(table) == ["text_idx"]
 
 
-@case(
-    KIND,
-    *CLIENTS,
-    refused=not_offered(
-        "the indexes of a table without a primary key",
-        "clients that open the files make the indexes of a plain table, the store those of a keyed"
-        " one",
-    ),
-)
+@case(KIND, *CLIENTS)
 def test_a_scalar_index_never_changes_results(guest: Guest, table: Path) -> None:
     guest.create(table, TEXTS)
     guest.index(table, "id")

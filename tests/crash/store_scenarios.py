@@ -25,6 +25,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask, sorter_of
 from siltstone.errors import InvariantError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush.bulk_load import load
+from siltstone.maintenance.index.plain_indexes import PlainIndexes
 from siltstone.storage.tables.keys import staged_keys
 from tests.crash.store_life import Life, Scenario, Step, smaller
 from tests.support.fake_lance import FakeExternal
@@ -576,15 +577,23 @@ SCENARIOS: dict[str, Scenario] = {
     "a plain table": Scenario(
         [
             OPEN,
-            create_plain(),
+            step(
+                "create plain",
+                lambda db: db.create_table("p", {"ts": "int64 not null", "w": "string"}),
+            ),
             append(1, 2),
             append(3),
             CHECKPOINT,
             step("overwrite", lambda db: db["p"].overwrite([{"ts": 9, "w": "over"}])),
             append(4, 5),
+            step("index", lambda db: db["p"].create_index("ts")),
             step("delete where", lambda db: db["p"].delete_where("ts = 4")),
+            step("renew its index", lambda db: PlainIndexes(db._core).renew(None)),
+            step("drop index", lambda db: db["p"].drop_index("ts")),
             MERGE,
             CHECKPOINT,
+            transaction(lambda tx: tx["p"].allow_null("ts")),
+            transaction(lambda tx: tx["p"].note({"owner": "a team"})),
             step("truncate", lambda db: db["p"].truncate()),
             append(6),
         ]

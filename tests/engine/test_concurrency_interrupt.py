@@ -36,7 +36,7 @@ WAY = (
     "engine/write/submission.py",
     "engine/write/transaction.py",
     "engine/write/transaction_rows.py",
-    "engine/write/transaction_table.py",
+    "local/transaction_table.py",
 )
 """Where an upsert, a transaction or a group of upserts passes."""
 

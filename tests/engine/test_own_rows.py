@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 
 
 def own(tx: Any, table: Any) -> OwnRows:
-    return tx.rows._keyed[table.id].own
+    return tx.rows.keyed_writes[table.id].own
 
 
 def rows_of(table: Any) -> dict[int, int]:

@@ -9,7 +9,7 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
+from siltstone.local.merge_insert import Merge, MergeInserted, merge
 from siltstone.local.store import LocalStore
 from siltstone.storage.tables.values import InputsMovedError
 from tests.engine.seams import fake_env, open_store

@@ -12,7 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.catalog.table_schema import table_schema_of
-from siltstone.engine.read.readable import key_named
+from siltstone.engine.read.read_arguments import key_named
 from siltstone.formats import schema as schemas
 
 COLUMNS = {

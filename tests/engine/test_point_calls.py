@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from siltstone.engine.catalog.row_input import row_input
 from siltstone.engine.commit.write_set import Receipt, RowPart, WriteSet
-from siltstone.engine.read.readable import Readable
+from siltstone.engine.filter.assignments import refuse_key
+from siltstone.engine.read.read_arguments import keyed
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.formats.log import group
 from siltstone.local.group_upserts import GroupUpserts
 from siltstone.local.store import LocalStore
 from siltstone.local.tables import LocalTable
-from siltstone.local.transaction import LocalTransactionTable
+from siltstone.local.transaction_table import LocalTransactionTable
 from tests.formats.test_row_encoder import HOSTILE_NAMES, HOSTILE_VALUES
 from tests.formats.test_rows import VALUES
 from tests.maintenance.stores import open_store
@@ -29,13 +31,30 @@ ODD_KEYS = (None, True, 1.5, "a", b"a", (1,), {"class": 1}, 1 << 64, -1)
 
 
 class LongWay(LocalTransactionTable):
-    """A table in a transaction: each call goes the general way, and own rows are a memtable."""
+    """A table in a transaction: each call goes step by step, and own rows are a memtable."""
 
     def get(self, key: object) -> dict[str, object] | None:
-        return Readable.get(self._whole(), key)
+        reader = keyed(self._whole()._reader())
+        wanted = reader.table_schema.codec.from_user(key)
+        self._note(reader, (wanted,), None)
+        return reader.get(wanted)
 
     def update(self, key: object, /, **values: object) -> int:
-        return self._whole()._update(key, values)
+        """Check the values, then the key; read the row; write it as changed."""
+        writes = self._whole()._tx.rows.keyed(self._table())
+        schema = writes.table_schema
+        refuse_key(list(values), schema.codec.names)
+        schema.rows.check(values)
+        changed: object = None
+        if schema.rows.has_nanosecond_times:
+            found = self.get_many([key])
+            changed = schema.rows.patched(found, values) if found.num_rows else None
+        elif row := self.get(key):
+            changed = {**row, **values}
+        if changed is None:
+            return 0
+        writes.upsert(row_input(changed, schema, "", may_repeat=True))
+        return 1
 
     def insert(self, rows: Any) -> int:
         return super(LongWay, self._whole()).insert(iter(rows))
@@ -47,7 +66,7 @@ class LongWay(LocalTransactionTable):
         return super(LongWay, self._whole()).delete(keys)
 
     def _whole(self) -> LongWay:
-        for writes in self._tx.rows._keyed.values():
+        for writes in self._tx.rows.keyed_writes.values():
             writes.own.whole()
         return self
 

@@ -95,7 +95,20 @@ def test_a_type_survives_its_json(kind: pa.DataType) -> None:
     assert hash(column) == hash(Column(1, "x", schemas.encode_type(kind)))
 
 
-@pytest.mark.parametrize(("name", "value"), [("schema", SCHEMA), ("more-types", SCHEMA_2)])
+NOTED = Schema(
+    id=3,
+    columns=(
+        Column(1, "id", "int64", nullable=False, metadata=(("lancedb:description", "ß"),)),
+        Column(2, "v", "string"),
+    ),
+    key=(1,),
+    metadata=(("owner", "us"), ("source", "")),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("schema", SCHEMA), ("more-types", SCHEMA_2), ("metadata", NOTED)]
+)
 def test_the_json_is_what_was_committed_and_is_read(name: str, value: Schema) -> None:
     data = msgspec.json.format(msgspec.json.encode(value)) + b"\n"
     assert data == golden(f"schema/{name}.json", data)

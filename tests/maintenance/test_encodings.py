@@ -149,7 +149,7 @@ def test_rows_without_vectors_are_no_reason_to_fail(db: st.Store, encoding: Any)
         (17, {"encoding": "pq"}, "a divisor of 17"),
         (12, {"encoding": "pq", "sub_vectors": 5}, "must divide 12"),
         (12, {"encoding": "pq", "sub_vectors": -1}, "must divide 12"),
-        (12, {"encoding": "hnsw_sq", "sub_vectors": 3}, "of encoding='pq'"),
+        (12, {"encoding": "hnsw_sq", "sub_vectors": 3}, "needs encoding='pq'"),
         (12, {"encoding": "hnsw_pq"}, "encoding must be one of"),
         (12, {"encoding": None}, "must be of type str"),
         (12, {"metric": "hamming", "encoding": "sq"}, "metric must be one of"),

@@ -51,7 +51,9 @@ def meanwhile(
 ) -> Table:
     """Return a handle of `orders`; while one of its indexes is made or dropped, others commit."""
     assert db._parts.owner is not None
-    indexes = TableIndexes(db._parts.owner.indexes._indexer, Checkpoints(db, before, behind))
+    indexes = TableIndexes(
+        db._parts.owner.indexes._indexer, Checkpoints(db, before, behind), db._core
+    )
     return LocalTable(db._core, db["orders"].id, lambda: indexes)
 
 

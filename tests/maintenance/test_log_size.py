@@ -10,8 +10,9 @@ from siltstone.api.store import Store
 from siltstone.errors import UnavailableError
 from siltstone.maintenance.flush import idle as rest
 from siltstone.maintenance.flush.idle import Rest
-from siltstone.maintenance.schedule.scheduler import IDLE_S, Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import IDLE_S, Scheduler
 from siltstone.storage.wal.segments import parse_name
+from tests.maintenance.idle_work import IdleWork
 from tests.maintenance.stores import open_store
 
 MIB = 1 << 20
@@ -120,13 +121,9 @@ class Idle:
             checkpoint=self.checkpoint,
             clock=lambda: self.now,
         )
-        work = Work(
+        work = IdleWork(
             checkpoint=db.checkpoint,
-            refresh=lambda: None,
             prepare=owner.wal.prepare,
-            merge_runs=lambda: False,
-            merge=lambda: None,
-            vacuum=lambda: None,
             rest=self.rest.when_idle,
         )
         self.scheduler = Scheduler(

@@ -16,7 +16,8 @@ from siltstone.errors import BusyError, UnavailableError
 from siltstone.maintenance.merge import merge_child
 from siltstone.maintenance.merge.merge_child import NICENESS, MergeChild
 from siltstone.maintenance.merge.slots import Slot
-from siltstone.maintenance.schedule.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import Scheduler
+from tests.maintenance.idle_work import IdleWork
 from tests.maintenance.stores import open_store
 
 MEMORY_BYTES_MAX = 400_000_000
@@ -157,13 +158,7 @@ def test_somebody_without_privileges_gets_it_too(tmp_path: Path) -> None:
 def scheduler_of(
     db, hurried: list[bool], *, room_timeout_s: float, is_overdue: Callable[[], bool]
 ) -> Scheduler:
-    work = Work(
-        checkpoint=lambda: None,
-        refresh=lambda: None,
-        prepare=lambda: None,
-        merge_runs=lambda: False,
-        merge=lambda: None,
-        vacuum=lambda: None,
+    work = IdleWork(
         history_bytes=lambda: MEMORY_BYTES_MAX * is_overdue(),
         hurry=hurried.append,
     )

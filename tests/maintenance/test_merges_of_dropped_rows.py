@@ -6,7 +6,7 @@ import pytest
 
 from siltstone.maintenance.gc.superseded import Superseded
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.open.owner import Background
+from siltstone.open.background import Background
 from tests.maintenance.stores import open_store
 
 
@@ -21,10 +21,10 @@ def test_rows_that_no_merge_would_fold_start_none(tmp_path, monkeypatch, change)
         db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         db["t"].upsert([{"id": n, "v": "x"} for n in range(2_000)])
         db.checkpoint()
-        background.work().merge()
+        background.merge()
         assert len(started) == 1
         db.drop_table("t") if change == "drop" else db["t"].truncate()
         db.checkpoint()
         db.merge()
-        background.work().merge()
+        background.merge()
         assert len(started) == 1, "it would begin again and again"

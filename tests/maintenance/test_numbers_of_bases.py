@@ -26,7 +26,7 @@ def _small_parts_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def merged(db, value, ids=range(20), table="t"):
-    db[table].upsert([{"id": n, "v": value} for n in ids])
+    db[table].upsert([{"id": n, "v": value} for n in ids], missing="null")
     db.checkpoint()
     db.merge()
 

@@ -459,7 +459,7 @@ def test_a_lost_publish_budget_is_deferred_and_no_error(made) -> None:
         condemn_nothing(db)
 
     tables.hooks["swap"] = advance
-    found = optimizer_of(db.path, tables).optimize(attempts=1, publish_attempts=1)
+    found = optimizer_of(db.path, tables).optimize(attempts=1)
     assert isinstance(found, Deferred)
     del tables.hooks["swap"]
     assert optimizer_of(db.path, tables).optimize().files_before == 6

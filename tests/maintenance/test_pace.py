@@ -14,7 +14,8 @@ import siltstone as st
 from siltstone.engine.commit.write_set import AdvancePart, WriteSet
 from siltstone.maintenance.schedule import scheduler as schedulers
 from siltstone.maintenance.schedule.pace import DELAY_S_MAX, Pace, Zone
-from siltstone.maintenance.schedule.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import Scheduler
+from tests.maintenance.idle_work import IdleWork
 from tests.maintenance.stores import open_store
 
 MB = 1_000_000
@@ -220,13 +221,7 @@ def test_a_merge_that_takes_longer_than_they_did_slows_writers_while_it_runs():
 
 
 def scheduler_of(db, history: list[int], **options) -> Scheduler:
-    work = Work(
-        checkpoint=lambda: None,
-        refresh=lambda: None,
-        prepare=lambda: None,
-        merge_runs=lambda: False,
-        merge=lambda: None,
-        vacuum=lambda: None,
+    work = IdleWork(
         history_bytes=lambda: history[0],
     )
     return Scheduler(

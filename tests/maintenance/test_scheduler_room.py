@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -13,29 +13,18 @@ import pytest
 from siltstone.engine.commit.write_set import WriteSet
 from siltstone.errors import BusyError, FencedError, PoisonedError, UnavailableError
 from siltstone.maintenance.schedule import scheduler as schedulers
-from siltstone.maintenance.schedule.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import Scheduler
 from tests.engine import seams
+from tests.maintenance.idle_work import IdleWork
 from tests.maintenance.stores import open_store
 
 TURNS_MAX = 300  # four in a second are due; writers that wake each other make thousands
-
-
-NOTHING_TO_DO = Work(
-    checkpoint=lambda: None,
-    refresh=lambda: None,
-    prepare=lambda: None,
-    merge_runs=lambda: False,
-    merge=lambda: None,
-    vacuum=lambda: None,
-)
-
 
 MEMORY_BYTES_MAX = 1 << 24
 
 
 def scheduler_of(db, *, is_overdue, refresh=lambda: None, prepare=lambda: None) -> Scheduler:
-    work = replace(
-        NOTHING_TO_DO,
+    work = IdleWork(
         refresh=refresh,
         prepare=prepare,
         history_bytes=lambda: MEMORY_BYTES_MAX * is_overdue(),
@@ -99,7 +88,7 @@ def test_a_commit_does_not_fail_when_the_checkpoint_after_it_does(tmp_path, monk
     with open_store(tmp_path / "s", memtable_bytes_max=4096) as db:
         db.create_table("t", {"id": "int64"}, primary_key="id")
         scheduler = db._parts.owner.scheduler
-        monkeypatch.setattr(scheduler, "_work", replace(scheduler._work, checkpoint=failing))
+        monkeypatch.setattr(scheduler, "_work", IdleWork(checkpoint=failing))
         receipt = db["t"].upsert([{"id": n} for n in range(1_000)])
         assert (receipt.seq, db["t"].count()) == (db.durable_seq, 1_000)
         assert scheduler.last_failure is error
@@ -130,7 +119,7 @@ def lets_in(waiting: Waiting) -> bool:
     asked = []
     scheduler = Scheduler(
         waiting,  # type: ignore[arg-type]
-        replace(NOTHING_TO_DO, checkpoint=lambda: asked.append(1)),
+        IdleWork(checkpoint=lambda: asked.append(1)),
         memory_bytes_max=MEMORY_BYTES_MAX,
         memtable_bytes_max=1_000,
         sealed_generations_max=3,
@@ -184,7 +173,7 @@ def waiting_writer(waiting: Waiting, monkeypatch, **work) -> BaseException | Non
     monkeypatch.setattr(schedulers, "TICK_S", 0.01)
     scheduler = Scheduler(
         waiting,  # type: ignore[arg-type]
-        replace(NOTHING_TO_DO, **work),
+        IdleWork(**work),
         memory_bytes_max=MEMORY_BYTES_MAX,
         memtable_bytes_max=1_000,
         sealed_generations_max=3,

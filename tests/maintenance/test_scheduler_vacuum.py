@@ -7,17 +7,14 @@ import threading
 import pytest
 
 from siltstone.errors import UnavailableError
-from siltstone.maintenance.schedule.scheduler import SETTLED_S, Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import SETTLED_S, Scheduler
+from tests.maintenance.idle_work import IdleWork
 from tests.maintenance.stores import open_store
 
 
 def scheduler_of(db, vacuum, prepare=lambda: None, **options) -> Scheduler:
-    work = Work(
-        checkpoint=lambda: None,
-        refresh=lambda: None,
+    work = IdleWork(
         prepare=prepare,
-        merge_runs=lambda: False,
-        merge=lambda: None,
         vacuum=vacuum,
     )
     return Scheduler(

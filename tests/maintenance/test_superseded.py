@@ -10,7 +10,8 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
 from siltstone.maintenance.gc import superseded
 from siltstone.maintenance.gc.superseded import Superseded
-from siltstone.maintenance.schedule.scheduler import Scheduler, Work
+from siltstone.maintenance.schedule.scheduler import Scheduler
+from tests.maintenance.idle_work import IdleWork
 from tests.maintenance.stores import open_store
 
 MIB = 1 << 20
@@ -98,12 +99,7 @@ def test_the_scheduler_vacuums_when_it_is_asked_to_and_not_before(tmp_path):
         return bool(wanted) and wanted.pop(0)
 
     with open_store(tmp_path / "s") as db:
-        work = Work(
-            checkpoint=lambda: None,
-            refresh=lambda: None,
-            prepare=lambda: None,
-            merge_runs=lambda: False,
-            merge=lambda: 0,
+        work = IdleWork(
             vacuum=ran.set,
             wants_vacuum=wants,
         )

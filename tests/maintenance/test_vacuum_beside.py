@@ -20,6 +20,7 @@ import siltstone as st
 from siltstone.admin import follow_vacuum, vacuum_store
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.commit.core import Core
 from siltstone.formats.manifest import Pin
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.compaction.compaction import Optimized
@@ -291,15 +292,15 @@ def test_an_owner_that_sleeps_before_its_frame_keeps_the_files_it_names(db, cloc
     task, staged = staged_elsewhere(db)
     tx = db.transaction()
     tx.attach(task, staged)
-    asked = db._core.gc_horizon_us
+    asked = Core.gc_horizon_us
 
-    def sleep() -> int:
-        found = asked()
+    def sleep(core: Core) -> int:
+        found = asked(core)
         clock.move(days=DAYS)
         beside(db, clock)
         return found
 
-    monkeypatch.setattr(db._core, "gc_horizon_us", sleep)
+    monkeypatch.setattr(Core, "gc_horizon_us", sleep)
     tx.commit()
     assert (100, 1) in rows(db["p"])
     assert db.verify(deep=True).is_sound
@@ -309,14 +310,15 @@ def test_an_owner_that_sleeps_before_it_holds_its_files_is_refused(db, clock, mo
     before = rows(db["p"])
     task, staged = staged_elsewhere(db)
     tx = db.transaction()
-    hold = db._core.hold
+    jobs = db._core.site.jobs
+    hold = jobs.hold
 
     def sleep(staged_us: int):
         clock.move(days=DAYS)
         beside(db, clock)
         return hold(staged_us)
 
-    monkeypatch.setattr(db._core, "hold", sleep)
+    monkeypatch.setattr(jobs, "hold", sleep)
     with pytest.raises(st.RequestError, match="vacuumed"):
         tx.attach(task, staged)
     tx.rollback()
@@ -356,7 +358,7 @@ def test_a_vacuum_that_said_what_it_condemns_looks_again_who_is_at_work(db, cloc
     condemn = Vacuum._raise_gc_horizon
 
     def hold_first(self, gc_horizon_us):
-        held.append(db._core.hold(task.began_us))
+        held.append(db._core.site.jobs.hold(task.began_us))
         return condemn(self, gc_horizon_us)
 
     monkeypatch.setattr(Vacuum, "_raise_gc_horizon", hold_first)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.namespace.three_ways import PATHS, ROWS, ThreeWays, Told, three_ways
+from tests.namespace.three_ways import PATHS, ROWS, WHOLE, ThreeWays, Told, three_ways
 from tests.server.rest import stream_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the clients' own making
@@ -24,6 +24,8 @@ RIGHT: dict[str, dict[str, Any]] = {
     "alter_table_add_columns": {"new_columns": [{"name": "n", "expression": "id + 1"}]},
     "alter_table_alter_columns": {"alterations": [{"path": "v", "rename": "w"}]},
     "alter_table_drop_columns": {"columns": ["v"]},
+    "update_table_schema_metadata": {"metadata": {"owner": "us"}},
+    "update_field_metadata": {"updates": [{"path": "v", "metadata": {"unit": "m"}}]},
     "get_table_tag_version": {"tag": "x"},
     "create_table_tag": {"tag": "x", "version": 1},
     "update_table_tag": {"tag": "x", "version": 1},
@@ -81,7 +83,7 @@ def refused(ways: ThreeWays, operation: str, request: dict[str, Any]) -> Told:
     return told
 
 
-@pytest.mark.parametrize("operation", PATHS)
+@pytest.mark.parametrize("operation", sorted(PATHS.keys() - WHOLE.keys()))
 def test_an_unknown_member_is_refused_by_its_name(ways: ThreeWays, operation: str) -> None:
     told = refused(ways, operation, right(operation) | {"nonsense": 1})
     assert told.code == 13
@@ -92,7 +94,7 @@ IN_THE_PATH = ("describe_table_index_stats", "drop_table_index")
 """What has a member in the path of REST, which is always there."""
 
 
-@pytest.mark.parametrize("operation", sorted(RIGHT.keys() - set(IN_THE_PATH)))
+@pytest.mark.parametrize("operation", sorted(RIGHT.keys() - {*IN_THE_PATH, *WHOLE}))
 def test_a_missing_member_is_refused_by_its_name(ways: ThreeWays, operation: str) -> None:
     name = next(iter(RIGHT[operation]))
     told = refused(ways, operation, {k: v for k, v in right(operation).items() if k != name})
@@ -135,6 +137,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "alter_table_add_columns": {"new_columns": [{"name": ""}]},
     "alter_table_alter_columns": {"alterations": []},
     "alter_table_drop_columns": {"columns": [5]},
+    "update_field_metadata": {"updates": [{"path": "v", "metadata": "x"}]},
     "list_table_tags": {"limit": "x"},
     "get_table_tag_version": {"tag": 5},
     "create_table_tag": {"version": -1},
@@ -148,7 +151,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("operation", PATHS)
+@pytest.mark.parametrize("operation", sorted(PATHS.keys() - WHOLE.keys()))
 def test_a_member_of_another_type_is_refused(ways: ThreeWays, operation: str) -> None:
     told = refused(ways, operation, right(operation) | WRONG[operation])
     assert told.code == 13
@@ -202,7 +205,7 @@ def test_a_namespace_in_one_that_is_not_there_is_not_found(ways: ThreeWays) -> N
     assert refused(ways, "create_namespace", {"id": ["none", "n"]}).code == 1
 
 
-@pytest.mark.parametrize("operation", sorted({*OF_IDS} - {*OF_SPACES, *TAKES_ROWS}))
+@pytest.mark.parametrize("operation", sorted({*OF_IDS} - {*OF_SPACES, *TAKES_ROWS, *WHOLE}))
 def test_another_branch_than_main_is_refused(ways: ThreeWays, operation: str) -> None:
     assert refused(ways, operation, right(operation) | {"branch": "dev"}).code == 0
 
@@ -284,7 +287,30 @@ WRITES: list[tuple[str, dict[str, Any]]] = [
     ("drop_table_index", {"id": ["k"], "index_name": "i"}),
     ("alter_table_add_columns", {"id": ["p"], "new_columns": [{"name": "n", "expression": "id"}]}),
     ("alter_table_alter_columns", {"id": ["p"], "alterations": [{"path": "n", "rename": "m"}]}),
+    ("alter_table_alter_columns", {"id": ["p"], "alterations": [{"path": "m", "nullable": True}]}),
+    ("alter_table_alter_columns", {"id": ["k"], "alterations": [{"path": "id", "nullable": True}]}),
+    ("alter_table_alter_columns", {"id": ["k"], "alterations": [{"path": "v", "nullable": True}]}),
+    ("alter_table_alter_columns", {"id": ["k"], "alterations": [{"path": "v", "nullable": 1}]}),
+    ("alter_table_alter_columns", {"id": ["k"], "alterations": [{"path": "v"}]}),
     ("alter_table_drop_columns", {"id": ["p"], "columns": ["m"]}),
+    ("update_table_schema_metadata", {"id": ["p"], "metadata": {"a": "1", "b": "ß"}}),
+    ("update_table_schema_metadata", {"id": ["k"], "metadata": {"a": "1"}}),
+    ("update_table_schema_metadata", {"id": ["k"], "metadata": {"pandas": "1"}}),
+    ("update_table_schema_metadata", {"id": ["k"], "metadata": {"a": "x" * 70_000}}),
+    ("update_table_schema_metadata", {"id": ["k"], "metadata": {"": "x"}}),
+    *(
+        ("update_field_metadata", {"id": [name], "updates": [update]})
+        for name in ("p", "k")
+        for update in [
+            {"path": "v", "metadata": {"a": "1", "b": "2"}},
+            {"path": "v", "metadata": {"a": None}},
+            {"path": "v", "metadata": {"c": "3"}, "replace": True},
+            {"path": "none", "metadata": {"c": "3"}},
+            {"path": "v.w", "metadata": {"c": "3"}},
+        ]
+    ),
+    ("describe_table", {"id": ["p"], "load_detailed_metadata": True}),
+    ("describe_table", {"id": ["k"], "load_detailed_metadata": True}),
     ("batch_delete_table_versions", {"id": ["p"], "ranges": [{"end_version": 2}]}),
     ("list_table_versions", {"id": ["p"]}),
     ("batch_commit_tables", {"operations": [{"declare_table": {"id": ["one"]}}]}),

@@ -58,6 +58,8 @@ PATHS: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "alter_table_add_columns": ("/v1/table/{id}/add_columns", ()),
     "alter_table_alter_columns": ("/v1/table/{id}/alter_columns", ()),
     "alter_table_drop_columns": ("/v1/table/{id}/drop_columns", ()),
+    "update_table_schema_metadata": ("/v1/table/{id}/schema_metadata/update", ()),
+    "update_field_metadata": ("/v1/table/{id}/update_field_metadata", ()),
     "list_table_tags": ("/v1/table/{id}/tags/list", ("page_token", "limit")),
     "get_table_tag_version": ("/v1/table/{id}/tags/version", ()),
     "create_table_tag": ("/v1/table/{id}/tags/create", ()),
@@ -70,6 +72,8 @@ PATHS: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "drop_table_index": ("/v1/table/{id}/index/{index_name}/drop", ()),
 }
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
+WHOLE = {"update_table_schema_metadata": "metadata"}
+"""The member that is the whole body, and the whole answer, over REST."""
 WAYS = ("in process", "joined", "REST")
 
 
@@ -107,12 +111,16 @@ class ThreeWays:
         query = given if queried is None else {k: given.pop(k) for k in queried if k in given}
         if query:
             path += "?" + urlencode({name: _text(value) for name, value in query.items()})
+        if operation in WHOLE:  # what else is asked for stands beside the map, or it is left out
+            given = given.pop(WHOLE[operation], {}) | given
         body = rows if queried is None else json.dumps(given)
         answer = self._rest.ask(
             method.strip() or "POST", path, None if method[:3] == "GET" else body
         )
         if answer.status >= 300:
             return Told(None, answer.json["code"], answer.json["error"])
+        if operation in WHOLE:
+            return Told({WHOLE[operation]: answer.json})
         is_arrow = "arrow" in answer.headers.get("content-type", "")
         return Told(answer.rows if is_arrow else json.loads(answer.body or b"{}"))
 

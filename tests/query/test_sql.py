@@ -175,6 +175,13 @@ def test_a_statement_that_is_no_query_over_the_snapshot_is_refused(tables, text,
         run(tables, text)
 
 
+@pytest.mark.parametrize(
+    "text", ["FROM duckdb_secrets()", "SELECT * FROM which_secret('s3://x', 's3')"]
+)
+def test_a_look_for_secrets_finds_none_and_names_no_directory_of_the_server(tables, text):
+    assert run(tables, text).to_arrow().num_rows == 0
+
+
 def test_damage_met_while_scanning_stays_damage(tables):
     damage = CorruptionError("tables/x", 7, "the checksum does not match")
     with pytest.raises(CorruptionError) as caught:

@@ -20,7 +20,7 @@ import pytest
 
 import siltstone as st
 from siltstone.cli import main
-from siltstone.engine.write.merge_insert import Merge
+from siltstone.local.merge_insert import Merge
 from tests.server.house import House, house_at
 from tests.support.nested_types import Nested
 

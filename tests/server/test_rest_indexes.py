@@ -1,4 +1,4 @@
-"""Clients declare, watch and drop indexes of keyed tables by HTTP; no answer changes by one."""
+"""Clients declare, watch and drop indexes of tables by HTTP; no answer changes by one."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_indexes_are_declared_listed_and_dropped(served: Served) -> None:
         ("t/create_index", {"column": "e", "index_type": "BTREE"}, (400, 13)),
         ("t/create_index", {"column": "n", "index_type": "BTREE", "name": "_n"}, (400, 13)),
         ("t/create_index", {"column": "n", "index_type": "BTREE", "name": 5}, (400, 13)),
-        ("plain/create_index", {"column": "id", "index_type": "BTREE"}, (406, 0)),
-        ("plain/index/list", {}, (406, 0)),
+        ("plain/create_index", {"column": "id", "index_type": "BITMAP"}, (400, 13)),
+        ("plain/index/id_idx/drop", None, (404, 6)),
         ("t/index/none/stats", {}, (404, 6)),
         ("t/index/none/drop", None, (404, 6)),
         ("t/index/_key/drop", None, (404, 6)),
@@ -97,6 +97,18 @@ def test_what_is_no_index_is_refused(
     rest = served[2]
     assert rest.post(f"/v1/table/{path}", body).code == code
     assert names(rest) == []
+
+
+def test_an_index_of_a_plain_table_has_the_name_that_lance_gives(served: Served) -> None:
+    db, _, rest = served
+    body = {"column": "id", "index_type": "BTREE"}
+    assert rest.post("/v1/table/plain/create_scalar_index", body).status == 200
+    db["plain"].append([{"id": 1}])
+    (found,) = rest.post("/v1/table/plain/index/list").json["indexes"]
+    assert (found["index_name"], found["num_unindexed_rows"]) == ("id_idx", 1)
+    assert rest.post("/v1/table/plain/create_index", body).code == (409, 7)
+    assert rest.post("/v1/table/plain/index/id_idx/drop").status == 200
+    assert rest.post("/v1/table/plain/index/list").json["indexes"] == []
 
 
 def test_an_index_is_there_once_and_is_no_part_of_a_transaction(served: Served) -> None:

@@ -130,15 +130,14 @@ def test_what_is_covered_is_compacted_together_with_what_is_not(tables: Tables) 
     assert not any(covered(tables, pin))
 
 
-def test_who_numbers_each_step_of_that_has_them_all(tables: Tables) -> None:
+def test_unless_all_indexes_are_to_stay(tables: Tables) -> None:
     pin = indexed(tables, three_files(tables), [(0, 4)])
     compacted = [tables.compactor.compact(pin, (0, 8))]
-    ready = tables.compactor.ready(pin, compacted)
-    assert ready.version in (pin.version, pin.version + 1)
-    assert tables.compactor.ready(ready, compacted) == ready
-    after = tables.compactor.swap(ready, compacted)
-    assert after.version == ready.version + 1
-    assert tables.reader.open(after).spans == [(0, 8), (8, 12)]
+    with pytest.raises(InputsMovedError):
+        tables.compactor.swap(pin, compacted, keeps_indexes=True)
+    assert covered(tables, pin) == [((0, 4),)]
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (4, 12))], keeps_indexes=True)
+    assert covered(tables, pin) == [((0, 4),)]
 
 
 def test_a_segment_is_put_on_a_pin_that_has_some_of_its_inputs(tables: Tables) -> None:

@@ -82,7 +82,6 @@ class Life:
             self.pin,
             drop=drop,
             batches=[self.rows(self.random.randint(0, 30))],
-            compact_below=self.random.choice((0, 0, 30)),
             seqs=(self.seq, self.seq),
         )
 

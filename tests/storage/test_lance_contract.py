@@ -213,16 +213,6 @@ def test_a_rewrite_may_drop_everything(tables: Tables) -> None:
     assert ids(tables, tables.writer.append(done, [batch([1])])) == [1]
 
 
-def test_a_rewrite_folds_small_files_without_a_drop(tables: Tables) -> None:
-    pin = tables.writer.append(three_files(tables), [batch(list(range(100, 110)))], seqs=(8, 8))
-    done = tables.rewriter.rewrite(pin, drop=np.array([], int), batches=[], compact_below=5)
-    assert ids(tables, done) == [*range(12), *range(100, 110)]
-    assert ids(tables, done, seqs=(6, 9)) == list(range(100, 110))
-    assert (
-        tables.rewriter.rewrite(done, drop=np.array([], int), batches=[], compact_below=11) == done
-    )
-
-
 def test_a_rewrite_refuses_positions_outside_the_pin(tables: Tables) -> None:
     with pytest.raises(InvariantError):
         tables.rewriter.rewrite(three_files(tables), drop=np.array([12]), batches=[])
@@ -230,8 +220,10 @@ def test_a_rewrite_refuses_positions_outside_the_pin(tables: Tables) -> None:
 
 def test_deleted_rows_do_not_come_back_with_a_later_rewrite(tables: Tables) -> None:
     pin = tables.rewriter.rewrite(three_files(tables), drop=np.array([3, 4, 5]), batches=[])
-    done = tables.rewriter.rewrite(pin, drop=np.array([], int), batches=[], compact_below=100)
-    assert sorted(ids(tables, done)) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
+    left = ids(tables, pin)
+    assert sorted(left) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
+    done = tables.rewriter.rewrite(pin, drop=np.array([0, 3, 5]), batches=[])
+    assert sorted(ids(tables, done)) == sorted(np.delete(left, [0, 3, 5]))
 
 
 def test_compacted_parts_have_the_same_rows_in_fewer_files(tables: Tables) -> None:
@@ -320,6 +312,27 @@ def test_an_alter_renames_then_drops_then_adds(tables: Tables) -> None:
     wide = wide.cast(tables.reader.open(done).schema)
     assert rows(tables, tables.writer.append(done, [wide]))[1]["v"] == 5
     assert tables.writer.alter(done, rename={}, drop=[], add=[]) == done
+
+
+def test_an_alter_lets_columns_be_null(tables: Tables) -> None:
+    strict = pa.schema([field.with_nullable(False) for field in SCHEMA])
+    pin = tables.writer.create(FOLDER, strict)
+    pin = tables.writer.append(pin, [batch([1]).cast(strict)])
+    staged = tables.writer.stage(pin, [batch([2]).cast(strict)])
+    relaxed = tables.writer.alter(pin, relax=["v", "w"], rename={}, drop=[], add=[])
+    both = tables.writer.commit(relaxed, staged)
+    done = tables.writer.alter(both, relax=["v"], rename={"v": "x"}, drop=[], add=[])
+    found = [(field.name, field.nullable) for field in tables.reader.open(done).schema]
+    assert found == [("id", False), ("x", True), ("w", True)]
+    assert not any(field.nullable for field in tables.reader.open(pin).schema)
+    nulls = pa.record_batch({"id": [3], "x": [None], "w": [None]}).cast(
+        tables.reader.open(done).schema
+    )
+    more = tables.writer.append(done, [nulls])
+    assert len(rows(tables, more)) == 3
+    assert rows(tables, more)[-1] == {"id": 3, "x": None, "w": None}
+    with pytest.raises(SchemaMismatchError):
+        tables.writer.alter(pin, relax=["none"], rename={}, drop=[], add=[])
 
 
 @pytest.mark.parametrize(
@@ -438,7 +451,7 @@ def test_a_long_line_of_pins_names_its_live_files_and_no_others(make, tmp_path: 
     pin = tables.writer.create(FOLDER, SCHEMA)
     for n in range(35):
         pin = tables.writer.append(pin, [batch([n])], seqs=(n, n))
-    pin = tables.rewriter.rewrite(pin, drop=np.array([], int), batches=[], compact_below=9)
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 35))])
     found = make().reader.files(pin)
     paths = [file.path for file in found]
     assert len(set(paths)) == len(paths)

@@ -155,7 +155,8 @@ def test_every_type_comes_back_bit_for_bit(tables: Tables, kind: pa.DataType) ->
     values = pa.array({str(k): v for k, v in VALUES}[str(kind)], kind)
     rows = pa.record_batch([pa.array([1, 2, 3]), values], schema=schema)
     pin = tables.writer.append(tables.writer.create(FOLDER, schema), [rows])
-    pin = tables.rewriter.rewrite(pin, drop=np.array([], int), batches=[rows], compact_below=9)
+    pin = tables.writer.append(pin, [rows])
+    pin = tables.compactor.swap(pin, [tables.compactor.compact(pin, (0, 6))])
     pin = tables.writer.append(pin, [pa.record_batch({"id": [4]})])
     table = tables.reader.open(pin)
     assert table.schema.field("v").type == kind

@@ -65,10 +65,7 @@ class FakeCompactor:
             for first, end in within
         ]
 
-    def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:  # the seam
-        return pin
-
-    def swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def swap(self, pin: Pin, compacted: Sequence[Compacted], *, keeps_indexes: bool = False) -> Pin:
         if not compacted:
             return pin
         old = self._data.manifest(pin)
@@ -76,6 +73,8 @@ class FakeCompactor:
         for item in compacted:
             hiding = [path for path, _ in map(json.loads, item.inputs) if old.hiding(path)]
             if hiding or not set(item.inputs) <= set(parts):
+                raise InputsMovedError
+            if keeps_indexes and any(is_split(text, item) for text in old.segments):
                 raise InputsMovedError
             at = parts.index(item.inputs[0])
             parts = [part for part in parts if part not in item.inputs]
@@ -130,7 +129,8 @@ class FakeIndexer:
         for segment in built:
             inputs = [json.loads(text)[0] for text in segment.inputs]
             covered = [path for path in inputs if path in old.paths]
-            if not covered or is_covered(segments, segment.index, covered):
+            is_gone = bool(inputs) and not covered
+            if is_gone or is_covered(segments, segment.index, covered):
                 raise InputsMovedError
             segments.append(json.dumps({**json.loads(segment.described), "covered": covered}))
         files = [file for segment in built for file in segment.files]
@@ -150,6 +150,13 @@ def after(text: str, compacted: Sequence[Compacted]) -> str:
                 raise InputsMovedError
             segment["covered"] += made
     return json.dumps(segment)
+
+
+def is_split(text: str, item: Compacted) -> bool:
+    """Say whether a segment covers some of the inputs, but not all."""
+    inputs = {json.loads(each)[0] for each in item.inputs}
+    had = inputs & set(json.loads(text)["covered"])
+    return bool(had) and had != inputs
 
 
 def is_covered(segments: Iterable[str], index: str, paths: Iterable[str]) -> bool:

@@ -177,6 +177,7 @@ class FakePinned:
                 columns=(names[found["column"]],),
                 covered=tuple(sorted(spans[path] for path in found["covered"] if path in spans)),
                 nbytes=self._known[found["file"]].size,
+                type=found["kind"],
             )
             for found in map(json.loads, self.manifest.segments)
         ]

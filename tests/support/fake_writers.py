@@ -106,13 +106,20 @@ class FakeWriter:
         rename: Mapping[str, str],
         drop: Sequence[str],
         add: Sequence[pa.Field],
+        relax: Sequence[str] = (),
     ) -> Pin:
         table = self._reader.open(pin)
-        staging.refuse_alter(table.schema, rename, drop, add)
-        if not (rename or drop or add):
+        staging.refuse_alter(table.schema, rename, drop, add, relax)
+        if not (rename or drop or add or relax):
             return pin
         kept = [
-            (field.with_name(rename.get(field.name, field.name)), number, field.name)
+            (
+                field.with_name(rename.get(field.name, field.name)).with_nullable(
+                    field.nullable or field.name in relax
+                ),
+                number,
+                field.name,
+            )
             for field, number in zip(table.schema, table.manifest.ids, strict=True)
             if rename.get(field.name, field.name) not in drop
         ]
@@ -268,7 +275,6 @@ class FakeRewriter:
         *,
         drop: np.ndarray,
         batches: Iterable[pa.RecordBatch],
-        compact_below: int = 0,
         seqs: tuple[int, int] | None = None,
         is_numbered: bool = False,  # the seam: always so
     ) -> Pin:
@@ -280,11 +286,8 @@ class FakeRewriter:
         old, added = table.manifest, [batch for batch in batches if batch.num_rows]
         parts = [table.part(index) for index in range(len(old.paths))]
         keeps = [~np.isin(part[POSITION].to_numpy(), dropped) for part in parts]
-        losing = [not keep.all() for keep in keeps]
-        touched = [
-            lost or rows < compact_below for lost, rows in zip(losing, old.rows, strict=True)
-        ]
-        if not any(losing) and not added and sum(touched) < 2:
+        touched = [not keep.all() for keep in keeps]
+        if not any(touched) and not added:
             return pin
         moved = [
             batch

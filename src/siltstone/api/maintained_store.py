@@ -18,7 +18,6 @@ from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.paths import root_of
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.text.shown import Listing
 
 
@@ -62,15 +61,13 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
         table: str | None = None,
         *,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
     ) -> results.Merged | results.Deferred:
         """Merge flushed rows into the base of one table, or of all tables.
 
         Args:
             table: Its name now. A table that was never flushed has nothing to merge.
-            attempts: How often to plan, at most, if others change what the merge reads.
-            publish_attempts: How many records each plan may try. After both bounds the result is
-                `Deferred`.
+            attempts: How often to plan, at most, if others change what the merge reads; after that
+                the result is `Deferred`.
 
         Raises:
             TableNotFoundError: No table has that name.
@@ -87,7 +84,6 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
         *,
         target_rows: int = TARGET_ROWS,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
     ) -> results.Optimized | results.Deferred:
         """Write many small files of one table, or of all, again as few large ones.
@@ -98,7 +94,6 @@ class MaintainedStore(TableDefinitions[Table, results.Receipt]):
             table: As for `merge`.
             target_rows: How many rows a file should have.
             attempts: As for `merge`.
-            publish_attempts: As for `merge`.
             workers: How many files are written at the same time.
 
         Raises:

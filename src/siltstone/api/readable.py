@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.api.visible_names import VisibleNames
+from siltstone.api.public_class import PublicClass
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import SiltstoneError
 from siltstone.formats.types.unfit_types import refuse_decimal256
@@ -29,10 +29,51 @@ Condition: TypeAlias = str | pc.Expression | None
 """A SQL boolean expression, or an Arrow expression; None is true for all rows."""
 
 
-class ScannedTable(VisibleNames):
-    """How many rows of a table are read at once: as a stream, or in memory."""
+class ReadableTable(PublicClass):
+    """How a table is read, wherever it comes from."""
 
     __slots__ = ()
+
+    @property
+    @abstractmethod
+    def id(self) -> int:
+        """The table's id in this store: a rename keeps it, and no other table ever gets it.
+
+        Examples:
+            >>> before, receipt = orders.id, db.rename_table("orders", "sales")
+            >>> db["sales"].id == before
+            True
+        """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The table's name at the sequence number that is read.
+
+        Examples:
+            >>> orders.name
+            'orders'
+        """
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The columns, with names, types and metadata at the sequence number that is read.
+
+        Examples:
+            >>> orders.schema.names
+            ['id', 'amount', 'note']
+        """
+
+    @property
+    @abstractmethod
+    def primary_key(self) -> tuple[str, ...]:
+        """The names of the key columns, in key order; empty for a plain table.
+
+        Examples:
+            >>> orders.primary_key, events.primary_key
+            (('id',), ())
+        """
 
     @abstractmethod
     def scan(
@@ -137,53 +178,6 @@ class ScannedTable(VisibleNames):
             1
         """
         return self.head(limit, columns, filter)
-
-
-class ReadableTable(ScannedTable):
-    """How a table is read, wherever it comes from."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def id(self) -> int:
-        """The table's id in this store: a rename keeps it, and no other table ever gets it.
-
-        Examples:
-            >>> before, receipt = orders.id, db.rename_table("orders", "sales")
-            >>> db["sales"].id == before
-            True
-        """
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The table's name at the sequence number that is read.
-
-        Examples:
-            >>> orders.name
-            'orders'
-        """
-
-    @property
-    @abstractmethod
-    def schema(self) -> pa.Schema:
-        """The columns, with their names and types at the sequence number that is read.
-
-        Examples:
-            >>> orders.schema.names
-            ['id', 'amount', 'note']
-        """
-
-    @property
-    @abstractmethod
-    def primary_key(self) -> tuple[str, ...]:
-        """The names of the key columns, in key order; empty for a plain table.
-
-        Examples:
-            >>> orders.primary_key, events.primary_key
-            (('id',), ())
-        """
 
     @abstractmethod
     def get(self, key: Key) -> dict[str, Any] | None:

@@ -71,6 +71,7 @@ class Store(MaintainedStore):
         token: tuple[str, int] | None = None,
         claim: int | None = None,
         turns: Sequence[str] | None = None,
+        read_seq: int | None = None,
     ) -> Transaction:
         """Begin a transaction over all tables.
 
@@ -90,9 +91,15 @@ class Store(MaintainedStore):
             turns: Tables whose turns it takes before its snapshot, as `run` does after a conflict.
                 It waits for at most 1 s for all of them, and begins without those that did not
                 come. A turn ends with the transaction, or after 5 s.
+            read_seq: It reads at this earlier seq, and the commit conflicts with each commit since
+                that wrote a key that it writes, or that truncated or dropped a table of it, or
+                changed its columns; of a plain table with any change of rows. A name that another
+                table had then is a conflict, too. Under a token that was applied before, it reads
+                the store as it is now.
 
         Raises:
-            RequestError: An unknown isolation or durability; a bad token, claim or turns.
+            RequestError: An unknown isolation or durability; a bad token, claim, turns or read seq.
+            SnapshotExpiredError: The store does not keep the read seq, or it is in the future.
             TableNotFoundError: `turns` names no table.
             ReadOnlyError: This handle only reads.
 

@@ -13,9 +13,9 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, Unpack
 
+from siltstone.api.public_class import PublicClass
 from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.api.visible_names import VisibleNames
 from siltstone.choices import IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.given import ColumnType, Key, Keys, Rows, SchemaLike
@@ -58,54 +58,8 @@ class SnapshotTable(ReadableTable):
         return SnapshotDataset(self)
 
 
-class AlterableTable(ReadableTable, Generic[Done]):
-    """How the columns of a table change, and how it is emptied."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def truncate(self) -> Done:
-        """Delete all rows at once; older snapshots still see them.
-
-        Examples:
-            >>> receipt = orders.truncate()
-            >>> orders.count()
-            0
-        """
-
-    @abstractmethod
-    def add_column(self, name: str, kind: ColumnType) -> Done:
-        """Add a nullable column.
-
-        Examples:
-            >>> receipt = orders.add_column("paid", "bool")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0, 'note': 'a', 'paid': None}
-        """
-
-    @abstractmethod
-    def drop_column(self, name: str) -> Done:
-        """Drop a column. A column that is added later under the same name is another column.
-
-        Examples:
-            >>> receipt = orders.drop_column("note")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0}
-        """
-
-    @abstractmethod
-    def rename_column(self, name: str, new_name: str) -> Done:
-        """Rename a column.
-
-        Examples:
-            >>> receipt = orders.rename_column("note", "text")
-            >>> orders.get(1)
-            {'id': 1, 'amount': 20.0, 'text': 'a'}
-        """
-
-
-class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
-    """How the rows of a table are written.
+class WritableTable(ReadableTable, Generic[Written, Deleted, Done]):
+    """How the rows of a table are written, and its columns changed.
 
     `Written` is what a write of rows returns, `Deleted` a delete by keys, and `Done` any other:
     `Table` returns the receipt of its commit, `TransactionTable` how many rows it wrote, or None.
@@ -270,6 +224,48 @@ class WritableTable(AlterableTable[Done], Generic[Written, Deleted, Done]):
             {'id': 1, 'amount': 40.0, 'note': 'x'}
         """
 
+    # all of it
+
+    @abstractmethod
+    def truncate(self) -> Done:
+        """Delete all rows at once; older snapshots still see them.
+
+        Examples:
+            >>> receipt = orders.truncate()
+            >>> orders.count()
+            0
+        """
+
+    @abstractmethod
+    def add_column(self, name: str, kind: ColumnType) -> Done:
+        """Add a nullable column.
+
+        Examples:
+            >>> receipt = orders.add_column("paid", "bool")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'note': 'a', 'paid': None}
+        """
+
+    @abstractmethod
+    def drop_column(self, name: str) -> Done:
+        """Drop a column. A column that is added later under the same name is another column.
+
+        Examples:
+            >>> receipt = orders.drop_column("note")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0}
+        """
+
+    @abstractmethod
+    def rename_column(self, name: str, new_name: str) -> Done:
+        """Rename a column.
+
+        Examples:
+            >>> receipt = orders.rename_column("note", "text")
+            >>> orders.get(1)
+            {'id': 1, 'amount': 20.0, 'text': 'a'}
+        """
+
 
 class Table(WritableTable[Receipt, Receipt, Receipt]):
     """One table of an open store. Reads see the newest commit; each write is a transaction.
@@ -310,25 +306,28 @@ class Table(WritableTable[Receipt, Receipt, Receipt]):
     ) -> IndexStatus:
         """Create an index on a column. It changes no result, and only the caller waits for it.
 
-        The index covers the rows that are merged into base; merges and optimizes keep it up to
-        date.
+        That of a keyed table covers the rows that are merged into base; merges and optimizes keep
+        it up to date. That of a plain table is a version of it, which covers all rows of now; later
+        ones are scanned, until a Lance client's `optimize_indices`, or until it is created again,
+        as an optimize does with a btree or bitmap that lacks a fifth of the rows.
 
         Args:
-            column: A column of a keyed table.
+            column: The name of a column.
             kind: "btree" (equality, ranges), "bitmap" (the same, for few distinct values), "fts"
                 (words of a text) or "vector" (nearest neighbours), both for `search` and other
                 Lance clients.
             name: By default the column's name.
-            build: False leaves building it to the next optimize or merge.
+            build: False leaves building it to the next optimize or merge, of a keyed table.
             options: For fts: language, base_tokenizer, stem, lower_case, remove_stop_words,
                 ascii_folding, with_position. For vector: metric ("l2", "cosine", "dot"), encoding
                 ("flat", "sq", "rq", "pq" with sub_vectors, "hnsw_sq", "hnsw_flat"; by default
                 chosen by the number and size of the vectors), partitions.
 
         Raises:
-            RequestError: A plain table; no such column; a kind, name or option that does not fit
-                or exists already: nothing was changed. Or another process dropped the index as
-                soon as it was made.
+            RequestError: No such column; a kind, name or option that does not fit or exists
+                already; a plain table without rows, and a kind that needs some: nothing was
+                changed. Or another process dropped the index as soon as it was made.
+            ConflictError: Others changed the files of a plain table each time; nothing was changed.
             TableNotFoundError: The table was dropped.
             ReadOnlyError: This handle only reads.
             UnavailableError: The answer of the owner was lost; `indexes` shows the outcome.
@@ -399,7 +398,7 @@ def refuse_travel() -> NoReturn:
     )
 
 
-class NamedTables(VisibleNames):
+class NamedTables(PublicClass):
     """The tables of a store, a transaction or a snapshot, by their names, like the keys of a dict.
 
     `"orders" in db`, `len(db)` and `list(db)` are about the names; `db["orders"]` is a table.

@@ -42,10 +42,6 @@ Attempts = Annotated[
     int,
     typer.Option(min=1, help="Plan at most this often if other writers win; then defer the work."),
 ]
-PublishAttempts = Annotated[
-    int,
-    typer.Option(min=1, help="Try to publish each plan on at most this many records."),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 
 

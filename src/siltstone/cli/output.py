@@ -80,10 +80,11 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def _values(column: pa.Array) -> Sequence[object]:
+    from siltstone.api.schemas import replaced_type
     from siltstone.text.spelled import listed
 
     # Python's datetime ends at microseconds, and Arrow would import pandas for more: a second.
-    kind = _without_nanoseconds(column.type)
+    kind = replaced_type(column.type, _text_of_nanoseconds)
     shown: Any = column if kind.equals(column.type) else column.cast(kind)
     values = listed(shown)
     if "duration[ns]" not in str(column.type):
@@ -111,25 +112,15 @@ def _with_spans(value: Any, kind: Any) -> Any:
     return value
 
 
-def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts where `kind` has times of nanoseconds, at any depth.
+def _text_of_nanoseconds(kind: pa.DataType) -> pa.DataType | None:
+    """Return the texts that stand for times of nanoseconds.
 
     The text of a duration is the number of its nanoseconds.
     """
     import pyarrow as pa
 
-    types = pa.types
-    if str(kind).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
-        return pa.string()
-    if types.is_map(kind):
-        return pa.map_(_without_nanoseconds(kind.key_type), _without_nanoseconds(kind.item_type))
-    if types.is_struct(kind):
-        return pa.struct([field.with_type(_without_nanoseconds(field.type)) for field in kind])
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_without_nanoseconds(kind.value_type), kind.list_size)
-    if types.is_list(kind) or types.is_large_list(kind):
-        return pa.list_(_without_nanoseconds(kind.value_type))
-    return kind
+    has_nanoseconds = str(kind).startswith(("timestamp[ns", "time64[ns", "duration[ns"))
+    return pa.string() if has_nanoseconds else None
 
 
 def lines_of(columns: Sequence[str], rows: Iterable[Row], form: Form) -> Iterator[str]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import xxhash
 
 from siltstone.errors import CorruptionError
+from siltstone.formats.conversion.arrow_stream import packed
 from siltstone.formats.store_format import STORE_FORMAT, is_format, refuse_other
 from siltstone.units import require
 
@@ -78,10 +79,7 @@ def encode(inventory: Inventory) -> bytes:
     )
     rows = [[getattr(file, name) for file in inventory.files] for name in _COLUMNS.names]
     arrays = [pa.array(r, field.type) for r, field in zip(rows, schema, strict=True)]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.record_batch(arrays, schema=schema))
-    body = sink.getvalue().to_pybytes()
+    body = packed(schema, [pa.record_batch(arrays, schema=schema)])
     return body + _TRAILER.pack(_MAGIC, xxhash.xxh3_64_intdigest(body))
 
 

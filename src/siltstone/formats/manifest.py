@@ -76,13 +76,18 @@ def physical_of(path: str) -> str:
     return f"{path.rpartition('/')[0]}/{PHYSICAL}"
 
 
-class Column(msgspec.Struct, frozen=True):
+Metadata = tuple[tuple[str, str], ...]
+"""Texts by name, in the order of the names; see `types.metadata`."""
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column: its id never changes and is never reused, its name may; `type`: see `schema`."""
 
     id: int
     name: str
     type: object
     nullable: bool = True
+    metadata: Metadata = ()
 
     def __post_init__(self) -> None:
         """Freeze a nested type: a schema is a key of caches."""
@@ -94,12 +99,13 @@ def _frozen(stored: object) -> object:
     return tuple(map(_frozen, stored)) if isinstance(stored, list | tuple) else stored
 
 
-class Schema(msgspec.Struct, frozen=True):
+class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
     """The columns of a table, in order; `key` holds column ids, empty for a plain table."""
 
     id: int
     columns: tuple[Column, ...]
     key: tuple[int, ...] = ()
+    metadata: Metadata = ()
 
 
 class Version(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -61,9 +62,23 @@ def _made(operation: Operation, declared: object) -> object:
             understand(given.arguments)
         return ask(given.args[0], operation, *given.args[1:], **given.kwargs)
 
-    functools.update_wrapper(made, method)
-    made.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
-    return made
+    answered = _without_frames(made) if operation.codec is Codec.RESULT else made
+    functools.update_wrapper(answered, method)
+    answered.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
+    return answered
+
+
+def _without_frames(run: Callable[..., object]) -> Callable[..., object]:
+    """Return what runs a statement, and says of a data frame that its owner does not see it."""
+
+    def statement(*arguments: object, **named: object) -> object:
+        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        with refused_elsewhere(caller):
+            return run(*arguments, **named)
+
+    return statement
 
 
 def _new_table(given: dict[str, Any]) -> None:

@@ -5,11 +5,10 @@ Each method asks the owner for the same one; what is made of rows is made here.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import SnapshotTable
@@ -19,9 +18,6 @@ from siltstone.joined import protocol
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.remote import ask, remote
 from siltstone.operations import Face, Operation, operation
-
-if TYPE_CHECKING:
-    from siltstone.query.sql import sql as queries
 
 
 @remote(Face.SNAPSHOT)
@@ -85,14 +81,6 @@ class JoinedSnapshot(Snapshot):
 
     def __getitem__(self, name: str) -> JoinedSnapshotTable:
         return JoinedSnapshotTable(self, ask(self, operation(Face.SNAPSHOT, "id_of"), name))
-
-    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
-
-        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        given = () if parameters is None else (parameters,)
-        with refused_elsewhere(caller):
-            return ask(self, operation(Face.SNAPSHOT, "sql"), statement, *given)
 
     def lance_catalog(
         self,

@@ -9,7 +9,6 @@ Handles of tables carry their ids, not their names: a rename does not disturb th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +35,6 @@ from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.open.environment import Storage
-    from siltstone.query.sql import sql as queries
     from siltstone.query.sql.dataset import SnapshotDataset
 
 
@@ -113,14 +111,6 @@ class JoinedStore(Store):
 
     def __getitem__(self, name: str) -> JoinedTable:
         return self._table(ask(self, operation(Face.STORE, "id_of"), name))
-
-    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
-
-        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        given = () if parameters is None else (parameters,)
-        with refused_elsewhere(caller):
-            return ask(self, operation(Face.STORE, "sql"), statement, *given)
 
     def lance_catalog(
         self,

@@ -6,10 +6,9 @@ commit is lost, InDoubtError has its id, and `outcome` of the id tells what happ
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
@@ -23,9 +22,6 @@ from siltstone.joined.remote import ask, remote
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.operations import Codec, Effect, Face, Operation, operation
 from siltstone.process.turns import NONE_CLOSED, TableClosedError
-
-if TYPE_CHECKING:
-    from siltstone.query.sql import sql as queries
 
 
 @remote(Face.TRANSACTION)
@@ -96,14 +92,6 @@ class JoinedTransaction(Transaction):
         return JoinedTransactionTable(self, table_id)
 
     _table = table  # as `remote` asks for it
-
-    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
-
-        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        given = () if parameters is None else (parameters,)
-        with refused_elsewhere(caller):
-            return ask(self, operation(Face.TRANSACTION, "sql"), statement, *given)
 
     def lance_catalog(
         self, operation_name: str, request: Mapping[str, object], data: bytes | None = None

@@ -1,4 +1,4 @@
-"""Columns: the operations that add, rename and drop columns of one table."""
+"""Columns: the operations that change the columns of one table, or what is noted of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
-from siltstone.engine.write.transaction_table import EngineTransactionTable
+from siltstone.formats.schema import column_named
 from siltstone.lance_namespace.rows.statements import collected, require_column, table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_versions.errors import invalid, unsupported
+from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process import deadline
 
 Altered = tuple[bodies.VersionAnswer, int | None]
@@ -39,7 +40,7 @@ def alter_table_add_columns(scope: Scope, asked: bodies.AddColumnsRequest) -> Al
     return _altered(scope, name, work)
 
 
-def _add(table: EngineTransactionTable, entry: bodies.NewColumn) -> Expression:
+def _add(table: LocalTransactionTable, entry: bodies.NewColumn) -> Expression:
     """Add a column without its values; return what these are."""
     if entry.expression is None:
         shown = entry.name[:128]
@@ -51,23 +52,37 @@ def _add(table: EngineTransactionTable, entry: bodies.NewColumn) -> Expression:
 
 
 def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -> Altered:
-    """Rename columns."""
+    """Rename columns, or let them be null."""
     name = ids.table_of(asked)
-    names = list[tuple[str, str]]()
     for entry in asked.alterations:
-        if entry.data_type is not None or entry.nullable is not None:
-            raise unsupported("the type of a column does not change; add another column")
-        if entry.rename is None:
-            raise invalid(f"rename is the new name of column {entry.path[:128]!r}")
-        names.append((entry.path, entry.rename))
+        _refuse_alteration(entry)
 
     def work(tx: DefiningTransaction) -> None:
-        for old, new in names:
+        for entry in asked.alterations:
             deadline.check()
-            require_column(tx, name, old)
-            table_in(tx, name).rename_column(old, new)
+            require_column(tx, name, entry.path)
+            table = table_in(tx, name)
+            if entry.nullable:
+                table.allow_null(entry.path)
+            if entry.rename is not None:
+                table.rename_column(entry.path, entry.rename)
 
     return _altered(scope, name, work)
+
+
+def _refuse_alteration(entry: bodies.ColumnAlteration) -> None:
+    """Refuse what is not offered, and what says nothing.
+
+    Raises:
+        Refused: The type is to change, or nulls are to go; or neither name nor nulls are given.
+    """
+    if entry.data_type:
+        raise unsupported("the type of a column does not change; add another column")
+    if entry.nullable is False:
+        raise unsupported("a column that may be null stays so; add another column")
+    if entry.rename is None and entry.nullable is None:
+        shown = entry.path[:128]
+        raise invalid(f"rename is the new name of column {shown!r}, or nullable is true")
 
 
 def alter_table_drop_columns(scope: Scope, asked: bodies.DropColumnsRequest) -> Altered:
@@ -81,6 +96,58 @@ def alter_table_drop_columns(scope: Scope, asked: bodies.DropColumnsRequest) -> 
             table_in(tx, name).drop_column(column)
 
     return _altered(scope, name, work)
+
+
+def update_table_schema_metadata(
+    scope: Scope, asked: bodies.SchemaMetadataRequest
+) -> tuple[bodies.SchemaMetadataAnswer, int | None]:
+    """Replace the metadata of a table."""
+    name = ids.table_of(asked)
+
+    def work(tx: DefiningTransaction) -> None:
+        table_in(tx, name).note(asked.metadata)
+
+    _, commit = scope.write(work, None)
+    answer = bodies.SchemaMetadataAnswer(dict(asked.metadata))
+    answer.transaction_id = commit.transaction_id
+    return answer, commit.seq
+
+
+def update_field_metadata(
+    scope: Scope, asked: bodies.FieldMetadataRequest
+) -> tuple[bodies.FieldMetadataAnswer, int | None]:
+    """Change the metadata of columns."""
+    name = ids.table_of(asked)
+
+    def work(tx: DefiningTransaction) -> dict[str, dict[str, str]]:
+        for update in asked.updates:
+            _refuse_inner(tx, name, update.path)
+            require_column(tx, name, update.path)
+            table = table_in(tx, name)
+            table.note_column(update.path, update.metadata, replaces=update.replace is True)
+        return _notes_of(tx, name, asked)
+
+    found, commit = scope.write(work, dict[str, dict[str, str]]())
+    version = version_now(scope.db.core, name, commit.seq)
+    return bodies.FieldMetadataAnswer(version, found), commit.seq
+
+
+def _refuse_inner(tx: DefiningTransaction, table: str, path: str) -> None:
+    """Refuse the path of a field within a column.
+
+    Raises:
+        Refused: It is one.
+    """
+    column, dot, _ = path.partition(".")
+    if dot and column in table_in(tx, table).schema.names:
+        raise unsupported(f"{path!r:.200} is within column {column!r}: a whole column has metadata")
+
+
+def _notes_of(
+    tx: DefiningTransaction, name: str, asked: bodies.FieldMetadataRequest
+) -> dict[str, dict[str, str]]:
+    schema = tx.named(name).schemas[-1].schema
+    return {each.path: dict(column_named(schema, each.path).metadata) for each in asked.updates}
 
 
 def _altered(scope: Scope, name: str, work: Callable[[DefiningTransaction], None]) -> Altered:

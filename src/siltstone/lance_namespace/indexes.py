@@ -1,10 +1,10 @@
-"""Indexes: the operations that declare, list and drop indexes of keyed tables, in Lance's words.
+"""Indexes: the operations that create, list and drop indexes of tables, in Lance's words.
 
     BTREE BITMAP FTS (or INVERTED) IVF_FLAT IVF_SQ IVF_PQ      the kinds that a client asks for
     IVF_RQ IVF_HNSW_SQ IVF_HNSW_FLAT
 
-Indexes are maintenance: they change no result, so they are no part of a transaction. Lance clients
-make those of a plain table, and commit them as versions.
+Indexes are maintenance: they change no result, so they are no part of a transaction. That of a
+plain table is a version of it, as Lance clients commit their own, and has Lance's name by default.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def create_table_index(scope: Scope, asked: bodies.CreateIndexRequest) -> Done:
     """Declare an index and build it over what is merged."""
     name = ids.table_of(asked)
     _refuse_scope(scope)
-    table = _keyed(scope, name)
+    table = scope.db[name]
     column = asked.column
     if column not in table.schema.names:
         raise no_column(name, column, table.schema.names)
     kind, options = _kind_of(asked)
-    wanted = asked.name or column
+    wanted = asked.name or (column if table.primary_key else f"{column}_idx")
     if any(index.name == wanted for index in table.indexes()):
         raise Refused(Code.INDEX_EXISTS, wanted[:200])
     with deadline.within(None):  # maintenance, like a job: large bases take minutes
-        table.create_index(column, kind, name=asked.name, **options)
+        table.create_index(column, kind, name=wanted, **options)
     return bodies.NoMembers(), None
 
 
@@ -56,7 +56,7 @@ def list_table_indices(
 ) -> tuple[bodies.IndexesAnswer, None]:
     """Return the indexes of a table, and how far they are behind."""
     name = ids.table_of(asked)
-    indexes = sorted(_keyed(scope, name).indexes(), key=_name_of)
+    indexes = sorted(scope.db[name].indexes(), key=_name_of)
     shown, token = page(indexes, asked, _name_of)
     return bodies.IndexesAnswer([_shown(index) for index in shown], token), None
 
@@ -66,7 +66,7 @@ def describe_table_index_stats(
 ) -> tuple[bodies.IndexStatsAnswer, None]:
     """Return how many rows an index has, and how many it lacks."""
     name = ids.table_of(asked)
-    table = _keyed(scope, name)
+    table = scope.db[name]
     found = _shown(_named(table, asked))
     rows = found.num_indexed_rows, found.num_unindexed_rows
     kind, distance = found.index_type, found.distance_type
@@ -77,7 +77,7 @@ def drop_table_index(scope: Scope, asked: bodies.IndexRequest) -> Done:
     """Give an index up."""
     name = ids.table_of(asked)
     _refuse_scope(scope)
-    table = _keyed(scope, name)
+    table = scope.db[name]
     index = _named(table, asked)
     with deadline.within(None):
         table.drop_index(index.name)
@@ -95,16 +95,6 @@ def _named(table: LocalTable, asked: bodies.IndexRequest) -> IndexStatus:
         text = f"table {table.name!r} has {no_such('index', asked.index_name, known)}"
         raise Refused(Code.INDEX_NOT_FOUND, text)
     return known[asked.index_name]
-
-
-def _keyed(scope: Scope, name: str) -> LocalTable:
-    table = scope.db[name]
-    if not table.primary_key:
-        raise unsupported(_OF_LANCE)
-    return table
-
-
-_OF_LANCE = "the indexes of a table without a primary key are made, and listed, by Lance clients"
 
 
 def _refuse_scope(scope: Scope) -> None:
@@ -144,14 +134,15 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(index: IndexStatus) -> bodies.IndexAnswer:
     """Return an index in the specification's words; rows above base are not counted."""
-    encoding = index.encoding or index.options.get("encoding", "flat")
-    kind = _NAMES.get(index.kind) or f"IVF_{encoding}".upper()
+    kind = _NAMES.get(index.kind, index.kind).upper()
+    if index.kind == "vector":
+        kind = f"IVF_{index.encoding or index.options.get('encoding', 'flat')}".upper()
     return bodies.IndexAnswer(
         index_name=index.name,
         index_uuid=index.name,  # it has several segments, each with its own id
         columns=[index.column],
         status="pending" if index.lagging_rows else "done",
-        index_type=cast("Any", kind),
+        index_type=kind,
         distance_type=cast("str | None", index.options.get("metric")),
         num_indexed_rows=index.indexed_rows,
         num_unindexed_rows=index.lagging_rows,

@@ -103,6 +103,8 @@ _ALL = (
     _operation(f"{_TABLE}/add_columns", _WRITES, columns.alter_table_add_columns),
     _operation(f"{_TABLE}/alter_columns", _WRITES, columns.alter_table_alter_columns),
     _operation(f"{_TABLE}/drop_columns", _WRITES, columns.alter_table_drop_columns),
+    _operation(f"{_TABLE}/schema_metadata/update", _WRITES, columns.update_table_schema_metadata),
+    _operation(f"{_TABLE}/update_field_metadata", _WRITES, columns.update_field_metadata),
     # tags
     _operation(f"{_TABLE}/tags/list", _READS, tags.list_table_tags, *_PAGE),
     _operation(f"{_TABLE}/tags/version", _READS, tags.get_table_tag_version),
@@ -155,9 +157,6 @@ class RefusedOperation:
 
 
 _BRANCHES = "a table has one line of versions; to try something out, pin a snapshot or tag a seq"
-_METADATA = (
-    "columns have a name, a type, nullability and no metadata; keep it in a table of your own"
-)
 _VIEWS = (
     "functions and views of LanceDB's own engine are not offered: run the query, write its rows"
 )
@@ -172,8 +171,6 @@ REFUSED = {
         "tables lie in the store's directory, and a table from elsewhere cannot be registered:"
         " create a table, and write the rows into it",
     ),
-    "update_table_schema_metadata": RefusedOperation(f"{_TABLE}/schema_metadata/update", _METADATA),
-    "update_field_metadata": RefusedOperation(f"{_TABLE}/update_field_metadata", _METADATA),
     "alter_table_backfill_columns": RefusedOperation(f"{_TABLE}/backfill_column", _VIEWS),
     "create_table_branch": RefusedOperation(f"{_TABLE}/branches/create", _BRANCHES),
     "delete_table_branch": RefusedOperation(f"{_TABLE}/branches/delete", _BRANCHES),

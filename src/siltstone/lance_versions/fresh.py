@@ -142,7 +142,7 @@ class FreshVersions:
             self._made = []
 
     def _is_young(self, made: _FreshVersion, seq: int) -> bool:
-        age_us = self._core.now_us() - made.made_us
+        age_us = self._core.site.now_us() - made.made_us
         return made.seq >= seq or age_us < self._interval_us
 
     def _of(self, folder: str) -> list[_FreshVersion]:
@@ -170,7 +170,7 @@ class FreshVersions:
             batches=live_batches(overlay, reader.table_schema),
             version=at.seq,
         )
-        now_us, table_schema = self._core.now_us(), reader.table_schema.id
+        now_us, table_schema = self._core.site.now_us(), reader.table_schema.id
         self._made.append(_FreshVersion(seen.folder, _base_of(reader), table_schema, now_us, made))
 
     def _start(self, seen: TableVersions, reader: KeyedReader | None) -> Pin:
@@ -199,7 +199,7 @@ class FreshVersions:
         Raises:
             BusyError: They are at a bound, all made within `KEPT_LEAST_S`.
         """
-        now_us = self._core.now_us()
+        now_us = self._core.site.now_us()
         newest = {made.folder: made for made in self._made}
         for made in list(self._made):
             age_s = (now_us - made.made_us) / 1e6

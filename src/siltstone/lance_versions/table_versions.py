@@ -86,17 +86,23 @@ def uncommitted(pin: Pin) -> Version:
     return Version(0, pin)
 
 
-def of_plain(table: TableDefinition, seq: int, own: Sequence[Pin] = ()) -> TableVersions:
-    """Return a plain table as of `seq`, with the versions of an open transaction on top."""
-    incarnation = catalogs.incarnation_of(table, seq)
+def of_plain(
+    table: TableDefinition, seq: int, own: Sequence[Pin] = (), *, defined_at: int | None = None
+) -> TableVersions:
+    """Return a plain table as of `seq`, with the versions of an open transaction on top.
+
+    Columns and storage are those at `defined_at` (default `seq`), as in `Readers.open`.
+    """
+    defined = seq if defined_at is None else defined_at
+    incarnation = catalogs.incarnation_of(table, defined)
     known = incarnation.versions
     committed = known[: bisect_right(known, seq, key=lambda version: version.seq)]
     home = storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id)
     newest = own[-1] if own else committed[-1].pin if committed else None
     return TableVersions(
-        name=catalogs.name_of(table, seq),
+        name=catalogs.name_of(table, defined),
         folder=home if newest is None else newest.folder,
-        schema=table_schema_of(catalogs.schema_of(table, seq)).arrow,
+        schema=table_schema_of(catalogs.schema_of(table, defined)).shown,
         is_keyed=False,
         committed=committed,
         own=own,
@@ -104,15 +110,21 @@ def of_plain(table: TableDefinition, seq: int, own: Sequence[Pin] = ()) -> Table
 
 
 def of_keyed(
-    table: TableDefinition, seq: int, view: View, readers: Readers
+    table: TableDefinition,
+    seq: int,
+    view: View,
+    readers: Readers,
+    *,
+    defined_at: int | None = None,
 ) -> tuple[TableVersions, object]:
     """Return a keyed table as of `seq`, and a lease that keeps the files of its base."""
-    storage, lease = readers.storage_at(view, table, seq)
+    defined = seq if defined_at is None else defined_at
+    storage, lease = readers.storage_at(view, table, seq, defined)
     pin = storage.base
     return TableVersions(
-        name=catalogs.name_of(table, seq),
+        name=catalogs.name_of(table, defined),
         folder=f"{storage.folder}/base",
-        schema=table_schema_of(catalogs.schema_of(table, seq)).arrow,
+        schema=table_schema_of(catalogs.schema_of(table, defined)).shown,
         is_keyed=True,
         committed=() if pin is None else (Version(storage.merged_seq, pin),),
     ), lease

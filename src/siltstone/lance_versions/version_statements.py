@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -89,13 +89,16 @@ class VersionStatements:
         tx = self.tx
         tx.require_open()
         table = tx.named(name)
+        seq, defined = tx.read_seq, tx.rows.defined_at(table)
         if catalogs.schema_of(table).key:
-            return table_versions.of_keyed(
-                table, tx.read_seq + 1, view_of(tx.rows), tx.core.readers
-            )[0]
-        writes = tx.rows.plain_writes.get(table.id)
-        steps = () if writes is None else writes.versions.steps
-        return table_versions.of_plain(table, tx.read_seq + 1, steps)
+            found, _ = table_versions.of_keyed(
+                table, seq, view_of(tx.rows), tx.core.readers, defined_at=defined
+            )
+        else:
+            writes = tx.rows.plain_writes.get(table.id)
+            steps = () if writes is None else writes.versions.steps
+            found = table_versions.of_plain(table, seq, steps, defined_at=defined)
+        return replace(found, name=name)  # own renames included
 
     def folder(self, name: str) -> str:
         """Return the folder of a table's versions; of a keyed one also before it has any.

@@ -18,16 +18,18 @@ from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.read.kept import readable
+from siltstone.engine.read.read_arguments import keyed
+from siltstone.engine.read.read_union import Row
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_versions.table_versions import TableVersions, of_keyed, of_plain
+from siltstone.local.readable import LocalReadable
 from siltstone.options import resolve
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX, files_of, plan
 from siltstone.query.scan.scan_task import ScanTask
-from siltstone.query.search.searchable import Searchable
 from siltstone.storage.manifest.manifest_store import Lease
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from siltstone.query.sql.frames import Variables
 
 
-class LocalSnapshotTable(Searchable, SnapshotTable):
+class LocalSnapshotTable(LocalReadable, SnapshotTable):
     """One table at the seq of its snapshot."""
 
     __slots__ = ("_definition", "_snapshot")
@@ -58,6 +60,10 @@ class LocalSnapshotTable(Searchable, SnapshotTable):
     @property
     def name(self) -> str:
         return catalogs.name_of(self._definition, self._snapshot.seq)
+
+    def get(self, key: object) -> Row | None:
+        reader = keyed(self._reader())
+        return reader.get(reader.table_schema.codec.from_user(key))
 
     def files_of(self, tasks: Iterable[ScanTask]) -> int:
         """Return how many files the scan tasks of the table at this seq read."""

@@ -19,7 +19,7 @@ from siltstone.api import results
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.arguments import seconds_from
+from siltstone.arguments import count_of, seconds_from
 from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
@@ -56,7 +56,6 @@ from siltstone.paths import root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -184,12 +183,14 @@ class LocalStore(Store):
         token: tuple[str, int] | None = None,
         claim: int | None = None,
         turns: Sequence[str] | None = None,
+        read_seq: int | None = None,
     ) -> LocalTransaction:
         taken = () if turns is None else self.take_turns(turns)
         try:
             made = LocalTransaction(
-                self._core, isolation=isolation, durability=durability, token=token, claim=claim
-            )
+                self._core, isolation=isolation, durability=durability, token=token, claim=claim,
+                read_seq=read_seq,
+            )  # fmt: skip
         except BaseException:
             self._core.turns.give_up(*taken)
             raise
@@ -288,7 +289,7 @@ class LocalStore(Store):
         refuse_future(
             moment,
             time_us,
-            now_us=max(self._core.now_us(), commits.last_time_us(state)),
+            now_us=max(self._core.site.now_us(), commits.last_time_us(state)),
             oldest=state.view.record.oldest_seq,
             newest=state.visible,
         )
@@ -394,8 +395,7 @@ class LocalStore(Store):
             raise SnapshotExpiredError(f"changes until seq {until}", kept, durable)
         if since > durable:
             raise SnapshotExpiredError(f"changes since seq {since}", kept, durable)
-        if type(rows_max) is not int or rows_max < 1:
-            raise RequestError(f"rows_max must be an integer from 1; got {rows_max!r}")
+        count_of("rows_max", rows_max, 1)
         upto = durable if until is None else until
         if columns_at is not None:
             _refuse_columns_at(columns_at, upto, kept, durable)
@@ -403,8 +403,7 @@ class LocalStore(Store):
 
     def log(self, limit: int = 20) -> Listing[results.LogEntry]:
         state = self._state()
-        if type(limit) is not int or limit < 0:
-            raise RequestError(f"limit must be an integer from 0; got {limit!r}")
+        count_of("limit", limit, 0)
         return Listing(log_entry(state, each) for each in self._parts.commits.newest(state, limit))
 
     def tag(self, name: str, seq: int | None = None, *, lasts: object = None) -> results.Receipt:
@@ -506,12 +505,11 @@ class LocalStore(Store):
         table: str | None = None,
         *,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
     ) -> results.Merged | results.Deferred:
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
         with owner.checkpointer.refreshing():
-            result = owner.merger.merge(found, attempts=attempts, publish_attempts=publish_attempts)
+            result = owner.merger.merge(found, attempts=attempts)
         return called(result, table)
 
     def optimize(
@@ -520,7 +518,6 @@ class LocalStore(Store):
         *,
         target_rows: int = TARGET_ROWS,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
     ) -> results.Optimized | results.Deferred:
         owner = self._owner()
@@ -529,7 +526,6 @@ class LocalStore(Store):
                 catalogs.id_of(self._core.state().view.catalog, table),
                 target_rows=target_rows,
                 attempts=attempts,
-                publish_attempts=publish_attempts,
                 workers=workers,
             )
         return called(result, table)

@@ -18,25 +18,26 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.admission import SchemaMovedError
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import BLIND, BatchPart, Receipt, RowPart, WriteSet
+from siltstone.engine.read.read_arguments import keyed
 from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
-from siltstone.engine.read.readable import keyed
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.engine.write.keyed_writes import batch_part, deletion
 from siltstone.engine.write.row_plan import RowPlan, row_plan
 from siltstone.engine.write.submission import submit
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import ConflictError, RequestError
 from siltstone.formats.keys import Key
 from siltstone.formats.log.group import DELETE, UPSERT
 from siltstone.formats.manifest import Catalog, TableDefinition
+from siltstone.local.readable import LocalReadable
 from siltstone.local.snapshot import LocalSnapshot, place_of, reopened
+from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index.index_plan import IndexStatus, statuses
 from siltstone.maintenance.index.indexer import TableIndexes
+from siltstone.maintenance.index.plain_indexes import plain_statuses
 from siltstone.process.retry import Retry
-from siltstone.query.search.searchable import Searchable
 
 if TYPE_CHECKING:
     from siltstone.query.sql.dataset import SnapshotDataset
@@ -47,7 +48,7 @@ _BLIND: tuple[Missing, ...] = ("refuse", "null")
 _AGAIN = Retry(ATTEMPTS)
 
 
-class LocalTable(Searchable, Table):
+class LocalTable(LocalReadable, Table):
     """See the module. It carries the table's id: a rename does not disturb it."""
 
     __slots__ = ("_core", "_id", "_indexes", "_plan", "_point", "_seen")
@@ -89,7 +90,7 @@ class LocalTable(Searchable, Table):
 
     @property
     def schema(self) -> pa.Schema:
-        return self._look()[2].arrow
+        return self._look()[2].shown
 
     def _reader(self) -> Reader:
         state, definition, _ = self._look()
@@ -271,7 +272,7 @@ class LocalTable(Searchable, Table):
     def rename_column(self, name: str, new_name: str) -> Receipt:
         return self._run(lambda table: table.rename_column(name, new_name))
 
-    # indexes of keyed tables
+    # indexes
 
     def create_index(
         self,
@@ -287,15 +288,19 @@ class LocalTable(Searchable, Table):
             table, column, kind, name=name, options=options, is_built=build
         )
         for index in self.indexes():
-            if index.name == made.name:
+            if index.name == made:
                 return index
         raise RequestError(
-            f"{self.name!r} has no index {made.name!r} any more: it, or its column, was dropped as"
+            f"{self.name!r} has no index {made!r} any more: it, or its column, was dropped as"
             " soon as it was made"
         )
 
     def indexes(self) -> list[IndexStatus]:
-        state, definition, _ = self._look()
+        state, definition, table_schema = self._look()
+        if table_schema.keys is None:
+            version = catalogs.version_of(catalogs.incarnation_of(definition))
+            tables = self._core.tables.reader
+            return [] if version is None else plain_statuses(tables.open(version.pin))
         record, number = state.view.record, catalogs.incarnation_of(definition).id
         storage = next((s for s in record.keyed if s.incarnation == number), None)
         return statuses(record, definition, storage, self._core.tables.reader)
@@ -304,11 +309,11 @@ class LocalTable(Searchable, Table):
         self._indexes().drop(self._look()[1].id, name)
 
     def _run(
-        self, work: Callable[[EngineTransactionTable], object], attempts: int = ATTEMPTS
+        self, work: Callable[[LocalTransactionTable], object], attempts: int = ATTEMPTS
     ) -> Receipt:
         def once() -> Receipt:
             with EngineTransaction(self._core) as tx:
-                work(EngineTransactionTable(tx, self._id))  # by id: it may be renamed meanwhile
+                work(LocalTransactionTable(tx, self._id))  # by id: it may be renamed meanwhile
             assert tx.receipt is not None
             return tx.receipt
 

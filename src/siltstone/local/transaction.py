@@ -6,89 +6,49 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.new_table import schema_and_rows
-from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.past import changed_since
-from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.transaction_rows import view_of
-from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.formats.keys import Key
-from siltstone.formats.manifest import TableDefinition
+from siltstone.local.readable import LocalReadable
+from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process.turns import TableClosedError
-from siltstone.query.search.searchable import Searchable
 
 if TYPE_CHECKING:
-    from siltstone.engine.write.merge_insert import Merge, MergeInserted
     from siltstone.lance_versions.version_statements import VersionStatements
+    from siltstone.local.merge_insert import Merge, MergeInserted
     from siltstone.query.sql import sql as queries
 
 _NOTHING = nullcontext()
 
 
-class LocalTransactionTable(Searchable, EngineTransactionTable, TransactionTable):
-    """One table in a transaction of this process."""
-
-    __slots__ = ()
-
-    @property
-    def id(self) -> int:
-        return self._id
-
-    def get(self, key: object) -> Row | None:
-        tx = self._tx
-        reader = tx.rows.readers.get(self._id)
-        if type(reader) is not KeyedReader or not tx.is_open or tx.core.refusal is not None:
-            return super().get(key)
-        wanted = reader.table_schema.codec.from_user(key)
-        if tx.rows.is_strict:
-            self._note(reader, (wanted,), None)
-        try:
-            return reader.found(wanted)
-        except OverflowError as error:
-            raise beyond_python(wanted, error) from error
-
-
-class _ReadWholeTable(LocalTransactionTable):
+class _ReadWholeTable(LocalReadable):
     """A table of one SQL statement, which reads the whole of it, whatever DuckDB asks for.
 
     It is read as it was when it was found: DuckDB reads it in its own threads, which must touch
     nothing that the transaction goes on with.
     """
 
-    __slots__ = ("_found", "_found_reader")
+    __slots__ = ("_found",)
 
-    def __init__(self, tx: LocalTransaction, table_id: int) -> None:
-        super().__init__(tx, table_id)
-        self._found = super()._table()
-        self._found_reader = super()._reader()
-        if isinstance(self._found_reader, KeyedReader) and self._found_reader.own is not None:
-            self._found_reader.own.whole()
-
-    def _table(self) -> TableDefinition:
-        return self._found
+    def __init__(self, found: Reader) -> None:
+        self._found = found
+        if isinstance(found, KeyedReader) and found.own is not None:
+            found.own.whole()
 
     def _reader(self) -> Reader:
-        return self._found_reader
-
-    def read_whole(self) -> Self:
-        """Count all rows as read."""
-        super()._note(self._found_reader, (), None)
-        return self
-
-    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
-        pass
+        return self._found
 
 
 class LocalTransaction(DefiningTransaction, Transaction):
@@ -107,8 +67,8 @@ class LocalTransaction(DefiningTransaction, Transaction):
         return VersionStatements(self)
 
     def merge_insert(self, name: str, rows: pa.Table, how: Merge) -> MergeInserted:
-        """Merge rows into a table; see `engine.write.merge_insert`."""
-        from siltstone.engine.write.merge_insert import merge  # noqa: PLC0415 - as above
+        """Merge rows into a table; see `local.merge_insert`."""
+        from siltstone.local.merge_insert import merge  # noqa: PLC0415 - as above
 
         return merge(self, name, rows, how)
 
@@ -157,13 +117,16 @@ class LocalTransaction(DefiningTransaction, Transaction):
 
         def table(name: str) -> _ReadWholeTable | None:
             with alone:
+                self.require_open()
                 try:
-                    table_id = self.named(name).id
+                    definition = self.named(name)
                 except TableNotFoundError:
                     return None
                 self._refuse_closed(name)
-                found = _ReadWholeTable(self, table_id)
-                return found if lists_tables(statement) else found.read_whole()
+                reader = self.rows.reader(definition)
+                if not lists_tables(statement):
+                    self.rows.note(definition, reader, (), None)
+                return _ReadWholeTable(reader)
 
         with alone:
             self.require_open()
@@ -214,5 +177,5 @@ class LocalTransaction(DefiningTransaction, Transaction):
         if since > self.read_seq:
             raise RequestError(f"seq {since} is in the future: the store is at seq {self.read_seq}")
         state = State(view_of(self.rows), self.read_seq)
-        touched = self.core.touched(state, since)
+        touched = self.core.commits.touched(state, since)
         return catalogs.name_of(table), changed_since(state, table, since, own, touched)

@@ -164,24 +164,11 @@ def core_of(
     storage: Storage, commits: CommitHistory, options: Options, state: Callable[[], State]
 ) -> Core:
     """Return the core of a store that is only read; its owner adds what writes."""
-    site = storage.site
-
-    def gc_horizon_us() -> int:
-        known = state().view.record
-        return (site.manifests.newer_record(known) or known).gc_horizon_us
-
     return Core(
-        tables=site.tables,
+        site=storage.site,
         readers=storage.readers,
+        commits=commits,
         state=state,
-        find_token=lambda token: commits.find_token(state(), token),
-        touched=commits.touched,
-        files=site.files,
-        new_token=site.new_token,
-        now_us=site.now_us,
-        gc_horizon_us=gc_horizon_us,
-        hold=site.jobs.hold,
-        root=site.root,
         verify=options.verify,
         sql=options.sql,
     )

@@ -11,9 +11,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +29,6 @@ from siltstone.formats.log import group
 from siltstone.formats.manifest import Record, Tag
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
-from siltstone.maintenance.flush.fallback import FALLBACK_BYTES_MAX, full
 from siltstone.maintenance.flush.idle import Rest
 from siltstone.maintenance.gc.live_store import OwnerLive
 from siltstone.maintenance.gc.superseded import Superseded
@@ -37,15 +36,10 @@ from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.overdue import vacuumed_s_ago
-from siltstone.maintenance.schedule.scheduler import (
-    Scheduler,
-    Work,
-    wants_optimize,
-)
-from siltstone.maintenance.schedule.stalled import Stalled
+from siltstone.maintenance.schedule.scheduler import Scheduler
 from siltstone.maintenance.schedule.syncer import Syncer
-from siltstone.maintenance.schedule.unmerged import history_bytes, unmerged_rows, wants_merge
 from siltstone.maintenance.schedule.upkeep import Upkeep, Workers
+from siltstone.open.background import Background
 from siltstone.open.environment import Env, Storage, core_of, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
@@ -58,7 +52,6 @@ from siltstone.storage.manifest.format_check import refuse_others
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, system_time_us
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.site import bound_to
-from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
@@ -195,7 +188,7 @@ class _Opening:
             checkpointer=checkpointer,
             merger=work.merger,
             optimizer=work.optimizer,
-            indexes=TableIndexes(work.indexer, checkpointer),
+            indexes=TableIndexes(work.indexer, checkpointer, core),
             merge_child=workers.merge,
             optimize_child=workers.optimize,
             syncer=Syncer(committer, options.sync_interval_ms),
@@ -213,7 +206,7 @@ class _Opening:
         )
         owner.scheduler = scheduler = Scheduler(
             committer,
-            background.work(),
+            background,
             memory_bytes_max=options.memory_bytes_max,
             memtable_bytes_max=_memtable_bytes_max(options),
             sealed_generations_max=options.sealed_generations_max,
@@ -221,10 +214,7 @@ class _Opening:
             is_background=options.background,
             vacuumed_s_ago=self._vacuumed_s_ago(),
         )
-        committer.on_growth = scheduler.grown
-        committer.room = scheduler.room
-        if not options.background:
-            committer.after_commit = scheduler.after_commit
+        committer.heed(scheduler)
         self._reserve.fit(wal.size)
         self._ownership.announce(epoch=state.view.record.epoch)
         self._ownership.recovered()
@@ -282,96 +272,6 @@ class _Opening:
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
-
-
-@dataclass(frozen=True, slots=True)
-class Background:
-    """What the owner's scheduler runs, and when it is due. The scheduler's threads call it."""
-
-    owner: Owner
-    reader: TableReader
-    memory_bytes_max: int
-    superseded: Superseded
-    fallback_bytes_max: int = FALLBACK_BYTES_MAX
-    stalled: Stalled = field(default_factory=Stalled)
-
-    def work(self) -> Work:
-        """Return what the scheduler runs."""
-        owner = self.owner
-        return Work(
-            checkpoint=owner.checkpointer.checkpoint,
-            refresh=owner.checkpointer.refresh,
-            prepare=self._prepare,
-            merge_runs=self._merge_runs,
-            merge=self._merge,
-            vacuum=lambda: self.superseded.timed(owner.vacuum.run),
-            wants_vacuum=self._wants_vacuum,
-            history_bytes=self._history_bytes,
-            hurry=owner.merge_child.hurry,
-            is_merging=lambda: owner.merge_child.is_running,
-            merge_here=self._merge_here,
-            optimize=self._optimize,
-            has_finished=owner.optimizer.has_left,
-            take_finished=owner.optimizer.take_finished,
-            rest=owner.rest.when_idle,
-            refused=self._refused,
-            look=self._look,
-        )
-
-    def _refused(self) -> Mapping[int, str]:
-        view = self.owner.committer.state.view
-        stalled = self.stalled.full(view, self.memory_bytes_max // 2)
-        return stalled | full(view.record, self.fallback_bytes_max)
-
-    def _wants_vacuum(self) -> bool:
-        return self.superseded.wants_vacuum(self.owner.committer.state.view.record)
-
-    def _look(self) -> None:
-        """Begin a turn of work, unless the directory is another store's by now."""
-        self.owner.ownership.require_in_place()
-        self.owner.ownership.recovered()  # a reader may have held MARK when the store was opened
-
-    def _prepare(self) -> None:
-        if self.owner.wal.wants_next:
-            self.owner.wal.prepare()
-
-    def _merge_runs(self) -> bool:
-        """Merge runs of the active memtables into larger tiers; say whether any were."""
-        levels = self.owner.committer.state.view.levels.values()
-        merged = [each.active.merge_runs() for each in levels]
-        return any(merged)
-
-    def _history_bytes(self) -> int:
-        return history_bytes(self.owner.committer.state.view, self.stalled.tables)
-
-    def _merge(self) -> int:
-        """Start a merge if it is worth one; return the rows that it will fold."""
-        child = self.owner.merge_child
-        if child.is_running:
-            return 0
-        try:
-            child.reap()
-        finally:
-            if child.failure is not None:
-                self.owner.checkpointer.refresh()  # it may have ended just now
-            view = self.owner.committer.state.view
-            self.stalled.ended(view, child.failure)
-        if not wants_merge(view, self.memory_bytes_max, self.stalled.held_back(view)):
-            return 0
-        if not child.start():
-            return 0
-        self.stalled.begins(view)
-        return unmerged_rows(view)
-
-    def _merge_here(self) -> None:
-        with self.owner.checkpointer.refreshing():
-            self.owner.merger.merge()
-
-    def _optimize(self) -> None:
-        """Start an optimize if it is worth one."""
-        view = self.owner.committer.state.view
-        if not self.owner.optimize_child.is_running and wants_optimize(view, self.reader):
-            self.owner.optimize_child.start()
 
 
 def _warm_up(env: Env) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import Attempts, Db, DryRun, PublishAttempts, Quiet, Yes
+from siltstone.cli.arguments import Attempts, Db, DryRun, Quiet, Yes
 from siltstone.cli.exits import Exit, UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.progress import progress_bar
@@ -42,7 +42,6 @@ def merge(
     db: Db,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", show_default=False)] = None,
     attempts: Attempts = 8,
-    publish_attempts: PublishAttempts = 64,
     *,
     form: Form,
     quiet: Quiet = False,
@@ -52,10 +51,9 @@ def merge(
 
     if is_remote(db):
         with writing(db) as store:
-            done = store.merge(table, attempts=attempts, publish_attempts=publish_attempts)
+            done = store.merge(table, attempts=attempts)
     else:
-        path = path_of(db, "merge")
-        done = merge_store(path, table, attempts=attempts, publish_attempts=publish_attempts)
+        done = merge_store(path_of(db, "merge"), table, attempts=attempts)
     if isinstance(done, Deferred):
         _report_deferred(done)
         return
@@ -70,7 +68,6 @@ def optimize(
     target_rows: Annotated[int, typer.Option(help="The target number of rows in a file.")] = 1
     << 20,
     attempts: Attempts = 8,
-    publish_attempts: PublishAttempts = 64,
     workers: Annotated[int, typer.Option(min=1, help="How many files to write at once.")] = 2,
     wait: Annotated[
         float,
@@ -87,8 +84,7 @@ def optimize(
     """Rewrite small files as large ones. Works with or without an owner."""
     from siltstone.admin import Deferred, optimize_store
 
-    bounds: dict[str, Any] = {"target_rows": target_rows, "attempts": attempts}
-    bounds |= {"publish_attempts": publish_attempts, "workers": workers}
+    bounds: dict[str, Any] = {"target_rows": target_rows, "attempts": attempts, "workers": workers}
     if is_remote(db):
         if by_tiers or histories:
             which = "--by-tiers" if by_tiers else "--histories"

@@ -14,6 +14,7 @@ from typing import TypeVar
 from siltstone.engine.catalog.catalog import by_id, name_of, table_of_tag
 from siltstone.formats.manifest import (
     Catalog,
+    Column,
     Incarnation,
     Named,
     Schema,
@@ -93,13 +94,25 @@ def _steps(steps: Sequence[_T], seq: int) -> Iterator[tuple[_T, _T]]:
 
 
 def _columns(table: str, before: Schema, after: Schema) -> Iterator[str]:
-    old = {column.id: column.name for column in before.columns}
-    new = {column.id: column.name for column in after.columns}
-    for number, name in old.items():
+    old = {column.id: column for column in before.columns}
+    new = {column.id: column for column in after.columns}
+    for number, column in old.items():
         if number not in new:
-            yield f"drop column {table}.{name}"
-        elif new[number] != name:
-            yield f"rename column {table}.{name} to {new[number]}"
-    for number, name in new.items():
+            yield f"drop column {table}.{column.name}"
+        else:
+            yield from _column(table, column, new[number])
+    for number, column in new.items():
         if number not in old:
-            yield f"add column {table}.{name}"
+            yield f"add column {table}.{column.name}"
+    if before.metadata != after.metadata:
+        yield f"set metadata of {table}"
+
+
+def _column(table: str, before: Column, after: Column) -> Iterator[str]:
+    """Yield what became of a column that stays."""
+    if before.name != after.name:
+        yield f"rename column {table}.{before.name} to {after.name}"
+    if before.nullable != after.nullable:
+        yield f"allow null in column {table}.{after.name}"
+    if before.metadata != after.metadata:
+        yield f"set metadata of column {table}.{after.name}"

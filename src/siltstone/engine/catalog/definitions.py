@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +18,14 @@ from siltstone.errors import (
     no_such,
 )
 from siltstone.formats.log import group
-from siltstone.formats.manifest import Catalog, Column, Schema, Shaped, TableDefinition
+from siltstone.formats.manifest import (
+    Catalog,
+    Column,
+    Metadata,
+    Schema,
+    Shaped,
+    TableDefinition,
+)
 from siltstone.formats.schema import (
     COLUMNS_MAX,
     check_column_name,
@@ -30,6 +37,7 @@ from siltstone.formats.schema import (
     new_schema,
 )
 from siltstone.formats.type_names import arrow_schema_of, field_of
+from siltstone.formats.types import metadata as metadatas
 from siltstone.formats.types.blobs import is_blob
 
 APP_CHARACTERS_MAX = 256
@@ -106,16 +114,16 @@ def reshaped(table: TableDefinition, arrow: pa.Schema) -> group.Alter | None:
     """
     old = catalogs.schema_of(table)
     wanted = new_schema(arrow, (), schema_id=old.id + 1).columns
-    same = {(column.name, column.type, column.nullable): column.id for column in old.columns}
+    same = {(column.name, column.type, column.nullable): column for column in old.columns}
     columns: list[Column] = []
     following = table.next_column
     for column in wanted:
         known = same.get((column.name, column.type, column.nullable))
-        columns.append(msgspec.structs.replace(column, id=following if known is None else known))
+        columns.append(known or msgspec.structs.replace(column, id=following))
         following += known is None
     if tuple(columns) == old.columns:
         return None
-    return group.Alter(table.id, Schema(id=old.id + 1, columns=tuple(columns)), following)
+    return _altered(table, columns, following)
 
 
 def rename(catalog: Catalog, name: str, new_name: str) -> group.Rename:
@@ -233,6 +241,60 @@ def rename_column(table: TableDefinition, name: str, new_name: str) -> group.Alt
         raise SchemaMismatchError(f"column {new_name!r} exists already")
     renamed = msgspec.structs.replace(column, name=new_name)
     return _altered(table, (renamed if c.id == column.id else c for c in schema.columns))
+
+
+def allow_null(table: TableDefinition, name: str) -> group.Alter | None:
+    """Return the entry that lets a column be null; None: it may be.
+
+    Raises:
+        RequestError: It is a column of the key.
+        SchemaMismatchError: There is no such column.
+    """
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    if column.id in schema.key:
+        raise RequestError(f"column {name!r} is part of the key, which is never null")
+    if column.nullable:
+        return None
+    relaxed = msgspec.structs.replace(column, nullable=True)
+    return _altered(table, (relaxed if c.id == column.id else c for c in schema.columns))
+
+
+def note(table: TableDefinition, given: Mapping[str, str]) -> group.Alter | None:
+    """Return the entry that replaces the metadata of a table; None: it has this one.
+
+    Raises:
+        RequestError: A name or a text that it cannot have, or too much of it.
+    """
+    old = catalogs.schema_of(table)
+    metadata = metadatas.noted(old.metadata, given, replaces=True)
+    return None if metadata == old.metadata else _noted(table, old.columns, metadata)
+
+
+def note_column(
+    table: TableDefinition, name: str, given: Mapping[str, str | None], *, replaces: bool
+) -> group.Alter | None:
+    """Return the entry that changes the metadata of a column; None: it has this one.
+
+    Raises:
+        RequestError: As `note`.
+        SchemaMismatchError: There is no such column.
+    """
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    metadata = metadatas.noted(column.metadata, given, replaces=replaces)
+    if metadata == column.metadata:
+        return None
+    changed = msgspec.structs.replace(column, metadata=metadata)
+    columns = tuple(changed if c.id == column.id else c for c in schema.columns)
+    return _noted(table, columns, schema.metadata)
+
+
+def _noted(table: TableDefinition, columns: tuple[Column, ...], metadata: Metadata) -> group.Alter:
+    old = catalogs.schema_of(table)
+    changed = msgspec.structs.replace(old, id=old.id + 1, columns=columns, metadata=metadata)
+    metadatas.check_size(changed)
+    return group.Alter(table.id, changed, table.next_column)
 
 
 def token_of(token: object) -> group.Token:

@@ -11,7 +11,7 @@ from siltstone.engine.catalog.row_input import dicts_of, stream_of
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.rows import UnfitError, converter, short
 from siltstone.formats.type_names import arrow_schema_of
-from siltstone.formats.types.layouts import plain_schema
+from siltstone.formats.types.layouts import plain_schema, types_in
 
 
 def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
@@ -131,7 +131,7 @@ def _column_of(name: str, values: Sequence[object]) -> pa.Array:
             f"the values of {name!r} have no common type; give a schema: {error}"
         ) from error
     kind = column.type
-    if _is_null_inside(kind):
+    if any(map(pa.types.is_null, types_in(kind))):
         return column  # refused with the schema, or no value is there that could change
     if _has_mixed_zones(values, kind):
         raise SchemaMismatchError(
@@ -161,11 +161,6 @@ def _has_mixed_zones(values: Iterable[Any], kind: Any) -> bool:
     if not pa.types.is_timestamp(kind):
         return False
     return len({getattr(value, "tzinfo", None) is not None for value in known}) > 1
-
-
-def _is_null_inside(kind: Any) -> bool:
-    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return pa.types.is_null(kind) or any(_is_null_inside(kind.field(n).type) for n in inner)
 
 
 def _columns_of(schema: pa.Schema) -> pa.Schema:

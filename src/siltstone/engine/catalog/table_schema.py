@@ -17,10 +17,14 @@ from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.manifest import Column, Schema, TableDefinition
 from siltstone.formats.rows import Row
 from siltstone.formats.schema import history_name
+from siltstone.formats.types.metadata import with_metadata
 
 
 class TableSchema:
-    """A schema, its codecs and its Arrow form. Immutable; get it from `table_schema_of`."""
+    """A schema, its codecs and its Arrow form. Immutable; get it from `table_schema_of`.
+
+    `arrow` is what rows have, `shown` the same with the metadata that clients noted.
+    """
 
     __slots__ = (
         "_key_places",
@@ -33,6 +37,7 @@ class TableSchema:
         "names",
         "rows",
         "schema",
+        "shown",
     )
 
     codec: KeyCodec
@@ -49,6 +54,7 @@ class TableSchema:
             self.codec = self.keys
             self.history_codec = KeyCodec(_named_by_ids(schema))
         self.arrow = self.rows.arrow
+        self.shown = with_metadata(self.arrow, schema)
         self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
         self.ids: dict[str, int] = {column.name: column.id for column in schema.columns}
         places = {column.id: place for place, column in enumerate(schema.columns)}

@@ -86,7 +86,7 @@ def refusal(write_set: WriteSet, error: Exception, catalog: Catalog) -> Exceptio
         part = write_set.parts[error.place]
         assert isinstance(part, RowPart)
         table = catalogs.living(catalog, part.table)
-        return _conflict_of(table, part.table_schema, error.found, read_seq)
+        return conflict_of(table, part.table_schema, error.found, read_seq)
     except Exception as own:  # noqa: BLE001 - it is the caller's
         return own
 
@@ -273,7 +273,7 @@ def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalo
         )
         if found is not None:
             table = catalogs.living(catalog, part.table)
-            raise _conflict_of(table, part.table_schema, found, read_seq)
+            raise conflict_of(table, part.table_schema, found, read_seq)
     for entry in write_set.changes:
         if isinstance(entry, group.Drop | group.Truncate):
             _check_unwritten(catalogs.by_id(catalog, entry.table), read_seq, recent)
@@ -313,7 +313,7 @@ def _check_reads(
         table_schema = table_schema_of(catalogs.schema_of(table))
         found = recent.conflict(incarnation, read_seq, Keys(list(keys)), table_schema.codec.code)
         if found is not None:
-            raise _conflict_of(table, table_schema, found, read_seq)
+            raise conflict_of(table, table_schema, found, read_seq)
     upto = 0
     for incarnation in reads.scans:
         _still_there(catalog, incarnation, read_seq)
@@ -338,7 +338,7 @@ def _still_there(catalog: Catalog, incarnation: int, read_seq: int) -> TableDefi
     return table
 
 
-def _conflict_of(
+def conflict_of(
     table: TableDefinition, table_schema: TableSchema, found: tuple[object, int], read_seq: int
 ) -> ConflictError:
     """Return the refusal for a key that another commit wrote; it names it as its user reads it.

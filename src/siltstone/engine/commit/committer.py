@@ -82,6 +82,42 @@ class Log(Protocol):
     def durable_seq(self) -> int: ...
 
 
+class Throttle(Protocol):
+    """What holds writers back; `maintenance.schedule.scheduler.Scheduler` does."""
+
+    @property
+    def is_background(self) -> bool:
+        """Whether flushes and merges have their own threads."""
+        ...
+
+    def room(self, write_set: WriteSet) -> None:
+        """Wait while there is too much that is not flushed or merged; see `Committer.free`."""
+        ...
+
+    def grown(self, active_bytes: int) -> int:
+        """Hear the bytes of the active memtables; return from which on to hear them again."""
+        ...
+
+    def after_commit(self) -> None:
+        """Do urgent work in the writer's thread, where there is no background."""
+        ...
+
+
+class _Unhindered:
+    """The throttle of a store that is not maintained yet: none."""
+
+    is_background = True
+
+    def room(self, write_set: WriteSet) -> None:
+        pass
+
+    def grown(self, active_bytes: int) -> int:  # noqa: ARG002 - it never asks again
+        return _NEVER
+
+    def after_commit(self) -> None:
+        pass
+
+
 class Committer:
     """Serializes commits (see the module)."""
 
@@ -110,11 +146,7 @@ class Committer:
         """The first seq of the group whose frame was last given to the log."""
         self._clock_ns, self._clock_s = clock_ns, clock_s
         self._recent, self._transactions, self._latency = recent, transactions, latency
-        self.room: Callable[[WriteSet], None] = lambda _: None
-        """Waits while there is too much that is not flushed or merged; see `free`."""
-        self.after_commit: Callable[[], None] | None = None
-        self.on_growth: Callable[[int], int] = lambda _: _NEVER
-        """Called with the bytes of the active memtables, from those on that it returned last."""
+        self._throttle: Throttle = _Unhindered()
         self.free: tuple[Sequence[object], int] = (), 0
         """No commit asks for room while these generations are sealed, and fewer bytes active."""
         self._told_bytes = 0
@@ -124,6 +156,13 @@ class Committer:
         """Whether a commit is under way. Written under the lock of the queue, read by anyone."""
         self._is_in_doubt = False
         self.active_bytes = 0
+
+    def heed(self, throttle: Throttle) -> None:
+        """Let `throttle` hold writers back; called once, before there are writers.
+
+        It needs the committer, so it is made later.
+        """
+        self._throttle = throttle
 
     @property
     def durable_seq(self) -> int:
@@ -155,7 +194,7 @@ class Committer:
         """
         begun_s, (sealed, below) = self._clock_s(), self.free
         if self.active_bytes >= below or self.state.view.sealed is not sealed:
-            self.room(write_set)
+            self._throttle.room(write_set)
         if write_set.nbytes > FRAME_BYTES_MAX:
             raise RequestError(
                 f"the transaction has {write_set.nbytes} bytes; a frame holds {FRAME_BYTES_MAX}"
@@ -176,8 +215,9 @@ class Committer:
         with latency.lock:
             latency.buckets[bisect_left(BOUNDS_S, took_s)] += 1
             latency.seconds += took_s
-        if self.after_commit is not None:
-            self.after_commit()
+        throttle = self._throttle
+        if not throttle.is_background:
+            throttle.after_commit()
         return waiter.result  # type: ignore[return-value]
 
     def commit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException] | None:
@@ -210,8 +250,9 @@ class Committer:
         with latency.lock:
             latency.buckets[bisect_left(BOUNDS_S, took_s)] += len(waiters)
             latency.seconds += took_s * len(waiters)
-        if self.after_commit is not None:
-            self.after_commit()
+        throttle = self._throttle
+        if not throttle.is_background:
+            throttle.after_commit()
         return [waiter.error or waiter.result for waiter in waiters]  # type: ignore[misc]
 
     def run(self, step: Callable[[], object]) -> object:
@@ -440,7 +481,7 @@ class Committer:
                 self.state = State(view, last)
         self._last_seq, self._last_time = last, time_us + len(admitted) - 1
         if self.active_bytes >= self._told_bytes:
-            self._told_bytes = self.on_growth(self.active_bytes)
+            self._told_bytes = self._throttle.grown(self.active_bytes)
         if self._recent.is_due:
             self._recent.forget(self._transactions.oldest(self.current))
 

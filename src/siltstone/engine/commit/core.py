@@ -17,7 +17,7 @@ from typing import Protocol
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.commit.write_set import Receipt, WriteSet
-from siltstone.engine.levels.commit_log import Commit
+from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import State
 from siltstone.errors import (
@@ -28,12 +28,12 @@ from siltstone.errors import (
     SiltstoneError,
     UnavailableError,
 )
-from siltstone.formats.log.group import Token
 from siltstone.options import Options, SqlBounds
 from siltstone.process import threads
 from siltstone.process.latency import Latency
 from siltstone.process.turns import TableTurns
 from siltstone.storage.files.files import Files
+from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.store_tables import Tables
 
@@ -74,29 +74,19 @@ class Core:
     """See the module.
 
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
-    finds commits that are in the log of commits (flushed or not), `touched` gives those after a seq
-    with the incarnations that each wrote to; `root` and `verify` are what another process opens the
-    files by; `sql` is what one statement may use; `new_token` gives names that were never used
-    before, `now_us` the time (us), `ids` those of tables and incarnations: never twice, and unused
-    ones are gaps. `latency` has the commits of all handles: the committer adds them.
-    Unpublished work that began before `gc_horizon_us` is garbage to vacuum, unless somebody has a
-    `hold` on it.
+    finds commits that are in the log of commits, flushed or not; `site` has the store's files, the
+    clock and new names; `root` and `verify` are what another process opens the files by; `sql` is
+    what one statement may use; `ids` gives those of tables and incarnations: never twice, and
+    unused ones are gaps. `latency` has the commits of all handles: the committer adds them.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
     `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.
     """
 
-    tables: Tables
+    site: Site
     readers: Readers
+    commits: CommitHistory
     state: Callable[[], State]
-    find_token: Callable[[Token], Commit | None]
-    touched: Callable[[State, int], Iterator[tuple[int, tuple[int, ...]]]]
-    files: Files
-    new_token: Callable[[], str]
-    now_us: Callable[[], int]
-    gc_horizon_us: Callable[[], int]
-    hold: Callable[[int], AbstractContextManager[object]]
-    root: Path
     verify: str = "first_use"
     sql: SqlBounds = field(default_factory=lambda: Options().sql)
     committer: Committer | None = None
@@ -111,6 +101,21 @@ class Core:
     latency: Latency = field(default_factory=Latency)
     reads: int = field(default=0, init=False)
     under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
+
+    @property
+    def root(self) -> Path:
+        """The store's directory."""
+        return self.site.root
+
+    @property
+    def files(self) -> Files:
+        """The store's files."""
+        return self.site.files
+
+    @property
+    def tables(self) -> Tables:
+        """The store's columnar datasets."""
+        return self.site.tables
 
     def end(self, why: str) -> None:
         """Refuse every later call, and roll back what is open; a commit that is inside goes on."""
@@ -166,7 +171,12 @@ class Core:
 
     def begun(self) -> Begun:
         """Return when what begins now began: never before the gc horizon."""
-        return Begun.at(self.now_us, self.gc_horizon_us())
+        return Begun.at(self.site.now_us, self.gc_horizon_us())
+
+    def gc_horizon_us(self) -> int:
+        """Return the time (us) before which unpublished work is garbage, unless a job holds it."""
+        known = self.state().view.record
+        return (self.site.manifests.newer_record(known) or known).gc_horizon_us
 
     @contextmanager
     def _held(self, staged_us: int) -> Generator[None]:
@@ -175,7 +185,7 @@ class Core:
         Held first, then compared with the gc horizon: a vacuum says its horizon, and only
         then looks who holds what, and after that what the log names.
         """
-        with self.until_known(self.hold(staged_us)):
+        with self.until_known(self.site.jobs.hold(staged_us)):
             gc_horizon_us = self.gc_horizon_us()
             if gc_horizon_us > staged_us:
                 raise BusyError(

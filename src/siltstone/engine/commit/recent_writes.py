@@ -51,6 +51,12 @@ class Keys(msgspec.Struct, frozen=True, eq=False):
         found = self.codes if self.filed is None else self.filed
         return found if found is not None and len(found) else None
 
+    def as_codes(self, code_of: Callable[[Key], int]) -> Codes | FiledCodes:
+        """Return them as codes, sorted if they are in memory; not if they are all."""
+        if self.many is not None:
+            return self.many
+        return np.sort(np.fromiter(map(code_of, self.values), np.int64, len(self.values)))
+
     @property
     def nbytes(self) -> int:
         """The approximate bytes that they take here."""
@@ -301,7 +307,7 @@ def _batch_conflict(
     code_of: object,
 ) -> tuple[Key, int] | None:
     for seq, codes in recent:
-        code = _common(own, codes)
+        code = common_code(own, codes)
         if code is not None:
             return Coded(code), seq
     if isinstance(own, FiledCodes):
@@ -317,7 +323,7 @@ def _batch_conflict(
     return None
 
 
-def _common(own: Codes | FiledCodes, codes: Codes | FiledCodes) -> int | None:
+def common_code(own: Codes | FiledCodes, codes: Codes | FiledCodes) -> int | None:
     """Return a code that both have; None if there is none."""
     if isinstance(codes, FiledCodes):
         if isinstance(own, FiledCodes):

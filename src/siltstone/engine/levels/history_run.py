@@ -28,6 +28,7 @@ from siltstone.engine.levels.chunk import (
     IndexedSlice,
     Slice,
     batch_of,
+    between,
     find_version,
     run_of,
 )
@@ -35,7 +36,7 @@ from siltstone.engine.levels.kept_batches import batches_kept
 from siltstone.engine.levels.load_keys import LoadKeys, LoadSlice, Part
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.origin import Origin
-from siltstone.formats.keys import Key
+from siltstone.formats.keys import Codes, Key
 from siltstone.formats.log.group import DELETE
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
@@ -193,6 +194,19 @@ class HistoryRun:
                 yield batch
             elif inside.any():
                 yield batch.filter(pa.array(inside))
+
+    def codes_between(self, after: int, seq: int) -> Iterator[tuple[Codes, np.ndarray]]:
+        """Yield the codes of the rows with after < seq <= `seq`, and the seq of each."""
+        load = self._slice
+        if load is not None:
+            if after < self.high <= seq:  # all its rows have one seq
+                for codes, _ in load.keys.blocks():
+                    yield codes, np.full(len(codes), self.high)
+            return
+        for item in self._loaded()[0]:
+            for chunk in item.part.chunks:
+                found = between(chunk, after, seq)
+                yield found.codes, found.seqs
 
     def find(self, key: Key, seq: int) -> Found | None:
         """Return the newest version of `key` with a seq <= `seq`, None if there is none here."""

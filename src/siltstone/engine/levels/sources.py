@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
+
+import numpy as np
 
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.chunk import Chunk, IndexedSlice, between
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.load_keys import LoadSlice
 from siltstone.engine.levels.memtable import Memtable, indexed
+from siltstone.formats.keys import Codes
 from siltstone.formats.log.group import UPSERT
 from siltstone.formats.manifest import Load
 
@@ -26,6 +29,18 @@ def changes(source: Source, after: int, seq: int) -> list[Chunk]:
         return source.changes(after, seq)
     found = (between(chunk, after, seq) for chunk in source.chunks_upto(seq))
     return [chunk for chunk in found if len(chunk.codes)]
+
+
+def codes_between(source: Source, after: int, seq: int) -> Iterator[tuple[Codes, np.ndarray]]:
+    """Yield the codes of the row versions with after < seq <= `seq`, and the seq of each.
+
+    No value is read but for keys that are in no index.
+    """
+    if isinstance(source, HistoryRun):
+        yield from source.codes_between(after, seq)
+        return
+    for chunk in source.changes(after, seq):
+        yield chunk.codes, chunk.seqs
 
 
 def known_of(sources: Iterable[Source], low: int) -> tuple[IndexedSlice, ...]:

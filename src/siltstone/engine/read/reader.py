@@ -172,7 +172,7 @@ class Readers:
         table_schema = table_schema_of(catalogs.schema_of(table, defined))
         incarnation = catalogs.incarnation_of(table, defined)
         if table_schema.keys is None:
-            version = catalogs.version_of(incarnation, defined)
+            version = catalogs.version_of(incarnation, seq)
             return self.plain(table_schema, None if version is None else version.pin, view.lease)
         key = (incarnation.id, table_schema.id)
         memo = view.memo.get(key)
@@ -247,14 +247,14 @@ class Readers:
         return self._records.upto(seq)
 
     def storage_at(
-        self, view: View, table: TableDefinition, seq: int
+        self, view: View, table: TableDefinition, seq: int, defined_at: int | None = None
     ) -> tuple[KeyedStorage, object]:
-        """Return the storage of a keyed table at `seq`, and a lease on its files.
+        """Return the storage of a keyed table at `seq`, and a lease on its files; see `open`.
 
         Raises:
             SnapshotExpiredError: The store no longer keeps the seq.
         """
-        incarnation = catalogs.incarnation_of(table, seq)
+        incarnation = catalogs.incarnation_of(table, seq if defined_at is None else defined_at)
         levels = view.levels.get(incarnation.id)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)

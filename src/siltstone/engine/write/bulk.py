@@ -406,7 +406,7 @@ def _laid_over(
             whole = _over(given, written, living, named)
             yield pa.RecordBatch.from_arrays(whole.columns, schema=fields)
 
-    folder = f"{stage.home}/.attached/{core.new_token()}"
+    folder = f"{stage.home}/.attached/{core.site.new_token()}"
     pin = core.tables.writer.append(core.tables.writer.create(folder, fields), merged())
     names = tuple(history_name(column_id) for column_id in newest.schema.key)
     found = BulkRows(rows.table, newest, pin, names)

@@ -35,6 +35,7 @@ class DefiningTransaction(EngineTransaction):
             if self.is_open:
                 self.catalog = catalog
                 self._found.clear()
+                self._named.clear()
                 for each, length in zip(lists, lengths, strict=True):
                     del each[length:]
                 if not take_back():
@@ -86,7 +87,7 @@ class DefiningTransaction(EngineTransaction):
         self.require_open()
         if self.is_applied and name not in self.tables():
             return
-        table = catalogs.find(self.catalog, name)
+        table = self.named(name)
         self.change(group.Drop(table.id))
         self.rows.forget(table.id)
 
@@ -95,7 +96,9 @@ class DefiningTransaction(EngineTransaction):
         self.require_open()
         if self.is_applied and definitions.is_renamed(self.catalog, name, new_name):
             return
-        self.change(definitions.rename(self.catalog, name, new_name))
+        entry = definitions.rename(self.catalog, name, new_name)
+        self.named(name)  # which refuses what was another table at the seq of the reads
+        self.change(entry)
 
     def tag(self, name: str, seq: int | None, lasts_s: int = 0) -> None:
         """Tag a sequence number for `lasts_s` seconds (0: for ever); None removes the tag.

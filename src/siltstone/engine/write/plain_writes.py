@@ -23,6 +23,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.write_set import AdvancePart
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.read.kept import FOREVER
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import RequestError
 from siltstone.formats.log import group
@@ -31,9 +32,11 @@ from siltstone.formats.types import blobs
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import (
     POSITION,
+    BuiltSegment,
     Compacted,
     ImportedVersion,
     InputsMovedError,
+    Segment,
     StagedFiles,
     StagedVersion,
 )
@@ -41,17 +44,21 @@ from siltstone.storage.tables.values import (
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What happens to the columns of a table: new names by the old ones, or columns go or come."""
+    """What happens to the columns of a table: new names by the old ones, or columns go or come.
+
+    Those of `relax` may be null from now on.
+    """
 
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     drop: Sequence[str] = ()
     add: Sequence[pa.Field] = ()
+    relax: Sequence[str] = ()
 
 
-def dataset_of(table: TableDefinition) -> tuple[str, Pin | None]:
-    """Return the folder of a plain table's dataset, and its version; None: it has none yet."""
+def dataset_of(table: TableDefinition, seq: int = FOREVER) -> tuple[str, Pin | None]:
+    """Return the folder of a plain table's dataset, and its version at `seq`; None: it has none."""
     incarnation = catalogs.incarnation_of(table)
-    version = catalogs.version_of(incarnation)
+    version = catalogs.version_of(incarnation, seq)
     if version is not None:
         return version.pin.folder, version.pin
     return storage_folder(catalogs.name_of(table, incarnation.seq), incarnation.id), None
@@ -93,18 +100,21 @@ class PlainVersions:
 
 
 class PlainWrites:
-    """Uncommitted versions of one incarnation. One transaction, one thread at a time."""
+    """Uncommitted versions of one incarnation. One transaction, one thread at a time.
 
-    def __init__(self, table: TableDefinition, tables: Tables) -> None:
+    They begin at the version of `seq`, where the transaction reads.
+    """
+
+    def __init__(self, table: TableDefinition, tables: Tables, seq: int) -> None:
         self.table, self.incarnation = table.id, catalogs.incarnation_of(table).id
         self.table_schema = table_schema_of(catalogs.schema_of(table))
         self._tables = tables
-        self.versions = PlainVersions(tables, *dataset_of(table))
+        self.versions = PlainVersions(tables, *dataset_of(table, seq))
         # What was done, to be done again on another version; blindly: whatever its rows are.
         self._operations = list[Callable[[], object]]()
         self._is_blind = True
         self.rows = 0
-        self.is_imported = self._is_compaction = False
+        self.is_imported = self._keeps_rows = False
 
     def __copy__(self) -> PlainWrites:
         """Return the state, which later changes leave alone."""
@@ -249,8 +259,35 @@ class PlainWrites:
             InputsMovedError: The version lacks an input, or has it in another form.
         """
         self._swap(self.begin(), compacted)
-        self._is_compaction = True
+        self._keeps_rows = True
         self._did(lambda: self.compact(compacted), is_blind=True)
+
+    def put_index(self, built: BuiltSegment, old: frozenset[str] = frozenset()) -> None:
+        """Add an index that was built on this version or an earlier one; it is the only change.
+
+        It takes the place of the segments `old`, by their ids.
+
+        Raises:
+            InputsMovedError: The version lacks an input, or has other segments of that name.
+        """
+        pin = self.begin()
+        named = [each for each in self._segments(pin) if each.index == built.index]
+        if frozenset(segment.id for segment in named) != old:
+            raise InputsMovedError
+        self.versions.add(self._tables.indexer.put(pin, [built], sorted(old)))
+        self._keeps_rows = True
+        self._did(lambda: self.put_index(built, old), is_blind=True)
+
+    def drop_index(self, name: str) -> None:
+        """Take an index out; it is the only change."""
+        pin = self.begin()
+        gone = [segment.id for segment in self._segments(pin) if segment.index == name]
+        self.versions.add(self._tables.indexer.put(pin, (), gone))
+        self._keeps_rows = True
+        self._did(lambda: self.drop_index(name), is_blind=True)
+
+    def _segments(self, pin: Pin) -> Sequence[Segment]:
+        return self._tables.reader.open(pin).segments
 
     def alter(self, table_schema: TableSchema, change: ColumnChange) -> None:
         """Change the columns to those of `table_schema`."""
@@ -260,22 +297,43 @@ class PlainWrites:
             self.begin()
         else:
             alter, pin = self._tables.writer.alter, self._with_stored(pin, change.drop)
-            self.versions.add(alter(pin, rename=change.rename, drop=change.drop, add=change.add))
+            made = alter(
+                pin, rename=change.rename, drop=change.drop, add=change.add, relax=change.relax
+            )
+            self.versions.add(made)
         self._did(lambda: self.alter(table_schema, change), is_blind=False)
 
     def _with_stored(self, pin: Pin, drop: Sequence[str]) -> Pin:
         """Write the parts anew of which no file would have a column without those of `drop`.
 
         With all columns that the version has, those that are null throughout, too: a step of its
-        own, with the same rows.
+        own, with the same rows. The indexes of the columns go first, as they would with them.
+
+        Raises:
+            RequestError: An index of another column would be wrong: it knows rows that are gone.
         """
         spans = self._tables.compactor.bare(pin, drop)
+        if not spans:
+            return pin
+        names = self.table_schema.arrow.names
+        segments, gone = self._segments(pin), list[str]()
+        for segment in segments:
+            column = segment.columns[0]
+            top = column if column in drop or column in names else column.partition(".")[0]
+            if top in drop:
+                gone.append(segment.id)
+            elif not {*spans}.isdisjoint(segment.tied):
+                raise RequestError(
+                    f"{', '.join(drop)}: index {segment.index!r} covers rows that were deleted, and"
+                    " their file is to be rewritten; drop that index first, and create it again"
+                )
+        pin = self.versions.add(self._tables.indexer.put(pin, (), gone))
         compacted = [self._tables.compactor.compact(pin, span) for span in spans]
-        return self._swap(pin, compacted) if compacted else pin
+        return self._swap(pin, compacted)
 
     def _swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        pin = self.versions.add(self._tables.compactor.ready(pin, compacted))
-        return self.versions.add(self._tables.compactor.swap(pin, compacted))
+        swap = self._tables.compactor.swap
+        return self.versions.add(swap(pin, compacted, keeps_indexes=True))
 
     def go_on(self, pin: Pin, table_schema: TableSchema) -> None:
         """Continue from an imported version, with its columns."""
@@ -289,7 +347,7 @@ class PlainWrites:
         start, parts = self.versions.start, list[AdvancePart]()
         version = 0 if start is None else start.version
         for pin in self.versions.steps:
-            kind = group.Compact if self._is_compaction else group.Advance
+            kind = group.Compact if self._keeps_rows else group.Advance
             entry = kind(self.incarnation, version, pin)
             rows = self.rows if pin is self.versions.pin else 0
             parts.append(AdvancePart(self.table, self.incarnation, version, entry, rows))

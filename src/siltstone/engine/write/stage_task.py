@@ -37,6 +37,7 @@ from siltstone.engine.read.view import is_empty
 from siltstone.engine.write.job_folder import JobFolder
 from siltstone.engine.write.plain_writes import dataset_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
+from siltstone.formats.conversion.arrow_stream import packed
 from siltstone.formats.conversion.conform import conform
 from siltstone.formats.manifest import Pin, Schema, TableDefinition
 from siltstone.formats.schema import history_field
@@ -171,7 +172,7 @@ class StageTask:
             few, is_all = _taken(fitting, inline_bytes_max)
             if is_all:
                 files = replace(NO_FILES, rows=sum(batch.num_rows for batch in few))
-                return Staged(self.job, files, _packed(few, self.arrow), named)
+                return Staged(self.job, files, packed(self.arrow, few), named)
         written = tables.stage(self.pin, self._stored(itertools.chain(few, fitting), sorter))
         if sorter is not None:
             written = replace(written, keys=sorter.ended())
@@ -352,7 +353,7 @@ def begin(
     table_schema = table_schema_of(definitions.widened(table, added))
     chosen = _op(name, table_schema, op)
     _check_order(table_schema, chosen, order_by)
-    job, begun = core.new_token(), core.begun()
+    job, begun = core.site.new_token(), core.begun()
     incarnation = catalogs.incarnation_of(table)
     levels = view.levels.get(incarnation.id)
     if levels is None:
@@ -403,7 +404,7 @@ def _begin_new(
     table_schema = table_schema_of(created.schema)
     chosen = _op(name, table_schema, op)
     _check_order(table_schema, chosen, order_by)
-    job, begun = core.new_token(), core.begun()
+    job, begun = core.site.new_token(), core.begun()
     home = f"tables/{name}-{job}"
     target = PLAIN if table_schema.keys is None else ATTACHED
     folder = home if target == PLAIN else f"{home}/.attached/{job}"
@@ -490,14 +491,6 @@ def _named(
             yield batch
 
     return names, alike()
-
-
-def _packed(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
 
 
 def _batches(rows: object) -> Iterator[pa.RecordBatch]:

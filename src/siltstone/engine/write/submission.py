@@ -115,7 +115,7 @@ def _applied(core: Core, made: WriteSet, found: AlreadyAppliedError | OlderBatch
 def _older(core: Core, made: WriteSet) -> Receipt:
     token = made.token
     assert token is not None
-    found = core.find_token(token)
+    found = core.commits.find_token(core.state(), token)
     if found is None:
         last = catalogs.app_of(core.state().view.catalog, token.app).batch
         raise RequestError(

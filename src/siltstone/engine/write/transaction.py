@@ -24,6 +24,7 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.read.view import State
 from siltstone.engine.write.bulk import refuse_later_columns
+from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.plain_writes import ColumnChange
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.engine.write.submission import submit
@@ -73,11 +74,13 @@ class EngineTransaction:
         durability: Durability = "sync",
         token: tuple[str, int] | None = None,
         claim: int | None = None,
+        read_seq: int | None = None,
     ) -> None:
         """Begin; see `api.store.Store.transaction` for the arguments.
 
         Raises:
-            RequestError: An unknown isolation or durability; a bad token or claim.
+            RequestError: An unknown isolation or durability; a bad token, claim or read seq.
+            SnapshotExpiredError: The store does not keep the read seq.
         """
         core.writer()
         if isolation not in ISOLATIONS:
@@ -88,27 +91,28 @@ class EngineTransaction:
         self._token = None if token is None else definitions.token_of(token)
         if claim is not None:
             definitions.check_claim(claim, self._token)
-        self.phase = Phase.OPEN
-        self._is_over = False
+        self.phase, self._is_over = Phase.OPEN, False
         self.hold = StagingHold(core)
         self.turns: tuple[TableTurn, ...] = ()
         self._number = next(core.transactions.numbers)  # from here on a finalizer may end it
         app = "" if self._token is None else self._token.app
         state = core.transactions.begin(self._number, core.state, app)
         assert isinstance(state, State)
-        self.read_seq = state.visible
         self.catalog: Catalog = state.view.catalog
+        self.past = None if read_seq is None else self._past_at(state, read_seq)
+        self.read_seq = state.visible if self.past is None else self.past.seq
         self._app_since: int | None = None
         if app:
             known = catalogs.app_of(self.catalog, app)
             claim = known.claim if claim is None else claim
             self._app_since = known.since if known.is_known else None
         self._claim = claim
-        self._reads = ReadSet(checked=self.read_seq) if isolation == "serializable" else None
+        self._reads = ReadSet(checked=state.visible) if isolation == "serializable" else None
         self._changes: list[group.Entry] = []
         self.after_commit: list[Callable[[], None]] = []
         self.unmoved: list[tuple[str, Tag | None]] = []
-        self._found: dict[int, TableDefinition] = {}
+        self._found: dict[int, TableDefinition] = {}  # both are of `catalog`
+        self._named: dict[str, TableDefinition] = {}
         self.rows = TransactionRows(core, state.view, self.read_seq, self._reads, self.hold)
         self.receipt: Receipt | None = None
         self.closed: frozenset[str] = NONE_CLOSED
@@ -117,6 +121,16 @@ class EngineTransaction:
         if core.refusal is not None:  # its handle closed meanwhile, and may not have seen it
             self.rollback()
             core.check()
+
+    def _past_at(self, state: State, read_seq: int) -> PastSnapshot | None:
+        """Return the past at which it reads; None: it reads now, as under an applied token."""
+        if self.is_applied:
+            return None
+        try:
+            return PastSnapshot.of(self.core, state, read_seq)
+        except BaseException:
+            self.core.transactions.end(self._number)  # the error may keep this object
+            raise
 
     def __repr__(self) -> str:
         tables = len(catalogs.names(self.catalog))
@@ -171,13 +185,21 @@ class EngineTransaction:
         Raises:
             TableNotFoundError: No table has that name.
         """
+        known = self._named.get(name) if type(name) is str else None
+        if known is not None:
+            return known
         try:
-            return catalogs.find(self.catalog, name)
+            found = catalogs.find(self.catalog, name)
         except TableNotFoundError:
-            found = catalogs.last_called(self.catalog, name) if self.is_applied else None
-            if found is None:
+            last = catalogs.last_called(self.catalog, name) if self.is_applied else None
+            if last is None:
                 raise
-            return found
+            found = last
+        if self.past is not None:
+            self.past.require_name(name)
+            self.past.require_same(found)
+        self._named[name] = self._found[found.id] = found
+        return found
 
     def definition(self, table_id: int) -> TableDefinition:
         """Return the definition of a table, own changes included."""
@@ -188,6 +210,8 @@ class EngineTransaction:
         table = catalogs.by_id(self.catalog, table_id)
         if table is None or not (catalogs.is_alive(table) or self.is_applied):
             raise catalogs.dropped(table_id, table)
+        if self.past is not None:
+            self.past.require_same(table)
         self._found[table_id] = table
         return table
 
@@ -196,6 +220,7 @@ class EngineTransaction:
         cross(Failpoint.DDL_BEFORE_PLAN)
         self.rows.forget_readers()
         self._found.clear()
+        self._named.clear()
         self.catalog = catalogs.apply(self.catalog, entry, self.read_seq + 1, 0)
         self._changes.append(entry)
         cross(Failpoint.DDL_AFTER_PLAN)
@@ -314,13 +339,15 @@ class EngineTransaction:
         names_files = self.rows.names_files()
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
+        if self.past is not None:
+            self.past.check(parts, self._changes, self._reads)
         rows = nbytes = 0
         for part in parts:
             rows, nbytes = rows + part.rows, nbytes + part.nbytes
         has_rows_alone = not (self._changes or self._token or names_files or self.unmoved)
         return WriteSet(
             number=next(self.core.numbers),
-            read_seq=self.read_seq,
+            read_seq=self.read_seq if self.past is None else self.past.now.visible,
             parts=parts,
             changes=self._changes,
             token=self._token,
@@ -348,6 +375,7 @@ class EngineTransaction:
         self.core.transactions.end(self._number)
         self.hold.close()
         self.rows.end()
+        self.past = None  # as the rows: its caller may keep it
         if self.turns:
             self.core.turns.give_up(*self.turns)
         self._is_over = True

@@ -58,7 +58,7 @@ class StagingHold:
         self._held = self._held or ExitStack()
         from_us = since_us if begun is None else min(begun.first_us, since_us)
         if from_us < self._held_us:
-            self._held.enter_context(self._core.hold(from_us))
+            self._held.enter_context(self._core.site.jobs.hold(from_us))
             self._held_us = from_us
         if begun is not None:
             self._begun = replace(begun, above_us=max(begun.above_us, self._core.gc_horizon_us()))
@@ -80,7 +80,7 @@ class StagingHold:
     def oldest_us(self) -> int:
         """Return the time (us) of the oldest file that the commit may name."""
         assert self._begun is not None
-        started_us = self._begun.started_us(self._core.now_us)
+        started_us = self._begun.started_us(self._core.site.now_us)
         return started_us if self._since_us is None else min(started_us, self._since_us)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class StagingHold:
 
 
 class TransactionRows:
-    """See the module. One thread at a time. `plain_writes` are those of plain tables, by id."""
+    """See the module. One thread at a time. `keyed_writes` and `plain_writes` are by table id."""
 
     def __init__(
         self, core: Core, view: View, read_seq: int, reads: ReadSet | None, hold: StagingHold
@@ -102,7 +102,7 @@ class TransactionRows:
         self._reads, self._hold = reads, hold
         self.is_strict: bool = reads is not None
         """Whether the transaction is serializable, so that what it reads is noted."""
-        self._keyed: dict[int, KeyedWrites] = {}
+        self.keyed_writes: dict[int, KeyedWrites] = {}
         self.plain_writes: dict[int, PlainWrites] = {}
         self._bulk: dict[int, BulkWrites] = {}
         self.readers: dict[int, Reader] = {}
@@ -110,7 +110,7 @@ class TransactionRows:
 
     def __len__(self) -> int:
         """Return how many tables have private rows."""
-        return len(self._keyed) + len(self.plain_writes)
+        return len(self.keyed_writes) + len(self.plain_writes)
 
     def end(self) -> None:
         """Release what the transaction reads; its caller may keep it for as long as it likes."""
@@ -126,16 +126,20 @@ class TransactionRows:
         """
         if self._bulk:
             self._refuse_bulk(table)
-        writes = self._keyed.get(table.id)
+        writes = self.keyed_writes.get(table.id)
         if writes is None:
-            table_schema = table_schema_of(catalogs.schema_of(table))
+            reader = self.readers.get(table.id)
+            if reader is None:
+                table_schema = table_schema_of(catalogs.schema_of(table))
+            else:  # it is of the table as it is now
+                table_schema = reader.table_schema
             if table_schema.keys is None:
                 raise RequestError(
                     f"{catalogs.name_of(table)!r} is a plain table: append, overwrite, delete_where"
                 )
-            incarnation = catalogs.incarnation_of(table)
-            writes = self._keyed[table.id] = KeyedWrites(table.id, incarnation.id, table_schema)
-            reader = self.readers.get(table.id)
+            incarnation = catalogs.incarnation_of(table).id
+            writes = KeyedWrites(table.id, incarnation, table_schema)
+            self.keyed_writes[table.id] = writes
             if isinstance(reader, KeyedReader):
                 self.readers[table.id] = reader.remembering(writes.own, self._read_seq)
         return writes
@@ -152,7 +156,8 @@ class TransactionRows:
                 name = catalogs.name_of(table)
                 raise RequestError(f"{name!r} has a key: insert, upsert, update or delete rows")
             self._hold.keep()
-            writes = self.plain_writes[table.id] = PlainWrites(table, self._core.tables)
+            writes = PlainWrites(table, self._core.tables, self._read_seq)
+            self.plain_writes[table.id] = writes
         return writes
 
     def reader(self, table: TableDefinition) -> Reader:
@@ -168,13 +173,13 @@ class TransactionRows:
         return found
 
     def _open(self, table: TableDefinition) -> Reader:
-        writes = self._keyed.get(table.id)
+        writes = self.keyed_writes.get(table.id)
         own, view, seq = None if writes is None else writes.own, view_of(self), self._read_seq
         # By the definition too: of one that this transaction changed there is another reader.
         known = view.memo.get(("rows", table.id))
         if type(known) is tuple and known[0] is table and known[1].seq <= seq:
             return known[1].remembering(own, seq)
-        reader = self._core.readers.open(view, table, seq, defined_at=seq + 1)
+        reader = self._core.readers.open(view, table, seq, defined_at=self.defined_at(table))
         if not isinstance(reader, KeyedReader):
             return reader
         if (
@@ -182,6 +187,11 @@ class TransactionRows:
         ):  # it reads the view's own levels, which have all later seqs
             view.memo["rows", table.id] = table, reader
         return reader.remembering(own, seq)
+
+    def defined_at(self, table: TableDefinition) -> int:
+        """Return the seq of the columns and the storage of a table: own ones stand at the next."""
+        is_own = max(table.schemas[-1].seq, catalogs.incarnation_of(table).seq) > self._read_seq
+        return self._read_seq + is_own
 
     def note(
         self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
@@ -205,13 +215,13 @@ class TransactionRows:
             predicate = wanted if wanted and wanted.is_text and not is_own else None
             reads.scans.setdefault(incarnation, []).append(predicate)
 
-    def alter(self, table: TableDefinition, schema: Schema, change: ColumnChange) -> None:
-        """Give what was written of a table its new columns."""
+    def alter(self, table: TableDefinition, schema: Schema, change: ColumnChange | None) -> None:
+        """Give what was written of a table its new columns; None: only what is noted of them."""
         self._refuse_bulk(table)
         table_schema = table_schema_of(schema)
-        if table_schema.keys is None:
+        if table_schema.keys is None and change is not None:
             self.plain(table).alter(table_schema, change)
-        own = self._keyed.get(table.id)
+        own = self.keyed_writes.get(table.id)
         if own is not None:
             own.alter(table_schema)
 
@@ -221,7 +231,7 @@ class TransactionRows:
 
     def forget(self, table_id: int) -> None:
         """Drop what was written of a table."""
-        for writes in (self._keyed, self.plain_writes, self._bulk):
+        for writes in (self.keyed_writes, self.plain_writes, self._bulk):
             writes.pop(table_id, None)
 
     def saved(self) -> Callable[[], bool]:
@@ -229,12 +239,12 @@ class TransactionRows:
 
         It could not if there are more rows of a keyed table that had some before.
         """
-        keyed = [(each, each.table_schema, each.own.written) for each in self._keyed.values()]
+        keyed = [(each, each.table_schema, each.own.written) for each in self.keyed_writes.values()]
         plain = [(each, copy(each)) for each in self.plain_writes.values()]
         bulk = dict(self._bulk)
 
         def take_back() -> bool:
-            self._keyed = {each.table: each for each, _, _ in keyed}
+            self.keyed_writes = {each.table: each for each, _, _ in keyed}
             self.plain_writes = {each.table: each for each, _ in plain}
             self._bulk = bulk
             self.readers.clear()
@@ -253,7 +263,7 @@ class TransactionRows:
         if not catalogs.schema_of(table).key:
             files = stage.joined(core.files, core.root, staged)
             return self.plain(table).attach(stage.pin, files, is_new=is_new)
-        own = self._keyed.get(table.id)
+        own = self.keyed_writes.get(table.id)
         if own is not None and own.own.written:
             raise RequestError(f"{catalogs.name_of(table)!r} has rows of this transaction already")
         bulk = self._bulk.get(table.id) or BulkWrites(core, view_of(self))
@@ -263,6 +273,7 @@ class TransactionRows:
         if rows:
             self._bulk[table.id] = bulk
             self.readers.pop(table.id, None)
+            self.keyed_writes.pop(table.id, None)  # without rows: see above
         return rows
 
     def _refuse_bulk(self, table: TableDefinition) -> None:
@@ -277,11 +288,11 @@ class TransactionRows:
         parts: list[Part]
         if not self._bulk and not self.plain_writes and catalog is view_of(self).catalog:
             parts = []
-            for writes in self._keyed.values():
+            for writes in self.keyed_writes.values():
                 parts += writes.parts(writes.table_schema)
             return parts
         parts = [part for bulk in self._bulk.values() for part in bulk.parts]
-        for writes in self._keyed.values():
+        for writes in self.keyed_writes.values():
             table = catalogs.by_id(catalog, writes.table)
             if table is not None:
                 parts += writes.parts(table_schema_of(catalogs.schema_of(table)))

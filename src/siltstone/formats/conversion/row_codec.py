@@ -10,7 +10,6 @@ A dict may lack columns. What that means is the caller's word:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -30,6 +29,7 @@ from siltstone.formats.rows import (
 )
 from siltstone.formats.schema import decode_type, to_arrow
 from siltstone.formats.types import extensions
+from siltstone.formats.types.layouts import types_in
 
 _PACKED_DECIMAL_DIGITS_MAX = 18
 _MISSING = object()
@@ -50,7 +50,10 @@ class RowCodec:
         self._plain = tuple(map(is_plain, self._kinds))
         self._is_plain = all(self._plain)
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
-        self.has_nanosecond_times: bool = any(_has_nanosecond_times(kind) for kind in self._kinds)
+        # Python's `time` cuts at the microsecond.
+        self.has_nanosecond_times: bool = any(
+            each == pa.time64("ns") for kind in self._kinds for each in types_in(kind)
+        )
         self.is_patchable: bool = self.is_packable and not self.has_nanosecond_times
         """Whether a user's dict of a row, changed, is the changed row: nothing of it is lost."""
 
@@ -228,10 +231,3 @@ def _is_unpackable(kind: pa.DataType) -> bool:
     if pa.types.is_decimal(kind):
         return kind.precision > _PACKED_DECIMAL_DIGITS_MAX
     return pa.types.is_nested(kind) or extensions.is_tensor(kind)
-
-
-def _has_nanosecond_times(kind: Any) -> bool:
-    """Say whether a type holds times of day that Python's `time` cuts at the microsecond."""
-    if pa.types.is_nested(kind):
-        return any(_has_nanosecond_times(kind.field(n).type) for n in range(kind.num_fields))
-    return pa.types.is_time64(kind) and kind.unit == "ns"

@@ -150,10 +150,6 @@ Entry = (
     | Create | Drop | Rename | Alter | Truncate | Tagged | Claim
     | Hide | Compact | CreateNamespace | DropNamespace | ForgetApp
 )  # fmt: skip
-DDL = (
-    Create, Drop, Rename, Alter, Truncate, Tagged, Claim, Hide, Advance, Compact,
-    CreateNamespace, DropNamespace, ForgetApp,
-)  # fmt: skip
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,7 @@ leave a server, they are laid out plainly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pyarrow as pa
@@ -37,6 +37,13 @@ def replaced_type(kind: Any, replacement: Callable[[Any], pa.DataType | None]) -
     if make is None:
         return kind
     return make(kind, lambda field: field.with_type(replaced_type(field.type, replacement)))
+
+
+def types_in(kind: Any) -> Iterator[pa.DataType]:
+    """Yield a type, and the types inside of it at any depth."""
+    yield kind
+    for place in range(kind.num_fields) if pa.types.is_nested(kind) else ():
+        yield from types_in(kind.field(place).type)
 
 
 def _map_type(kind: Any, inner: Callable[[pa.Field], pa.Field]) -> pa.DataType:
@@ -95,16 +102,9 @@ def decoded(column: Any) -> Any:
     Raises:
         pa.ArrowException: They do not fit one array.
     """
-    if not _has_dictionary(column.type):
+    if not any(map(pa.types.is_dictionary, types_in(column.type))):
         return column
     return next(decode for is_of, decode in _DECODED if is_of(column.type))(column)
-
-
-def _has_dictionary(kind: Any) -> bool:
-    if pa.types.is_dictionary(kind):
-        return True
-    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return any(_has_dictionary(kind.field(place).type) for place in inner)
 
 
 def _values(column: Any) -> Any:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from siltstone.errors import RequestError
 from siltstone.formats.types import extensions
+from siltstone.formats.types.layouts import types_in
 
 Refusal = tuple[Callable[[Any], bool], str]
 
@@ -95,13 +96,8 @@ def refuse_decimal256(schema: pa.Schema, program: str) -> None:
         RequestError: It names the column and its type.
     """
     for field in schema:
-        if _has_decimal256(field.type):
+        if any(map(pa.types.is_decimal256, types_in(field.type))):
             raise RequestError(
                 f"column {field.name!r} has type {field.type}, which {program} does not have; read"
                 " it with `to_arrow`, or leave the column out"
             )
-
-
-def _has_decimal256(kind: Any) -> bool:
-    inner = range(kind.num_fields) if pa.types.is_nested(kind) else ()
-    return pa.types.is_decimal256(kind) or any(_has_decimal256(kind.field(n).type) for n in inner)

@@ -119,7 +119,7 @@ def _indexes(scope: Scope, name: str) -> int:
         table = scope.db[name]
     except TableNotFoundError:  # made, or named so, by the transaction that asks
         return 0
-    return len(table.indexes()) if table.primary_key else 0
+    return len(table.indexes())
 
 
 def _fragments(lengths: Sequence[int]) -> bodies.FragmentStats:

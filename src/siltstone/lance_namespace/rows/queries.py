@@ -8,12 +8,13 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.lance_namespace.rows.row_query import RowQuery
+from siltstone.lance_namespace.rows.selection import Selection
 from siltstone.lance_namespace.rows.version_numbers import past_of
 from siltstone.lance_namespace.scope import Scope, seq_shown
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_namespace.specification.members import kinds
 from siltstone.lance_versions.errors import invalid
-from siltstone.query.search.searchable import Searchable
+from siltstone.local.readable import LocalReadable
 
 _OF_QUERIES = tuple(kinds(bodies.QueryRequest).keys() - kinds(bodies.TableRequest).keys())
 
@@ -47,12 +48,24 @@ def read(
     """Return the rows of a query, as they are read until `held` closes, and their seq."""
     name, wanted = ids.table_of(asked), RowQuery.of(asked)
     table, seq = _opened(scope, name, asked.version, held)
-    return wanted.read(table, scope.limits), seq
+    return _noted(wanted.read(table, scope.limits), wanted.chosen(table.schema), table.schema), seq
+
+
+def _noted(
+    reader: pa.RecordBatchReader, chosen: Selection, shown: pa.Schema
+) -> pa.RecordBatchReader:
+    """Return rows whose schema has the metadata of the table, and of the columns as they are."""
+    if not shown.metadata and not any(field.metadata for field in shown):
+        return reader
+    known = {field.name: field for field in chosen.schema}
+    fields = [known.get(field.name, field) for field in reader.schema]
+    schema = pa.schema(fields).with_metadata(shown.metadata)
+    return pa.RecordBatchReader.from_batches(schema, reader)
 
 
 def _opened(
     scope: Scope, name: str, version: int | None, held: ExitStack
-) -> tuple[Searchable, int]:
+) -> tuple[LocalReadable, int]:
     """Return a table, perhaps in an older version, until `held` closes, and the seq of it."""
     if version is None:
         found = scope.opened(held)

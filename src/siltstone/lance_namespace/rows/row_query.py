@@ -5,11 +5,10 @@ order of their distance and then of their keys. With words (`full_text`) they ar
 highest scores. With `prefilter` false the filter takes from these k rows those that match, so there
 may be fewer. Bounds of the distance are [lower, upper).
 
-    a column of floats, or of uint8 by hamming       the search of the table: an index ranks the
-    (`SEARCHED_MAX` rows at most)                    merged rows, newer ones are compared
-    fields of structs, other numbers, more rows      all rows that match are compared (`comparison`)
-    words                                            the search of the table, for as many rows
-    the ids of rows (`row_ids`)                      those rows
+    a vector                       the search of the table: an index ranks the merged rows, newer
+                                   ones are compared; each row is, for more than `SEARCHED_MAX`
+    words                          the search of the table, for so many rows at most
+    the ids of rows (`row_ids`)    those rows
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from siltstone.engine.read.row_ids import ROW_ID
 from siltstone.errors import no_such
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_namespace.rows import row_ids
-from siltstone.lance_namespace.rows.comparison import DISTANCE_FIELD, Comparison, VectorColumn
 from siltstone.lance_namespace.rows.selection import Columns, Selection
 from siltstone.lance_namespace.specification import bodies
 from siltstone.lance_namespace.specification.full_text import AskedWords, words_of
-from siltstone.lance_versions.errors import invalid, unsupported
-from siltstone.query.search.searchable import Searchable
+from siltstone.lance_versions.errors import Code, Refused, invalid, unsupported
+from siltstone.local.readable import LocalReadable
+from siltstone.query.search.vector_query import VectorQuery, vector_query
 
 K_DEFAULT = 10
 K_ALL = 1 << 62
@@ -38,7 +37,9 @@ K_ALL = 1 << 62
 SEARCHED_MAX = 10_000
 """As many rows a search of a table ranks."""
 _PROBES_MAX, _REFINE_MAX = 65_536, 100
-_ROWS_READ = 256
+_ROWS_READ, _ROWS_READ_OF_MANY = 256, 8_192
+_METRICS = ("cosine", "dot", "hamming", "l2")
+_DISTANCE_FIELD = pa.field("_distance", pa.float32())
 _SCORE_FIELD = pa.field("_score", pa.float32())
 _PLACE_FIELD = pa.field("query_index", pa.int32(), nullable=False)
 _VECTORS_MAX = 1_000
@@ -108,7 +109,7 @@ class RowQuery:
         """The column by which rows are ranked."""
         if self.words is not None:
             return _SCORE_FIELD
-        return DISTANCE_FIELD if self.vector else None
+        return _DISTANCE_FIELD if self.vector else None
 
     def chosen(self, schema: pa.Schema) -> Selection:
         """Return which columns the answer has, of a table with these.
@@ -124,7 +125,7 @@ class RowQuery:
         """Whether rows come with their ids."""
         return row_ids.are_asked_for(self.columns, self.asked.with_row_id)
 
-    def read(self, table: Searchable, limits: RowLimits) -> pa.RecordBatchReader:
+    def read(self, table: LocalReadable, limits: RowLimits) -> pa.RecordBatchReader:
         """Return the rows.
 
         Raises:
@@ -149,7 +150,7 @@ class RowQuery:
             reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
         return chosen.of_reader(reader)
 
-    def _best_of_each(self, table: Searchable, limits: RowLimits) -> pa.Table:
+    def _best_of_each(self, table: LocalReadable, limits: RowLimits) -> pa.Table:
         """Return the nearest rows of each vector, those of one behind those of another."""
         most = self._most(limits) * len(self.vectors)
         if most > limits.collected_rows_max:
@@ -168,7 +169,7 @@ class RowQuery:
                 limits.refuse_collected(nbytes, rows, most)
         return pa.concat_tables(found)
 
-    def _best(self, table: Searchable, limits: RowLimits) -> pa.Table:
+    def _best(self, table: LocalReadable, limits: RowLimits) -> pa.Table:
         """Return the rows of a search, the best first, with the column that ranks them."""
         schema, most = table.schema, self._most(limits)
         chosen = self.chosen(schema)
@@ -181,35 +182,14 @@ class RowQuery:
             options["numbered"] = self.is_numbered
             best = _searched(table, self.words.text, most, options, _SCORE_FIELD, limits)
         else:
-            best = self._nearest(table, before, needed, most, limits)
+            options = {**self._of_vector(schema, most), "filter": before, "columns": needed}
+            options |= {"numbered": self.is_numbered, "k_max": limits.collected_rows_max}
+            best = _searched(table, self.vector, most, options, _DISTANCE_FIELD, limits)
         if self.is_numbered:
             best = row_ids.told_apart(best.to_reader()).read_all()
         if later is not None:
             best = later.keep(best)
         return chosen.of_rows(best.slice(self.offset))
-
-    def _nearest(
-        self,
-        table: Searchable,
-        before: str | None,
-        needed: list[str],
-        most: int,
-        limits: RowLimits,
-    ) -> pa.Table:
-        column = self._column(table.schema)
-        if not self._is_searched(column, most):
-            how = Comparison(column, self._bounds, most, limits, is_numbered=self.is_numbered)
-            return how.best(table, needed, before)
-        options = {
-            "filter": before,
-            "columns": needed,
-            "column": column.path[0],
-            "metric": column.metric,
-            "distance_range": self._bounds,
-            "numbered": self.is_numbered,
-            **self._of_index,
-        }
-        return _searched(table, self.vector, most, options, DISTANCE_FIELD, limits)
 
     def check_words(self, schema: pa.Schema) -> None:
         """Check that a table with these columns has those that are searched for words.
@@ -222,14 +202,24 @@ class RowQuery:
                 # Of a 404 LanceDB's client says that there is no such table.
                 raise invalid(no_such("column", name, schema.names))
 
-    def _column(self, schema: pa.Schema) -> VectorColumn:
-        name, metric = self.asked.vector_column or None, self.asked.distance_type
-        return VectorColumn.of(schema, name, self.vector, (metric or "l2").lower())
+    def _of_vector(self, schema: pa.Schema, most: int) -> dict[str, Any]:
+        """Return what the search of a table with these columns is told of a vector.
 
-    def _is_searched(self, column: VectorColumn, most: int) -> bool:
-        least, end = self._bounds
-        is_empty = least is not None and end is not None and least >= end
-        return column.is_searched and most <= SEARCHED_MAX and not is_empty
+        Raises:
+            Refused: The distance is not known, or there is no such column, or it is within one.
+        """
+        name, metric = self.asked.vector_column or None, (self.asked.distance_type or "").lower()
+        if metric and metric not in _METRICS:
+            raise invalid(f"distance_type is one of {list(_METRICS)}")
+        if name is not None and name not in schema.names:
+            raise _no_column(schema, name)
+        return {
+            "column": name,
+            "metric": metric or None,
+            "distance_range": self._bounds,
+            **self._of_index,
+            "exact": bool(self.asked.bypass_vector_index) or most > SEARCHED_MAX,
+        }
 
     def search_told(self, schema: pa.Schema, limits: RowLimits) -> str:
         """Return in words how the nearest rows are found.
@@ -237,22 +227,28 @@ class RowQuery:
         Raises:
             Refused: As by `read`.
         """
-        column = self._column(schema)
+        most = self._most(limits)
+        asked = self._checked(schema, most, limits)
         rows = "all rows, filtered after that" if self._takes_before else "all rows that match"
         (least, end), within = self._bounds, ""
         if not (least is None and end is None):
             within = f", at a distance from {0 if least is None else least}"
             within += "" if end is None else f" to below {end}"
         how = "each row is compared"
-        probes, refine, exact = self._of_index.values()
-        if self._is_searched(column, self._most(limits)) and not exact:
-            how = f"merged rows by an index of {column.metric}, if there is one, others compared"
-            how += f"; nprobes {probes or 'by Lance'}, refine {refine or 'by Lance'}"
-        return f"{column.metric}, in {'.'.join(column.path)}, over {rows}{within}: {how}"
+        if not asked.is_exact:
+            how = f"merged rows by an index of {asked.metric}, if there is one, others compared"
+            how += f"; nprobes {asked.probes or 'by Lance'}, refine {asked.refine or 'by Lance'}"
+        return f"{asked.metric}, in {asked.column}, over {rows}{within}: {how}"
+
+    def _checked(self, schema: pa.Schema, most: int, limits: RowLimits) -> VectorQuery:
+        of_vector = self._of_vector(schema, most)
+        return vector_query(
+            schema, self.vector, k=most, k_max=limits.collected_rows_max, **of_vector
+        )
 
     @property
     def _of_index(self) -> dict[str, Any]:
-        """What is said of an index: partitions, rows to measure again, or to ask none.
+        """What is said of an index: partitions, and rows to measure again.
 
         LanceDB says the first in two members, and any number in them.
         """
@@ -261,7 +257,6 @@ class RowQuery:
         return {
             "nprobes": min(probes, _PROBES_MAX) or None,
             "refine": min(asked.refine_factor or 0, _REFINE_MAX) or None,
-            "exact": bool(asked.bypass_vector_index),
         }
 
     @property
@@ -282,8 +277,23 @@ class RowQuery:
         return most
 
 
+def _no_column(schema: pa.Schema, name: str) -> Refused:
+    """Return why no column has a name: it is not there, or is a field within one."""
+    outer, *inner = name.split(".")
+    kind = schema.field(outer).type if inner and outer in schema.names else None
+    while inner and kind is not None and pa.types.is_struct(kind):
+        at = kind.get_field_index(inner.pop(0))
+        kind = kind.field(at).type if at >= 0 else None
+    if kind is None or inner:
+        return Refused(Code.COLUMN_NOT_FOUND, no_such("column", name, schema.names))
+    return unsupported(
+        f"{name!r:.200} is within column {outer!r}: a vector within a struct is not searched: keep"
+        " it in a column of its own"
+    )
+
+
 def _searched(
-    table: Searchable,
+    table: LocalReadable,
     query: object,
     most: int,
     options: dict[str, Any],
@@ -295,7 +305,8 @@ def _searched(
     Raises:
         Refused: They are more bytes than one statement may hold.
     """
-    reader = table.search_in_parts(query, most, _ROWS_READ, **options)
+    at_once = _ROWS_READ if most <= SEARCHED_MAX else _ROWS_READ_OF_MANY
+    reader = table.search_in_parts(query, most, at_once, **options)
     schema = reader.schema.remove(len(reader.schema) - 1).append(ranked)
     parts = list[pa.RecordBatch]()
     nbytes = rows = 0

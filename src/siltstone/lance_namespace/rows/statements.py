@@ -12,20 +12,20 @@ import pyarrow as pa
 
 from siltstone.engine.filter.filters import compile_value
 from siltstone.engine.write.definition_statements import DefiningTransaction
-from siltstone.engine.write.transaction_table import EngineTransactionTable
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_versions.errors import invalid, no_column
-from siltstone.query.search.searchable import Searchable
+from siltstone.local.readable import LocalReadable
+from siltstone.local.transaction_table import LocalTransactionTable
 
 
-def table_in(tx: DefiningTransaction, name: str) -> EngineTransactionTable:
+def table_in(tx: DefiningTransaction, name: str) -> LocalTransactionTable:
     """Return the table of that name in a transaction.
 
     Raises:
         TableNotFoundError: No table has that name.
     """
     tx.require_open()
-    return EngineTransactionTable(tx, tx.named(name).id)
+    return LocalTransactionTable(tx, tx.named(name).id)
 
 
 def require_column(tx: DefiningTransaction, table: str, column: str) -> None:
@@ -82,7 +82,7 @@ def assign(
     return table.append(changed)
 
 
-def restore(tx: DefiningTransaction, name: str, past: Searchable, limits: RowLimits) -> int:
+def restore(tx: DefiningTransaction, name: str, past: LocalReadable, limits: RowLimits) -> int:
     """Replace all rows of a table by those that it had.
 
     Raises:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from siltstone.engine.write.definition_statements import DefiningTransaction
-from siltstone.engine.write.merge_insert import Merge, MergeInserted, merge
 from siltstone.lance_namespace.rows import statements
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
 from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_versions.errors import invalid
+from siltstone.local.merge_insert import Merge, MergeInserted, merge
 
 Written = tuple[bodies.VersionAnswer, int | None]
 

@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, field
 from siltstone.lance_namespace.specification.full_text import FullTextQuery
 from siltstone.lance_namespace.specification.members import (
     FIXED,
+    NOTHING,
     Count,
     HintFlag,
     HintNumber,
@@ -152,6 +153,7 @@ class JsonField(AnswerBody):
     name: str
     nullable: bool
     type: JsonType
+    metadata: dict[str, str] | None = None
 
 
 class JsonSchema(AnswerBody):
@@ -322,12 +324,12 @@ class AddColumnsRequest(TableRequest):
 
 
 class ColumnAlteration(RequestPart):
-    """Only `rename` is offered; `nullable` may say neither true nor false."""
+    """A new name, or `nullable` true, or both; false is not offered."""
 
     path: Name
     rename: Name | None = None
-    data_type: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
-    nullable: Annotated[Any, Meta(extra_json_schema={"type": "null"})] = None
+    data_type: Annotated[Any, Meta(extra_json_schema=NOTHING)] = None
+    nullable: bool | None = None
     virtual_column: NotOffered = None
 
 
@@ -337,6 +339,36 @@ class AlterColumnsRequest(TableRequest):
 
 class DropColumnsRequest(TableRequest):
     columns: Names
+
+
+class SchemaMetadataRequest(TableRequest):
+    """What takes the place of all metadata of a table; over REST it is the whole body."""
+
+    metadata: dict[str, str]
+
+
+class SchemaMetadataAnswer(CommittedAnswer):
+    """Over REST `metadata` is the whole answer."""
+
+    metadata: dict[str, str]
+
+
+class FieldMetadata(RequestPart):
+    """`path` is a column; null removes a name. `replace`: in the place of what the column has."""
+
+    path: Name
+    metadata: dict[str, str | None]
+    replace: bool | None = None
+
+
+class FieldMetadataRequest(TableRequest):
+    updates: Annotated[list[FieldMetadata], Meta(min_length=1)]
+
+
+class FieldMetadataAnswer(VersionAnswer):
+    """`fields`: all that is noted of each column that was asked about."""
+
+    fields: dict[str, dict[str, str]]
 
 
 class CreateTableAnswer(VersionAnswer):
@@ -544,10 +576,7 @@ class IndexRequest(TableRequest):
 class IndexRows(AnswerBody):
     """What an index is of, and how many rows of its table it covers."""
 
-    index_type: Literal[
-        "BTREE", "BITMAP", "FTS",
-        "IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_SQ", "IVF_HNSW_FLAT",
-    ]  # fmt: skip
+    index_type: str
     distance_type: str | None
     num_indexed_rows: Count
     num_unindexed_rows: Count

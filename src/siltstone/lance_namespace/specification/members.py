@@ -25,9 +25,9 @@ Name = Annotated[str, Meta(min_length=1)]
 Names = Annotated[list[str], Meta(min_length=1)]
 HINT, NOT_OFFERED = "hint", "not offered"
 _HINT = Meta(description="It changes no result.", extra={"is": HINT})
-_REFUSED = Meta(
-    description="Not offered.", extra={"is": NOT_OFFERED}, extra_json_schema={"type": "null"}
-)
+NOTHING = {"type": ["string", "null"], "maxLength": 0}
+"""What says nothing, as a schema; of null alone a generator of clients knows no type."""
+_REFUSED = Meta(description="Not offered.", extra={"is": NOT_OFFERED}, extra_json_schema=NOTHING)
 _ONLY_FALSE = Meta(description="Only false is offered.", extra={"is": NOT_OFFERED})
 FIXED = Meta(description="The one value that is offered.", extra={"is": HINT})
 HintNumber = Annotated[Count | None, _HINT]

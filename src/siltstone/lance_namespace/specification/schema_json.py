@@ -5,7 +5,7 @@ The specification names Arrow's own types; the remote client parses Lance's name
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,11 +27,17 @@ _PLAIN: dict[str, str] = {
 
 def schema_json(schema: pa.Schema, *, is_remote: bool = False) -> JsonSchema:
     """Return a schema as JSON; `is_remote`: for LanceDB's remote client."""
-    return JsonSchema([_field(field, _lance_name if is_remote else _name) for field in schema], {})
+    name = _lance_name if is_remote else _name
+    return JsonSchema([_field(field, name) for field in schema], _texts(schema.metadata))
 
 
 def _field(field: pa.Field, name: Callable[[pa.DataType], str]) -> JsonField:
-    return JsonField(field.name, field.nullable, _type(field.type, name))
+    metadata = _texts(field.metadata)
+    return JsonField(field.name, field.nullable, _type(field.type, name), metadata or None)
+
+
+def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    return {name.decode(): text.decode() for name, text in (metadata or {}).items()}
 
 
 def _type(kind: pa.DataType, name: Callable[[pa.DataType], str]) -> JsonType:

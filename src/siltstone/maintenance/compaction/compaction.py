@@ -8,7 +8,8 @@ It chooses adjacent parts of a dataset to rewrite as one:
                  (`tiers`)
 
 Parts are joined only within one coverage by segments of texts and vectors: their rows keep their
-row ids, so such a segment stays right, and none is built again because of an optimize.
+row ids, so such a segment stays right, and none is built again because of an optimize. Of a plain
+table, whose indexes are declared nowhere, also within one by segments of values: these would go.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.formats.manifest import Catalog, Pin, Record, TableDefinition
 from siltstone.maintenance.index.indexer import CaughtUp
+from siltstone.maintenance.index.plain_indexes import Renewed
 from siltstone.maintenance.merge.merge import Deferred, Merged, candidates
 from siltstone.maintenance.tiers import filled, small_runs, tiers
 from siltstone.storage.site import site_of
@@ -152,17 +154,17 @@ def _tasks(
 ) -> Iterator[CompactTask]:
     opened = tables.open(pin)
     worn = set(opened.worn)
-    for run in _joinable(opened):
+    for run in _joinable(opened, keeps_all=place[1] == "plain"):
         for group in sizes.groups(run, [span for span in run if span in worn]):
             within = (group[0][0], group[-1][1])
             yield CompactTask(name, place, pin, within, len(group))
 
 
-def _joinable(opened: PinnedTable) -> Iterator[Sequence[Span]]:
+def _joinable(opened: PinnedTable, *, keeps_all: bool) -> Iterator[Sequence[Span]]:
     """Yield the runs of adjacent parts that may become one.
 
-    No row of them is hidden: a merge rewrites the others. The same segments of texts and vectors
-    cover all of them, so that these stay, and none would be wrong.
+    No row of them is hidden: a merge rewrites the others. The same segments of texts and vectors,
+    with `keeps_all` of values, too, cover all of them, so that these stay, and none would be wrong.
     """
     live = opened.live
     search = [segment for segment in opened.segments if segment.is_for_search]
@@ -171,7 +173,8 @@ def _joinable(opened: PinnedTable) -> Iterator[Sequence[Span]]:
     def coverage(span: Span) -> frozenset[str] | None:
         if span in tied or not live.bools(*span).all():
             return None
-        return frozenset(segment.id for segment in search if span in segment.covered)
+        kept = opened.segments if keeps_all else search
+        return frozenset(segment.id for segment in kept if span in segment.covered)
 
     for covers, run in groupby(opened.spans, key=coverage):
         if covers is not None:
@@ -260,6 +263,13 @@ def total_of(one: Optimized, other: Optimized) -> Optimized:
         one.files_after + other.files_after,
         one.rows + other.rows,
     )
+
+
+def with_renewed(total: Optimized, renewed: Sequence[Renewed]) -> Optimized:
+    """Return the result, with indexes of plain tables that were built again."""
+    names = tuple(sorted({*total.tables, *(one.table for one in renewed)}))
+    rows = sum(one.rows for one in renewed)
+    return replace(total, tables=names, segments=len(renewed), indexed_rows=rows)
 
 
 def fitting_of(

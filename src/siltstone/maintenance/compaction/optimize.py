@@ -23,8 +23,9 @@ from itertools import compress, groupby
 
 import msgspec
 
+from siltstone.arguments import count_of
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.errors import BusyError, RequestError, TableNotFoundError
+from siltstone.errors import BusyError, TableNotFoundError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Catalog, Record
 from siltstone.maintenance.compaction.compaction import (
@@ -45,13 +46,14 @@ from siltstone.maintenance.compaction.compaction import (
     read,
     total_of,
     with_pins,
+    with_renewed,
 )
 from siltstone.maintenance.compaction.plain_table_commit import PlainTables
 from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.index.indexer import Indexer
-from siltstone.maintenance.merge.merge import Deferred, require_budgets
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease
+from siltstone.maintenance.merge.merge import Deferred
+from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import (
     FILE_TICK_S,
@@ -85,7 +87,6 @@ class _OptimizeOrder:
 
     table: int | None
     sizes: Sizes
-    publish_attempts: int
     run: Execute
     at_once: int | None
     on_progress: Progress | None
@@ -126,7 +127,6 @@ class Optimizer:
         target_rows: int = TARGET_ROWS,
         by_tiers: bool = False,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         workers: int = WORKERS,
         execute: Execute | None = None,
         build: index_plan.Execute | None = None,
@@ -139,7 +139,6 @@ class Optimizer:
             target_rows: The target number of rows of a file; parts with less than half are small.
             by_tiers: Leave a part alone that is large compared with the parts after it.
             attempts: The maximum number of plans, if other writers change the inputs.
-            publish_attempts: The maximum number of records that each plan tries.
             workers: How many tasks run at once here; each holds a few batches of rows.
             execute: Runs the tasks, instead of workers, and returns their results in order.
             build: As `Indexer.catch_up` has it as `execute`: runs what indexes lack.
@@ -151,17 +150,14 @@ class Optimizer:
                 changed. The others were optimized.
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
-        if type(target_rows) is not int or target_rows < 2:
-            raise RequestError(
-                f"target_rows must be a whole number of at least 2; got {target_rows!r}"
-            )
-        require_budgets(attempts, publish_attempts)
-        require_budgets(workers, workers)
+        count_of("target_rows", target_rows, 2)
+        count_of("attempts", attempts, 1)
+        count_of("workers", workers, 1)
         run, at_once = (self._workers(workers), workers) if execute is None else (execute, None)
         sizes = Sizes(target_rows, by_tiers)
 
         def work(only: int | None, known: Record) -> Optimized | Deferred:
-            order = _OptimizeOrder(only, sizes, publish_attempts, run, at_once, on_progress, known)
+            order = _OptimizeOrder(only, sizes, run, at_once, on_progress, known)
             return self._optimized(order, attempts, build)
 
         return isolated(self._manifests, table, work, _sum)
@@ -169,21 +165,21 @@ class Optimizer:
     def _optimized(
         self, order: _OptimizeOrder, attempts: int, build: index_plan.Execute | None
     ) -> Optimized | Deferred:
-        table, publish_attempts = order.table, order.publish_attempts
+        table = order.table
         total, reason, left = NOTHING, "other writers won each race", list[Finished]()
         fruitless = 0
         for attempt in range(attempts * _ROUNDS):
             contended = order.contended
             try:
-                total = total_of(total, self._resume(table, publish_attempts))
+                total = total_of(total, self._resume(table))
                 found = self._attempt(order, left)
             except _DeferredError as error:
-                self._with_indexes(total, table, attempts, publish_attempts, build)
+                self._with_indexes(total, table, attempts, build)
                 return Deferred(str(error), attempt + 1)
             except (GcHorizonError, BusyError) as error:
                 reason, found = str(error), NOTHING
             if found is None:
-                return self._with_indexes(total, table, attempts, publish_attempts, build)
+                return self._with_indexes(total, table, attempts, build)
             total = total_of(total, found)
             # Some was in vain, the rest is done: that it goes on is no lost race.
             fruitless += order.contended == contended or not found.files_before
@@ -200,19 +196,18 @@ class Optimizer:
         total: Optimized,
         table: int | None,
         attempts: int,
-        publish_attempts: int,
         build: index_plan.Execute | None,
     ) -> Optimized | Deferred:
+        total = with_renewed(total, self._plain.renew_indexes(table))
         try:
-            done = self._indexer.catch_up(
-                table, attempts=attempts, publish_attempts=publish_attempts, execute=build
-            )
+            done = self._indexer.catch_up(table, attempts=attempts, execute=build)
         except TableNotFoundError:  # no record knows it yet: it has no index of ours
             return total
         if isinstance(done, Deferred):
-            return total if total.files_before else done
-        names = tuple(sorted({*total.tables, *done.tables}))
-        return replace(total, tables=names, segments=done.segments, indexed_rows=done.rows)
+            return total if total.tables else done
+        names, rows = tuple(sorted({*total.tables, *done.tables})), total.indexed_rows + done.rows
+        segments = total.segments + done.segments
+        return replace(total, tables=names, segments=segments, indexed_rows=rows)
 
     def has_left(self) -> bool:
         """Return whether finished files of plain tables wait for the owner."""
@@ -224,7 +219,7 @@ class Optimizer:
         Raises:
             BusyError, UnavailableError: Some work is left for the next call.
         """
-        return self._resume(None, ATTEMPTS_MAX)
+        return self._resume(None)
 
     def _attempt(self, order: _OptimizeOrder, left: list[Finished]) -> Optimized | None:
         """Plan, execute and publish once; None when there is nothing to do.
@@ -343,7 +338,7 @@ class Optimizer:
         """Publish what is finished; return what of it is left to the owner."""
         plain = [one for one in finished if one.task.is_plain]
         keyed = [one for one in finished if not one.task.is_plain]
-        done = self._publish(record, keyed, job, order.publish_attempts)
+        done = self._publish(record, keyed, job)
         left = [] if self._plain.is_ours else plain
         if not left:
             done = total_of(done, self._advanced(plain, job))
@@ -351,7 +346,7 @@ class Optimizer:
             order.contended += 1
         return done, left
 
-    def _resume(self, table: int | None, publish_attempts: int) -> Optimized:
+    def _resume(self, table: int | None) -> Optimized:
         """Publish what dead jobs finished, where it still fits; plain tables are the owner's."""
         total = NOTHING
         for begun, noted in self._dead():
@@ -362,7 +357,7 @@ class Optimizer:
             is_left = not self._plain.is_ours and any(one.task.is_plain for one in finished)
             try:
                 with lease:
-                    total = total_of(total, self._publish(record, finished, job, publish_attempts))
+                    total = total_of(total, self._publish(record, finished, job))
                 if self._plain.is_ours:
                     plain = [one for one in finished if one.task.is_plain]
                     total = total_of(total, self._advanced(plain, job))
@@ -449,9 +444,7 @@ class Optimizer:
     def _compact(self, task: CompactTask) -> Compacted:
         return self._tables.compactor.compact(task.pin, task.within)
 
-    def _publish(
-        self, record: Record, finished: Sequence[Finished], job: Job, attempts: int
-    ) -> Optimized:
+    def _publish(self, record: Record, finished: Sequence[Finished], job: Job) -> Optimized:
         """Publish what fits the newest record; return what was published, maybe nothing."""
         fitting: list[Finished] = []
 
@@ -464,7 +457,7 @@ class Optimizer:
             cross(Failpoint.OPTIMIZE_BEFORE_PUBLISH)
             return with_pins(now, swapped)
 
-        published = self._manifests.publish(change, base=record, attempts=attempts)
+        published = self._manifests.publish(change, base=record)
         if not fitting:
             return NOTHING
         cross(Failpoint.OPTIMIZE_AFTER_PUBLISH)

@@ -24,6 +24,7 @@ from siltstone.engine.recover.following import Follower
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import ConflictError
 from siltstone.formats.manifest import Catalog
+from siltstone.maintenance.index.plain_indexes import PlainIndexes, Renewed
 from siltstone.storage.tables.values import Compacted, InputsMovedError
 
 WAIT_S = 5.0
@@ -56,6 +57,10 @@ class PlainTables(Protocol):
         """Ask the owner to commit the work of finished jobs; False: some is left after a while."""
         ...
 
+    def renew_indexes(self, table: int | None) -> Sequence[Renewed]:
+        """Build late indexes of one table, or of all, again; those of another owner stay late."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class OwnPlainTables:
@@ -82,6 +87,10 @@ class OwnPlainTables:
     def commit_version(self, is_left: Callable[[], bool]) -> bool:
         """See `PlainTables.commit_version`; here it was taken before."""
         return not is_left()
+
+    def renew_indexes(self, table: int | None) -> Sequence[Renewed]:
+        """See `PlainTables.renew_indexes`."""
+        return PlainIndexes(self.core).renew(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +127,7 @@ class PlainTablesOfAnOwner:
                 return False
             time.sleep(_LOOK_S)
         return not is_left()
+
+    def renew_indexes(self, table: int | None) -> Sequence[Renewed]:  # noqa: ARG002 - the owner's
+        """See `PlainTables.renew_indexes`."""
+        return ()

@@ -83,7 +83,7 @@ def load(
         return pa.RecordBatchReader.from_batches(table_schema.arrow, head)
     batches = chain(head, conformed(stream, table_schema))
     begun = core.begun()
-    with core.hold(begun.first_us):
+    with core.site.jobs.hold(begun.first_us):
         bulk = _Bulk(core, table, table_schema, levels.storage, begun, may_repeat)
         return bulk.load(batches) if is_first else bulk.attach(batches)
 
@@ -153,6 +153,6 @@ class _Bulk:
             read_seq=read_seq,
             parts=(part,),
             rows=part.rows,
-            staged_us=self.begun.started_us(self.core.now_us),
+            staged_us=self.begun.started_us(self.core.site.now_us),
         )
         return submit(self.core, lambda: write_set)

@@ -8,17 +8,19 @@ vector   nearest neighbours, for searches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast, get_args
 
 import pyarrow as pa
 
 from siltstone.choices import Encoding, IndexKind, Metric
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import RequestError, no_such, not_one_of
 from siltstone.formats.manifest import IndexOption
 from siltstone.storage.tables.encodings import RQ_SIZE_UNIT, fits_rq, sub_vectors_of
 
 KINDS: tuple[str, ...] = get_args(IndexKind)
+INDEXES_MAX = 32
 NAME_CHARACTERS_MAX = 128
 _METRICS: tuple[str, ...] = get_args(Metric)
 _ENCODINGS: tuple[str, ...] = get_args(Encoding)
@@ -37,6 +39,32 @@ _OPTIONS: Mapping[str, Mapping[str, type]] = {
     },
     "vector": {"metric": str, "encoding": str, "partitions": int, "sub_vectors": int},
 }
+
+
+def refuse_taken(table: str, known: Sequence[str], name: str) -> None:
+    """Refuse one more index of a table that has those `known`.
+
+    Raises:
+        RequestError: It has one of that name, or as many as it may have.
+    """
+    if name in known:
+        raise RequestError(f"{table!r} has an index {name!r} already; drop it, or choose a name")
+    if len(known) >= INDEXES_MAX:
+        raise RequestError(
+            f"{table!r} has {len(known)} indexes, the maximum; drop one to add {name!r}"
+        )
+
+
+def column_of(table: str, table_schema: TableSchema, column: str) -> pa.Field:
+    """Return a column of a table by its name.
+
+    Raises:
+        RequestError: There is none.
+    """
+    names = table_schema.arrow.names
+    if column not in names:
+        raise RequestError(f"{table!r} has {no_such('column', column, names)}")
+    return table_schema.arrow.field(column)
 
 
 def check_kind(kind: object, column: str, type_: pa.DataType) -> IndexKind:
@@ -62,6 +90,7 @@ def check_name(name: object) -> str:
         RequestError: A user may not give an index this name.
     """
     if isinstance(name, str) and 0 < len(name) <= NAME_CHARACTERS_MAX and name[0] != "_":
+        _check_text("name", name)
         return name
     raise RequestError(
         f"the name of an index must have 1 to {NAME_CHARACTERS_MAX} characters, the first not '_',"

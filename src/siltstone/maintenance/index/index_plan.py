@@ -243,11 +243,11 @@ def statuses(
     opened = None
     if storage is not None and storage.base is not None:
         opened = tables.open(storage.base)
-    segments, spans = ((), ()) if opened is None else (opened.segments, opened.spans)
+    segments = () if opened is None else opened.segments
 
     def status(index: Index, column: str) -> IndexStatus:
         mine = [segment for segment in segments if segment.index == stored_name(index)]
-        lag = 0 if opened is None else _live(opened, _lacking(spans, mine))
+        lag = 0 if opened is None else lag_of(opened, mine)
         rows = 0 if opened is None else opened.pin.rows
         return IndexStatus(
             name=index.name,
@@ -278,6 +278,7 @@ def _rows(spans: Sequence[Span]) -> int:
     return sum(end - first for first, end in spans)
 
 
-def _live(opened: PinnedTable, spans: Sequence[Span]) -> int:
-    """Return how many rows in some parts are not hidden."""
-    return sum(int(opened.live.bools(*span).sum()) for span in spans)
+def lag_of(opened: PinnedTable, segments: Sequence[Segment]) -> int:
+    """Return how many rows, hidden ones left out, the segments of an index do not cover."""
+    lacking = _lacking(opened.spans, segments)
+    return sum(int(opened.live.bools(*span).sum()) for span in lacking)

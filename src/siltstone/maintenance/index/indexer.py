@@ -19,14 +19,22 @@ from dataclasses import dataclass
 
 import msgspec
 
+from siltstone.arguments import count_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
+from siltstone.engine.commit.core import Core
 from siltstone.errors import BusyError, RequestError, SiltstoneError, no_such
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Index, Pin, Record, TableDefinition
 from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.flush.checkpoint import Checkpointer
-from siltstone.maintenance.index.index_kinds import check_kind, check_name, check_options
+from siltstone.maintenance.index.index_kinds import (
+    check_kind,
+    check_name,
+    check_options,
+    column_of,
+    refuse_taken,
+)
 from siltstone.maintenance.index.index_plan import (
     Execute,
     IndexTask,
@@ -38,15 +46,14 @@ from siltstone.maintenance.index.index_plan import (
     unwanted,
     wanted,
 )
+from siltstone.maintenance.index.plain_indexes import PlainIndexes
 from siltstone.maintenance.index.recall import recall_of
-from siltstone.maintenance.merge.merge import Deferred, candidates, require_budgets
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX
+from siltstone.maintenance.merge.merge import Deferred, candidates
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.values import BuiltSegment, put_fitting
 
 ATTEMPTS = 8
-INDEXES_MAX = 32
 _KIND = "index"
 _log = logging.getLogger(__name__)
 
@@ -143,7 +150,9 @@ class Indexer:
         """
 
         def change(now: Record) -> Record:
-            called = catalogs.name_of(catalogs.living(now.catalog, table))
+            found = catalogs.living(now.catalog, table)
+            _refuse_plain(found)
+            called = catalogs.name_of(found)
             names = [index.name for index in declared_on(now, table)]
             if name not in names:
                 raise RequestError(f"{called!r} has {no_such('index', name, names)}")
@@ -159,7 +168,6 @@ class Indexer:
         *,
         is_urgent: bool = False,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         execute: Execute | None = None,
     ) -> CaughtUp | Deferred:
         """Bring the indexes of one table, or of all, up to date with their bases.
@@ -171,18 +179,17 @@ class Indexer:
             table: As in `declare`; None: all.
             is_urgent: Only indexes that lack a large share of the rows of base (`index_plan`).
             attempts: The maximum number of plans, if other writers change the inputs.
-            publish_attempts: The maximum number of records that each plan tries.
             execute: Runs tasks, large ones shared out, and returns their results in the same order.
                 Default: one after the other, in this process.
 
         Raises:
             TableNotFoundError: There is no such table in the newest record.
-            RequestError: A budget is below 1.
+            RequestError: `attempts` is no integer from 1.
             SiltstoneError: The indexes of a table cannot be built, whatever the reason; nothing of
                 it was changed. Those of the others were built.
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
-        require_budgets(attempts, publish_attempts)
+        count_of("attempts", attempts, 1)
 
         def work(only: int | None, known: Record) -> CaughtUp | Deferred:
             return self._caught_up(
@@ -190,7 +197,6 @@ class Indexer:
                 known,
                 is_urgent=is_urgent,
                 attempts=attempts,
-                publish_attempts=publish_attempts,
                 execute=execute,
             )
 
@@ -203,7 +209,6 @@ class Indexer:
         *,
         is_urgent: bool,
         attempts: int,
-        publish_attempts: int,
         execute: Execute | None,
     ) -> CaughtUp | Deferred:
         total, reason = _NOTHING, "other writers won each race"
@@ -221,7 +226,7 @@ class Indexer:
                     places = list(found)
                     if not places:
                         return total
-                    done = self._attempt(record, places, hopeless, publish_attempts, execute)
+                    done = self._attempt(record, places, hopeless, execute)
             except (GcHorizonError, BusyError) as error:
                 reason = str(error)
                 continue
@@ -264,7 +269,6 @@ class Indexer:
         record: Record,
         places: Sequence[_Place],
         hopeless: set[str],
-        attempts: int,
         execute: Execute | None,
     ) -> CaughtUp:
         """Build and publish once."""
@@ -276,7 +280,7 @@ class Indexer:
             cross(Failpoint.INDEX_BEFORE_BUILD)
             built = list(self._built(tasks, hopeless, execute))
             cross(Failpoint.INDEX_AFTER_BUILD)
-            found = self._publish(record, places, built, job.as_written(), attempts)
+            found = self._publish(record, places, built, job.as_written())
             job.finish()
             return found
 
@@ -315,7 +319,6 @@ class Indexer:
         places: Sequence[_Place],
         built: Sequence[_Built],
         job: Job,
-        attempts: int,
     ) -> CaughtUp:
         """Put on the bases of the newest record what fits them; return what did."""
         fitting: list[_Built] = []
@@ -337,7 +340,7 @@ class Indexer:
             )
             return _with_recalls(msgspec.structs.replace(now, keyed=keyed), fitting)
 
-        published = self._manifests.publish(change, base=record, attempts=attempts)
+        published = self._manifests.publish(change, base=record)
         cross(Failpoint.INDEX_AFTER_PUBLISH)
         self._promote(published)
         return CaughtUp(
@@ -382,11 +385,16 @@ class TableIndexes:
 
     A record cannot declare an index of a table that only the log has: after a power loss in async
     mode the id of the table might be used again. A checkpoint takes seconds, in which the table may
-    be renamed and another one may take its name, so all steps use its id.
+    be renamed and another one may take its name, so all steps use its id. Those of a plain table
+    are commits (`plain_indexes`).
     """
 
-    def __init__(self, indexer: Indexer, checkpointer: Checkpointer) -> None:
-        self._indexer, self._checkpointer = indexer, checkpointer
+    def __init__(self, indexer: Indexer, checkpointer: Checkpointer, core: Core) -> None:
+        self._indexer, self._checkpointer, self._core = indexer, checkpointer, core
+
+    def _is_plain(self, table: int) -> bool:
+        found = catalogs.living(self._core.state().view.catalog, table)
+        return not catalogs.schema_of(found).key
 
     def find(self, table: str) -> int:
         """Return the id of a table by its name, as of the newest record, after a checkpoint.
@@ -405,18 +413,25 @@ class TableIndexes:
         name: str | None,
         options: Mapping[str, object],
         is_built: bool,
-    ) -> Index:
-        """Declare an index and, with `is_built`, build it over the present base.
+    ) -> str:
+        """Declare an index and, with `is_built`, build it over the present base; return its name.
 
         Raises:
-            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile.
+            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile. Of a
+                plain table: as `PlainIndexes.create`, and a RequestError without `is_built`.
         """
+        if self._is_plain(table):
+            if not is_built:
+                raise RequestError("an index of a plain table is built at once: leave build out")
+            called = check_name(column if name is None else name)
+            PlainIndexes(self._core).create(table, column, kind, called, options)
+            return called
         self._checkpointer.checkpoint()
         index = self._indexer.declare(table, column, kind, name=name, options=options)
         if is_built:
             self._indexer.catch_up(table)
         self._checkpointer.refresh()
-        return index
+        return index.name
 
     def drop(self, table: int, name: str) -> None:
         """Drop an index, and remove it from base.
@@ -424,6 +439,9 @@ class TableIndexes:
         Raises:
             As `Indexer.drop`; a TableNotFoundError also if the table is dropped meanwhile.
         """
+        if self._is_plain(table):
+            PlainIndexes(self._core).drop(table, name)
+            return
         self._checkpointer.checkpoint()
         self._indexer.drop(table, name)
         self._indexer.catch_up(table)
@@ -440,25 +458,21 @@ def _declared(
 ) -> Index:
     """Return the index that the record after `now` may declare."""
     called, schema = catalogs.name_of(table), catalogs.schema_of(table)
-    if not schema.key:
-        reason = "Lance clients build its indexes, as versions of the table"
-        raise RequestError(f"{called!r} is a plain table: {reason}")
-    mine = declared_on(now, table.id)
-    if any(index.name == name for index in mine):
-        raise RequestError(f"{called!r} has an index {name!r} already; drop it, or choose a name")
-    if len(mine) >= INDEXES_MAX:
-        raise RequestError(
-            f"{called!r} has {len(mine)} indexes, the maximum; drop one to add {name!r}"
-        )
+    _refuse_plain(table)
+    refuse_taken(called, [index.name for index in declared_on(now, table.id)], name)
     table_schema = table_schema_of(schema)
-    number = next((n for n, known in table_schema.names.items() if known == column), None)
-    if number is None:
-        raise RequestError(f"{called!r} has {no_such('column', column, table_schema.arrow.names)}")
-    type_ = table_schema.arrow.field(column).type
+    type_ = column_of(called, table_schema, column).type
+    number = next(n for n, known in table_schema.names.items() if known == column)
     found = check_kind(kind, column, type_)
     return Index(
         table.id, name, number, found, now.number + 1, check_options(found, options, type_)
     )
+
+
+def _refuse_plain(table: TableDefinition) -> None:
+    if not catalogs.schema_of(table).key:
+        reason = "its indexes are versions of it, which only the process that owns the store makes"
+        raise RequestError(f"{catalogs.name_of(table)!r} is a plain table: {reason}")
 
 
 def _with_indexes(record: Record, indexes: tuple[Index, ...]) -> Record:

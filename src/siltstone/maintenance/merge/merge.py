@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from siltstone.arguments import count_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
@@ -33,7 +34,6 @@ from siltstone.errors import (
     CorruptionError,
     InvariantError,
     ReplacedError,
-    RequestError,
     SiltstoneError,
 )
 from siltstone.failpoints import Failpoint, cross
@@ -41,7 +41,7 @@ from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDef
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.maintenance.merge.slices import slice_end, slice_rows
-from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, existing
+from siltstone.storage.manifest.manifest_store import existing
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import TableWriter
@@ -144,7 +144,6 @@ class Merger:
         table: int | None = None,
         *,
         attempts: int = ATTEMPTS,
-        publish_attempts: int = ATTEMPTS_MAX,
         execute: Execute | None = None,
     ) -> Merged | Deferred:
         """Merge one table, or all of them at one seq.
@@ -153,7 +152,6 @@ class Merger:
             table: The id of one table; it has nothing to merge before a record knows it.
             attempts: The maximum number of plans of each slice, if other writers change the
                 inputs.
-            publish_attempts: The maximum number of records that each plan tries.
             execute: Runs tasks that write the rows, and returns their results in the same order.
                 Default: one writer in this process.
 
@@ -164,7 +162,7 @@ class Merger:
                 refuses its rows. It was not merged, the others were.
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
-        require_budgets(attempts, publish_attempts)
+        count_of("attempts", attempts, 1)
         reason, failed, total, target = "", 0, Merged(0, (), 0), None
         failures: dict[int, SiltstoneError] = {}
         record: Record | None = None
@@ -173,7 +171,7 @@ class Merger:
                 record, lease = self._manifests.lease_newest(record)
                 with lease:
                     target = record.flushed_seq if target is None else target
-                    done = self._merge(record, table, execute, publish_attempts, failures)
+                    done = self._merge(record, table, execute, failures)
             except (_LostError, GcHorizonError, BusyError) as error:
                 reason, failed = str(error), failed + 1
                 continue
@@ -189,7 +187,6 @@ class Merger:
         record: Record,
         table: int | None,
         execute: Execute | None,
-        publish_attempts: int,
         failures: dict[int, SiltstoneError],
     ) -> Merged:
         """Fold a slice of each table that has not failed; return how far all of these are."""
@@ -226,7 +223,7 @@ class Merger:
             cross(Failpoint.MERGE_AFTER_FRAGMENTS)
             written = job.as_written()
             published = self._manifests.publish(
-                lambda now: _changed(now, planned, written), base=record, attempts=publish_attempts
+                lambda now: _changed(now, planned, written), base=record
             )
             cross(Failpoint.MERGE_AFTER_PUBLISH)
             job.finish()
@@ -358,20 +355,6 @@ def _is_behind(record: Record, table: TableDefinition, storage: KeyedStorage) ->
     return is_above or (storage.base_schema not in schemas and not storage.fallbacks)
 
 
-def require_budgets(attempts: int, publish_attempts: int) -> None:
-    """Check that each budget is an integer from 1.
-
-    Raises:
-        RequestError: A budget is not.
-    """
-    if type(attempts) is not int or type(publish_attempts) is not int:
-        given = f"attempts={attempts!r}, publish_attempts={publish_attempts!r}"
-        raise RequestError(f"a budget must be an integer; got {given}")
-    if attempts < 1 or publish_attempts < 1:
-        given = f"attempts={attempts}, publish_attempts={publish_attempts}"
-        raise RequestError(f"a budget must be at least 1; got {given}")
-
-
 def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
     """Return `record` with the merged bases; done where the winner already has as much."""
     wanted = {item.incarnation: item for item in planned}
@@ -415,17 +398,24 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
 
 
 def altered(tables: TableWriter, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
-    """Rename, drop and add a pin's columns by id; through free names, so that two may swap."""
+    """Relax, rename, drop and add a pin's columns by id; through free names: two may swap."""
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]
     moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
-    if drop or moved:
+    relax = _relaxed(old, new)
+    if drop or moved or relax:
         aside = {name: f"_{column_id}" for column_id, name in moved.items()}
-        pin = tables.alter(pin, rename=aside, drop=drop, add=[])
+        pin = tables.alter(pin, rename=aside, drop=drop, add=[], relax=relax)
     added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
     back = {f"_{column_id}": new.names[column_id] for column_id in moved}
     if back or added:
         pin = tables.alter(pin, rename=back, drop=[], add=added)
     return pin
+
+
+def _relaxed(old: TableSchema, new: TableSchema) -> list[str]:
+    """Return the old names of the columns that may be null since."""
+    strict = {column.id for column in old.schema.columns if not column.nullable}
+    return [old.names[c.id] for c in new.schema.columns if c.nullable and c.id in strict]
 
 
 def live_batches(overlay: Overlay, table_schema: TableSchema) -> Iterator[pa.RecordBatch]:

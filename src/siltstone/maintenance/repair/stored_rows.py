@@ -14,6 +14,7 @@ from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.filter.pushed import is_pushable
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.formats.types.blobs import is_blob
+from siltstone.formats.types.layouts import replaced_type
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
 
@@ -22,31 +23,19 @@ SAMPLED_ROWS = 64
 
 def sorted_rows(reader: KeyedReader, table_schema: TableSchema) -> list[str]:
     """Return every row as text, sorted: NaN equals itself there, and no nanosecond is cut."""
-    exact = pa.schema([pa.field(field.name, _exact(field.type)) for field in table_schema.arrow])
+    fields = table_schema.arrow
+    exact = pa.schema([pa.field(f.name, replaced_type(f.type, _whole_number_of)) for f in fields])
     batches = (batch.cast(exact) for batch in reader.scan(table_schema.arrow.names))
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
 
 
-def _exact(kind: Any) -> pa.DataType:
-    """Return the type with integers for days, moments and times: Python's own end before."""
+def _whole_number_of(kind: Any) -> pa.DataType | None:
+    """Return the integers that stand for days, moments and times: Python's own end before."""
     types = pa.types
-    if types.is_nested(kind):
-        return _exact_inside(kind)
     if types.is_date32(kind):
         return pa.int32()
     is_moment = types.is_timestamp(kind) or types.is_time64(kind) or types.is_date64(kind)
-    return pa.int64() if is_moment or types.is_duration(kind) else kind
-
-
-def _exact_inside(kind: Any) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _exact(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_exact(kind.key_type), _exact(kind.item_type))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_exact(kind.value_type), kind.list_size)
-    make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-    return make(_exact(kind.value_type))
+    return pa.int64() if is_moment or types.is_duration(kind) else None
 
 
 def wrong_indexes(opened: PinnedTable) -> Iterator[str]:

@@ -26,8 +26,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.write_set import WriteSet
@@ -59,38 +58,82 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The tasks; each may raise a SiltstoneError and is then retried.
+class Work(Protocol):
+    """The tasks of the background; `open.background.Background` has them.
 
-    `merge` and `optimize` look themselves whether there is enough to do; `merge` returns the rows
-    of a merge that it began.
-    `rest`: work after `IDLE_S` without a commit; False if it must be called again.
-    `history_bytes`: what the indexes of un-merged history take; if it alone is where writers are
-    slowed, a writer runs `merge_here` if there is no background. `hurry` is called before each
-    `merge` with whether writers wait for it; `is_merging` says whether one runs.
-    `refused`: why a table takes no more rows, by its incarnation; then all writers ask for room.
-    `wants_vacuum`: a vacuum may free much; asked at each turn, True once.
-    `look`: begins each turn: is the store in place, and do others see that it is owned?
+    Each may raise a SiltstoneError and is then tried again.
     """
 
-    checkpoint: Callable[[], object]
-    refresh: Callable[[], object]
-    prepare: Callable[[], object]
-    merge_runs: Callable[[], bool]
-    merge: Callable[[], int | None]
-    vacuum: Callable[[], object]
-    history_bytes: Callable[[], int] = lambda: 0
-    merge_here: Callable[[], object] = lambda: None
-    optimize: Callable[[], object] = lambda: None
-    has_finished: Callable[[], bool] = lambda: False
-    take_finished: Callable[[], object] = lambda: None
-    rest: Callable[[], bool] = lambda: True
-    hurry: Callable[[bool], object] = lambda _: None
-    is_merging: Callable[[], bool] = lambda: False
-    wants_vacuum: Callable[[], bool] = lambda: False
-    refused: Callable[[], Mapping[int, str]] = dict
-    look: Callable[[], object] = lambda: None
+    def look(self) -> None:
+        """Begin a turn: is the store in place, and do others see that it is owned?"""
+        ...
+
+    def prepare(self) -> None:
+        """Make the log's next segment, if it needs one."""
+        ...
+
+    def merge_runs(self) -> bool:
+        """Merge runs of the active memtables; say whether any were merged."""
+        ...
+
+    def checkpoint(self) -> object:
+        """Flush what is sealed, and publish it."""
+        ...
+
+    def refresh(self) -> object:
+        """Pick up what other processes published."""
+        ...
+
+    def hurry(self, is_waited_for: bool, /) -> None:
+        """Hear, before each merge, whether writers wait for it."""
+        ...
+
+    def merge(self) -> int:
+        """Begin a merge if there is enough to do; return its rows, 0 if there is none."""
+        ...
+
+    def is_merging(self) -> bool:
+        """Say whether a merge is running."""
+        ...
+
+    def merge_here(self) -> None:
+        """Merge in this thread: a writer's, where there is no background."""
+        ...
+
+    def optimize(self) -> None:
+        """Begin an optimize if there is enough to do."""
+        ...
+
+    def has_finished(self) -> bool:
+        """Say whether an optimize left files of plain tables to commit."""
+        ...
+
+    def take_finished(self) -> object:
+        """Commit them."""
+        ...
+
+    def wants_vacuum(self) -> bool:
+        """Say whether a vacuum may free much; asked at each turn, True once."""
+        ...
+
+    def vacuum(self) -> object:
+        """Delete unneeded files."""
+        ...
+
+    def rest(self) -> bool:
+        """Work after `IDLE_S` without a commit; return False if it must be called again."""
+        ...
+
+    def history_bytes(self) -> int:
+        """Return what the indexes of history that is not merged take.
+
+        If that alone is where writers are slowed, a writer merges if there is no background.
+        """
+        ...
+
+    def refused(self) -> Mapping[int, str]:
+        """Return why tables take no more rows, by their incarnations; all writers ask then."""
+        ...
 
 
 class Scheduler:
@@ -117,7 +160,7 @@ class Scheduler:
         self._wake = threading.Condition()
         self._is_woken = self._is_stopping = False
         self._thread: threading.Thread | None = None
-        self._is_background = is_background
+        self.is_background = is_background
         self._pause_s = 0.0
         flushing = Zone(memtable_bytes_max, 2 * memtable_bytes_max)
         self._folding = Zone(memory_bytes_max // 8, memory_bytes_max // 2)
@@ -141,7 +184,7 @@ class Scheduler:
         Raises:
             UnavailableError: The system has no more threads.
         """
-        if self._is_background:
+        if self.is_background:
             thread = threading.Thread(target=self._loop, name="siltstone-scheduler", daemon=True)
             threads.start(thread)
             self._thread = thread
@@ -199,7 +242,7 @@ class Scheduler:
         self._committer.free = self._look()
         if self.failure is not None:  # also if it came just now: from here on all have to ask
             self._committer.free = (), 0
-        if not self._is_background:
+        if not self.is_background:
             if not self._has_room():
                 self._work.checkpoint()
             return
@@ -334,8 +377,6 @@ class Scheduler:
         The commit is durable and visible, so it does not fail if this work fails; `room` checks
         again.
         """
-        if self._is_background:
-            return
         is_full = self._committer.active_bytes >= self._memtable_bytes_max
         if not is_full and self._committer.state.view.record is self._weighed:
             return

@@ -18,15 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.arguments import count_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.filter.filters import Filter, filter_of
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.chunk import NOTHING
 from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.read.read_arguments import known_columns
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.readable import known_columns
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
+from siltstone.formats.conversion.arrow_stream import packed
 from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.storage.manifest.manifest_store import Lease
@@ -63,8 +65,7 @@ def plan(
     Raises:
         RequestError: A column is unknown, the filter is invalid, or `rows_max` is below 1.
     """
-    if type(rows_max) is not int or rows_max < 1:
-        raise RequestError(f"rows_max must be an integer from 1; got {rows_max!r}")
+    count_of("rows_max", rows_max, 1)
     arrow = reader.table_schema.arrow
     known = known_columns(arrow, columns)
     shown = list(arrow.names) if known is None else known
@@ -241,12 +242,8 @@ class _ScanPlanner:
 
 def in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
     """Yield rows as Arrow IPC streams of at most `IN_HAND_BYTES_MAX`, with their row counts."""
-    for piece in _packed(part for batch in batches for part in _halved(batch)):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, piece[0].schema) as writer:
-            for batch in piece:
-                writer.write_batch(batch)
-        yield sink.getvalue().to_pybytes(), sum(batch.num_rows for batch in piece)
+    for piece in _gathered(part for batch in batches for part in _halved(batch)):
+        yield packed(piece[0].schema, piece), sum(batch.num_rows for batch in piece)
 
 
 def numbers(lease: object) -> tuple[int, ...]:
@@ -292,7 +289,7 @@ def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from _halved(batch.slice(half))
 
 
-def _packed(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     piece: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

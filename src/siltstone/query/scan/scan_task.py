@@ -30,6 +30,7 @@ from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.history_run import are_few
 from siltstone.engine.levels.kept_batches import batches_kept
 from siltstone.errors import CorruptionError, SnapshotExpiredError
+from siltstone.formats.conversion.arrow_stream import packed
 from siltstone.formats.manifest import Pin
 from siltstone.formats.types.blobs import is_blob
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
@@ -239,10 +240,7 @@ class ScanTask:
         if isinstance(source, PinnedRows):
             return replace(self, rows=end - first, source=source.between(first, end))
         rows = pa.ipc.open_stream(source).read_all().slice(first, end - first)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        return replace(self, rows=end - first, source=sink.getvalue().to_pybytes())
+        return replace(self, rows=end - first, source=packed(rows.schema, rows.to_batches()))
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Return the rows, batch by batch; call it in any process that sees the store's path.

@@ -13,6 +13,7 @@ BASE = -1
 """The number of base, or of the one version of a plain table, among the levels."""
 
 _TIED_MAX = 200_000
+_WAITING_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +70,7 @@ def joined(
     for each in found:
         waiting.append(each)
         count += len(each)
-        if count > max(len(best), 16 * k):
+        if count > max(len(best), min(16 * k, _WAITING_MAX)):
             best, waiting, count = concatenated([best, *waiting]).nearest(k), [], 0
             best = fewer(best) if len(best) > _TIED_MAX else best
     return concatenated([best, *waiting]).nearest(k)

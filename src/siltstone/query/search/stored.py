@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine.catalog.table_schema import aligned
 from siltstone.engine.columns.row_vectors import VectorBlock, block_of
 from siltstone.engine.filter import pushed
 from siltstone.engine.filter.filters import Filter
@@ -27,7 +28,7 @@ from siltstone.process import deadline
 from siltstone.query.search.candidates import BASE, Candidates, within
 from siltstone.query.search.distances import error_of_float32, measured
 from siltstone.query.search.fresh import nearest_of
-from siltstone.query.search.vector_query import VectorQuery
+from siltstone.query.search.vector_query import K_MAX, VectorQuery
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION, NearestQuery, Ranked, Span
 
@@ -96,6 +97,9 @@ class Stored:
     def nearest(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
         """Yield the rows that may be among the k nearest; their places are positions."""
         if query.column not in self.names or not self.table.rows:
+            return
+        if query.k > K_MAX:  # Lance would sort them all
+            yield from self._compared(query, wanted)
             return
         blocked = self.blocked(wanted, MEASURED_MAX)
         if blocked.few is not None:
@@ -239,11 +243,7 @@ class Stored:
             with_hidden=self.visible is not None,
         )
         for batch in deadline.checked(batches):
-            stored = dict(zip(names, batch.columns, strict=False))
-            arrays = [
-                stored[field.name] if field.name in stored else pa.nulls(batch.num_rows, field.type)
-                for field in fields
-            ]
+            arrays = aligned(batch, map(self.names.get, columns), fields)
             yield batch.column(POSITION).to_numpy(), batch_of(arrays, fields, batch.num_rows)
 
     def _matching(self, wanted: Filter) -> np.ndarray:

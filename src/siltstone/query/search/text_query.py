@@ -8,9 +8,10 @@ from typing import cast, get_args
 
 import pyarrow as pa
 
+from siltstone.arguments import count_of, flag_of
 from siltstone.choices import TextOperator
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
-from siltstone.query.search.vector_query import K_MAX, count_of, float_of
+from siltstone.query.search.vector_query import K_MAX, float_of
 
 SCORE = "_score"
 CHARACTERS_MAX = 10_000
@@ -67,23 +68,19 @@ def text_query(
         SchemaMismatchError: There is no such column.
     """
     _check_words(words)
-    for name, given in (("phrase", phrase), ("exact", exact)):
-        if not isinstance(given, bool):
-            raise RequestError(f"{name} must be True or False; got {given!r:.80}")
     if operator is not None and not (isinstance(operator, str) and operator in _OPERATORS):
         raise RequestError(not_one_of("operator", operator, _OPERATORS))
+    has_all = flag_of("phrase", phrase) or operator == "and"
     if phrase and (operator is not None or fuzzy is not None):
         raise RequestError("a phrase takes no operator and no fuzzy: its words must match")
-    if fuzzy is not None and (type(fuzzy) is not int or not 0 <= fuzzy <= EDITS_MAX):
-        raise RequestError(f"fuzzy must be an integer from 0 to {EDITS_MAX}; got {fuzzy!r:.80}")
     return TextQuery(
         words,
         _columns(_Searched(schema, indexed, is_plain), column, boost),
-        count_of("k", k, K_MAX),
-        operator == "and" or bool(phrase),
+        count_of("k", k, 1, K_MAX),
+        has_all,
         bool(phrase),
-        fuzzy or 0,
-        bool(exact),
+        0 if fuzzy is None else count_of("fuzzy", fuzzy, 0, EDITS_MAX),
+        flag_of("exact", exact),
     )
 
 

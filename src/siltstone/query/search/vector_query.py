@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast, get_args
 import numpy as np
 import pyarrow as pa
 
+from siltstone.arguments import count_of, flag_of
 from siltstone.choices import SearchMetric
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
 
@@ -55,8 +56,9 @@ def vector_query(
     nprobes: object,
     refine: object,
     exact: object,
+    k_max: int = K_MAX,
 ) -> VectorQuery:
-    """Return the query of a caller's arguments.
+    """Return the query of a caller's arguments; above `K_MAX` rows it takes one vector.
 
     Raises:
         RequestError: One of them is wrong, or does not fit the column.
@@ -64,13 +66,11 @@ def vector_query(
     """
     name = _column(schema, column)
     kind = cast("pa.FixedSizeListType", schema.field(name).type)
-    most = count_of("k", k, K_MAX)
+    most = count_of("k", k, 1, k_max)
     vectors, is_many = _vectors(name, kind, vector)
-    if most * len(vectors) > RANKED_MAX:
+    if most * len(vectors) > max(RANKED_MAX, k_max):
         text = f"{len(vectors)} vectors and k={most} are {most * len(vectors)} rows"
         raise RequestError(f"{text}; at most {RANKED_MAX} are ranked at once")
-    if not isinstance(exact, bool):
-        raise RequestError(f"exact must be True or False; got {exact!r}")
     return VectorQuery(
         name,
         vectors,
@@ -78,9 +78,9 @@ def vector_query(
         most,
         _metric(name, kind, metric, vectors),
         _bounds(distance_range),
-        None if nprobes is None else count_of("nprobes", nprobes, PROBES_MAX),
-        None if refine is None else count_of("refine", refine, REFINE_MAX),
-        exact,
+        None if nprobes is None else count_of("nprobes", nprobes, 1, PROBES_MAX),
+        None if refine is None else count_of("refine", refine, 1, REFINE_MAX),
+        flag_of("exact", exact),
     )
 
 
@@ -112,13 +112,6 @@ def _column(schema: pa.Schema, column: object) -> str:
             f"column {column!r} is {kind}; a search needs fixed-size lists of floats or of uint8"
         )
     return column
-
-
-def count_of(name: str, given: object, most: int) -> int:
-    """Return an integer from 1 to `most`, or RequestError."""
-    if type(given) is not int or not 1 <= given <= most:
-        raise RequestError(f"{name} must be an integer from 1 to {most}; got {given!r:.80}")
-    return given
 
 
 def _metric(name: str, kind: pa.FixedSizeListType, metric: object, vectors: np.ndarray) -> str:

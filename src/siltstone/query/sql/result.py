@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from siltstone.errors import RequestError
+from siltstone.arguments import count_of
 from siltstone.process import extras
 from siltstone.text import shown
 
@@ -83,7 +83,7 @@ class Result:
         Raises:
             RequestError: `limit` is no integer from 0.
         """
-        return Result(self._table.slice(0, _number("limit", limit)))
+        return Result(self._table.slice(0, count_of("limit", limit, 0)))
 
     def fetchone(self) -> Row | None:
         """Return the next row as a tuple of Python values; None after the last one."""
@@ -95,7 +95,7 @@ class Result:
         Raises:
             RequestError: `size` is no integer from 0.
         """
-        found = _rows(self._table.slice(self._place, _number("size", size)))
+        found = _rows(self._table.slice(self._place, count_of("size", size, 0)))
         self._place += len(found)
         return found
 
@@ -126,12 +126,6 @@ class Result:
     def _text(self, rows_max: int) -> str:
         first = _rows(self._table.slice(0, rows_max))
         return shown.as_text(self.columns, first, shown.counted(len(self)))
-
-
-def _number(name: str, given: int) -> int:
-    if type(given) is not int or given < 0:
-        raise RequestError(f"{name} must be an integer from 0; got {given!r}")
-    return given
 
 
 def _rows(table: pa.Table) -> list[Row]:

@@ -58,6 +58,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    "allow_persistent_secrets": "false",  # else each look for one names the home directory
 }
 
 

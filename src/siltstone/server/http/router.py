@@ -7,7 +7,7 @@ A request costs one look into a table per way in which a route of its length may
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 from starlette.responses import Response
@@ -19,6 +19,7 @@ from siltstone.server.http.route import Route
 from siltstone.units import require
 
 Words = tuple[str | None, ...]
+_Methods = dict[str, tuple[Route, Pipeline, tuple[str, ...]]]
 
 
 class Router:
@@ -26,7 +27,7 @@ class Router:
 
     def __init__(self, *uses: tuple[Pipeline, Sequence[Route]]) -> None:
         """Take the routes of each pipeline; the first answers where no route is."""
-        self._places: dict[Words, dict[str, tuple[Route, Pipeline, tuple[str, ...]]]] = {}
+        self._places: dict[Words, _Methods] = {}
         self._masks: dict[int, list[tuple[int, ...]]] = {}
         self._default = uses[0][0]
         self.pipelines = [pipeline for pipeline, _ in uses]
@@ -62,31 +63,24 @@ class Router:
 
     def find(self, request: HttpRequest) -> tuple[Route, Pipeline] | None:
         """Return the route of a request, which gets its `params`; None: there is none."""
-        scope = request.scope
-        given = _words(scope)
-        for mask in self._masks.get(len(given), ()):
-            place = self._places.get(_masked(given, mask) if mask else tuple(given))
-            if place is None or not all(map(given.__getitem__, mask)):
-                continue
-            found = place.get(scope["method"])
+        for place, mask, given in self._at(request):
+            found = place.get(request.scope["method"])
             if found is not None:
                 route, pipeline, names = found
                 request.params = dict(zip(names, map(given.__getitem__, mask), strict=True))
                 return route, pipeline
         return None
 
-    def _methods(self, request: HttpRequest) -> set[str]:
-        """Return the methods that the path of a request has."""
+    def _at(self, request: HttpRequest) -> Iterator[tuple[_Methods, tuple[int, ...], list[str]]]:
+        """Yield what a path has, by method; where its parameters are; and its words."""
         given = _words(request.scope)
-        found: set[str] = set()
         for mask in self._masks.get(len(given), ()):
-            place = self._places.get(_masked(given, mask))
+            place = self._places.get(_masked(given, mask) if mask else tuple(given))
             if place is not None and all(map(given.__getitem__, mask)):
-                found |= place.keys()
-        return found
+                yield place, mask, given
 
     def _unknown(self, request: HttpRequest) -> Response:
-        methods = self._methods(request)
+        methods = {method for place, _, _ in self._at(request) for method in place}
         response = self._default.wire.unknown(request, 405 if methods else 404)
         if methods:
             response.headers["allow"] = ", ".join(sorted(methods))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_origin
 
 import msgspec
 
@@ -112,12 +112,17 @@ def _operation(route: Route, request: object, answer: object) -> dict[str, objec
     if route.takes == ARROW:
         found["requestBody"] = {"required": True, "content": {STREAM_TYPE: {"schema": _BINARY}}}
     elif route.takes == JSON:
-        is_required = any(field.required for field in msgspec.structs.fields(route.request))
         content = {JSON_TYPE: {"schema": request}}
-        found["requestBody"] = {"required": is_required, "content": content}
+        found["requestBody"] = {"required": _must_be(route.request), "content": content}
     if route.role is not Role.NOBODY:
         found["security"] = [{}, {"bearer": []}, {"key": []}]
     return found
+
+
+def _must_be(request: Any) -> bool:
+    """Say whether there is no request without a body: one that is a map has no members."""
+    is_map = get_origin(request) is dict
+    return is_map or any(field.required for field in msgspec.structs.fields(request))
 
 
 def _responses(route: Route, answer: object) -> dict[str, object]:

@@ -13,13 +13,13 @@ from typing import Any, get_args, get_type_hints
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces
 from siltstone.server.http.route import NOTHING, Handler, Role, Route
-from siltstone.server.rest import row_operations
-from siltstone.server.rest.changes import ChangeRoutes
-from siltstone.server.rest.jobs import JobRoutes
+from siltstone.server.rest.native import row_operations
+from siltstone.server.rest.native.changes import ChangeRoutes
+from siltstone.server.rest.native.jobs import JobRoutes
+from siltstone.server.rest.native.system import SystemRoutes
+from siltstone.server.rest.native.transactions import TransactionRoutes
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.specification import routes_of_specification
-from siltstone.server.rest.system import SystemRoutes
-from siltstone.server.rest.transactions import TransactionRoutes
 
 STREAM, TEXT = "stream", "text"
 _RANGE = ("since", "until", "tables", "format")

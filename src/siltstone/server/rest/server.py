@@ -31,8 +31,8 @@ from siltstone.server.http.route import Role, Route
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
 from siltstone.server.rest.access import Gate, is_loopback
-from siltstone.server.rest.jobs import JobRoutes
 from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.routes import routes_of
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.tokens import AccessToken

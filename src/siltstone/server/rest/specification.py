@@ -76,7 +76,7 @@ def _route(scope: RequestScope, operation: SpecifiedOperation) -> Route:
         takes=takes,
         gives=FILE if operation.name == "query_table" else JSON,
         query=operation.query,
-        request=operation.request if takes == JSON else None,
+        request=_BODIES.get(operation.name, operation.request) if takes == JSON else None,
         answer=_ANSWERS.get(operation.name, operation.answer),
         is_read=operation.name in _IS_READ,
         is_checked=takes == JSON,
@@ -120,7 +120,7 @@ def _members(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
         asked: Any = converted(spelled, operation.request)
         refuse_not_offered(asked)
     else:
-        asked = call.asked
+        asked = _body(call, operation)
         queried = converted(given, _query_of(operation))
         for name in given:
             setattr(asked, name, getattr(queried, name))
@@ -131,6 +131,19 @@ def _members(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
             raise invalid(f"index_name is {asked.index_name!r:.80}, not that of the path")
         asked.index_name = call.path["name"]
     return asked
+
+
+_WHOLE = {"update_table_schema_metadata": "metadata"}
+"""The member that is the whole body over REST."""
+
+
+def _body(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
+    member = _WHOLE.get(operation.name)
+    if member is None:
+        return call.asked
+    if not call.body:
+        raise wrong(f"Object missing required field `{member}`")
+    return operation.request(**{member: call.asked})
 
 
 _NUMBER = re.compile(r"-?[1-9][0-9]{0,18}|0")
@@ -216,6 +229,10 @@ def _tags(call: RestCall[Any], found: bodies.TagsAnswer) -> object:
     return found.tags if call.is_remote else found
 
 
+def _metadata(_: RestCall[Any], found: bodies.SchemaMetadataAnswer) -> dict[str, str]:
+    return found.metadata
+
+
 def _updated(call: RestCall[Any], found: bodies.UpdateAnswer) -> bodies.UpdateAnswer:
     if call.is_remote:
         found.rows_updated = found.updated_rows
@@ -230,7 +247,10 @@ _FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
     "analyze_table_query_plan": _plan,
     "list_table_tags": _tags,
     "update_table": _updated,
+    "update_table_schema_metadata": _metadata,
 }
+_BODIES: dict[str, Any] = {"update_table_schema_metadata": dict[str, str]}
+"""The types of bodies that have another form over REST."""
 _ANSWERS: dict[str, Any] = {
     "namespace_exists": None,
     "table_exists": None,
@@ -238,6 +258,7 @@ _ANSWERS: dict[str, Any] = {
     "count_table_rows": Count,
     "explain_table_query_plan": str,
     "analyze_table_query_plan": str,
+    "update_table_schema_metadata": dict[str, str],
 }
 """The types of answers that have another form over REST."""
 

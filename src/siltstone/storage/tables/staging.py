@@ -199,9 +199,15 @@ def refuse_unknown(schema: pa.Schema, column: str) -> None:
 
 
 def refuse_alter(
-    schema: pa.Schema, rename: Mapping[str, str], drop: Sequence[str], add: Sequence[pa.Field]
+    schema: pa.Schema,
+    rename: Mapping[str, str],
+    drop: Sequence[str],
+    add: Sequence[pa.Field],
+    relax: Sequence[str] = (),
 ) -> None:
     """Check an alter that Lance would refuse half-way, or apply to another column."""
+    for name in relax:
+        refuse_unknown(schema, name)
     names = list(schema.names)
     for old, new in rename.items():
         if old not in names or new in names:

@@ -338,9 +338,11 @@ class TableWriter(Protocol):
         rename: Mapping[str, str],
         drop: Sequence[str],
         add: Sequence[pa.Field],
+        relax: Sequence[str] = (),
     ) -> Pin:
-        """Rename, then drop, then add columns (nullable, all null, at the end).
+        """Let the columns `relax` be null; rename, then drop, then add columns.
 
+        New columns are nullable, all null, and at the end.
         No part may lose its last stored column: see `bare`.
         """
         ...
@@ -399,16 +401,15 @@ class TableRewriter(Protocol):
         *,
         drop: np.ndarray,
         batches: Batches,
-        compact_below: int = 0,
         seqs: Seqs | None = None,
         is_numbered: bool = False,
     ) -> Pin:
         """Drop the rows at the positions `drop` and append `batches`, in one step.
 
-        Only files that hold a dropped row, or fewer than `compact_below` rows, are rewritten;
-        their other rows move, in order, behind the files that stay and before the new rows;
-        where every file says its seqs, files stand in the order of the lowest. With `is_numbered`
-        the version's number is the next one, and its transaction tells other clients all of it.
+        Only files that hold a dropped row are rewritten; their other rows move, in order, behind
+        the files that stay and before the new rows; where every file says its seqs, files stand
+        in the order of the lowest. With `is_numbered` the version's number is the next one, and
+        its transaction tells other clients all of it.
         """
         ...
 
@@ -428,15 +429,14 @@ class TableCompactor(Protocol):
         """Return for each [first, end) of `planned` whether `pin` has those parts unchanged."""
         ...
 
-    def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        """Return the version, perhaps `pin`, on which `swap` is one numbered step."""
-        ...
-
-    def swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def swap(self, pin: Pin, compacted: Sequence[Compacted], *, keeps_indexes: bool = False) -> Pin:
         """Replace the inputs of `compacted` by its results; the rows stay the same.
 
+        A segment of values that covers some of the inputs of one result, but not all, goes.
+
         Raises:
-            InputsMovedError: `pin` lacks an input, or has it in another form; nothing was done.
+            InputsMovedError: `pin` lacks an input, or has it in another form; or a segment would go
+                and `keeps_indexes`. Nothing was done.
         """
         ...
 

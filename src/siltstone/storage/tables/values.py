@@ -268,7 +268,8 @@ class Segment:
 
     `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's. A compaction leaves
     the parts `tied` of a segment for search: their rows would go, or get other row ids, and the
-    segment would be wrong. An index of vectors has an `encoding`, that of its first segment.
+    segment would be wrong. An index of vectors has an `encoding`, that of its first segment, and a
+    `metric`. `type` is its kind, or what Lance calls it if it is of none of ours.
     """
 
     id: str
@@ -279,6 +280,8 @@ class Segment:
     nbytes: int
     tied: tuple[Span, ...] = ()
     encoding: Encoding | None = None
+    metric: str | None = None
+    type: str = ""
 
     @property
     def is_for_search(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from siltstone.arguments import count_of
 from siltstone.errors import RequestError
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
 from siltstone.formats.types import blobs
@@ -57,8 +58,7 @@ def staged_manifest(root: Path, folder: str, given: StagedVersion) -> StagedMani
         RequestError: It is not a staged manifest of that version in the table's own folder.
     """
     where = root / folder
-    if type(given.version) is not int or not 0 < given.version <= VERSION_MAX:
-        raise RequestError(f"a version must be an integer from 1; got {given.version!r}")
+    count_of("a version", given.version, 1, VERSION_MAX)
     text = given.path if isinstance(given.path, str) else ""
     path = Path("/" + text.removeprefix("file://").lstrip("/"))
     name = _STAGED_NAME.fullmatch(path.name)

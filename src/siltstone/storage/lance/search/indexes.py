@@ -97,10 +97,23 @@ def segments(dataset: Any, spans: Mapping[int, tuple[int, int]]) -> list[Segment
             nbytes=segment.size_bytes or 0,
             tied=tuple(sorted(spans[n] for n in tied_now.intersection(segment.fragment_ids))),
             encoding=encoding_of(index.index_type),
+            metric=_metric_of(index),
+            type=_type_of(index),
         )
         for index in dataset.describe_indices()
         for segment in index.segments
     ]
+
+
+def _metric_of(index: Any) -> str | None:
+    is_of_vectors = encoding_of(index.index_type) is not None
+    return str(index.details["metric_type"]).lower() if is_of_vectors else None
+
+
+def _type_of(index: Any) -> str:
+    if encoding_of(index.index_type) is not None:
+        return "vector"
+    return _KINDS.get(index.index_type) or index.index_type
 
 
 def covered(dataset: Any, name: str, gone: Collection[str]) -> set[int]:

@@ -74,18 +74,7 @@ class LanceCompactor:
             for span in within
         ]
 
-    def ready(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
-        """See `tables.TableCompactor.ready`."""
-        dataset = self._reader.shown(pin)
-        lance_indexes.refuse_unfit(dataset, map(numbers, compacted))
-        split = lance_indexes.split(dataset, map(numbers, compacted))
-        if not split:
-            return pin
-        return self._commits.commit(
-            pin, [lance_indexes.change(dataset, (), split)], (), rows=pin.rows
-        )
-
-    def swap(self, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
+    def swap(self, pin: Pin, compacted: Sequence[Compacted], *, keeps_indexes: bool = False) -> Pin:
         """See `tables.TableCompactor.swap`."""
         if not compacted:
             return pin
@@ -95,6 +84,8 @@ class LanceCompactor:
         lance_indexes.refuse_unfit(dataset, map(numbers, compacted))
         # Lance refuses to compact what an index covers together with what it does not.
         split = lance_indexes.split(dataset, map(numbers, compacted))
+        if split and keeps_indexes:
+            raise InputsMovedError
         if split:
             operations.insert(0, lance_indexes.change(dataset, (), split))
         files = [file for item in compacted for file in item.files]

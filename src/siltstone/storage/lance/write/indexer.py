@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from siltstone.formats.manifest import Pin
 from siltstone.storage.lance.files.dataset_files import DatasetFiles
@@ -52,6 +55,7 @@ class LanceIndexer:
                 self._data.begin(syncing, names, is_known=True)
                 files = self._inventories.hashed(names, None)
         inputs = [canonical(each.metadata.to_json()) for each in fragments]
+        inputs = inputs or [_column(table.dataset, spec.column)]
         return BuiltSegment(spec.name, tuple(inputs), lance_indexes.encode(built), tuple(files))
 
     def put(self, pin: Pin, built: Sequence[BuiltSegment], gone: Sequence[str] = ()) -> Pin:
@@ -61,10 +65,12 @@ class LanceIndexer:
         dataset = self._reader.open(pin).dataset
         numbers = described(dataset)
         today = {text: number for number, text in numbers.items()}
+        columns = {_column(dataset, name) for name in dataset.schema.names}
         new: list[Any] = []
         for segment in built:
             covered = {today[text] for text in segment.inputs if text in today}
-            if not covered or covered & lance_indexes.covered(dataset, segment.index, gone):
+            is_gone = not covered and columns.isdisjoint(segment.inputs)
+            if is_gone or covered & lance_indexes.covered(dataset, segment.index, gone):
                 raise InputsMovedError  # two that cover a row would give it twice
             index = lance_indexes.decode(segment.described)
             if covered != numbers.keys() & set(index.fragment_ids):
@@ -75,3 +81,12 @@ class LanceIndexer:
         operation = lance_indexes.change(dataset, new, set(gone))
         files = [file for segment in built for file in segment.files]
         return self._commits.commit(pin, [operation], files, rows=pin.rows)
+
+
+def _column(dataset: Any, name: str) -> str:
+    """Return a key of a column, the input of a segment of no parts: its number, name and type.
+
+    Lance numbers columns anew when all rows are replaced, and a segment names its column by number.
+    """
+    (found,) = staging.columns_of(dataset.lance_schema, pa.schema([dataset.schema.field(name)]))
+    return json.dumps(found)

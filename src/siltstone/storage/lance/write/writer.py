@@ -138,14 +138,17 @@ class LanceWriter:
         rename: Mapping[str, str],
         drop: Sequence[str],
         add: Sequence[pa.Field],
+        relax: Sequence[str] = (),
     ) -> Pin:
         """See `tables.TableWriter.alter`. Lance alters the manifest alone, no data file."""
         where = self._root / pin.folder
-        staging.refuse_alter(self._reader.open(pin).dataset.schema, rename, drop, add)
-        if not (rename or drop or add):
+        staging.refuse_alter(self._reader.open(pin).dataset.schema, rename, drop, add, relax)
+        if not (rename or drop or add or relax):
             return pin
         catalog = self._commits.begin(pin.folder, pin)
         with writing(where, catalog):
+            if relax:
+                open_newest(catalog).alter_columns(*({"path": n, "nullable": True} for n in relax))
             if rename:
                 open_newest(catalog).alter_columns(
                     *({"path": o, "name": n} for o, n in rename.items())
@@ -278,7 +281,6 @@ class LanceRewriter:
         *,
         drop: np.ndarray,
         batches: Batches,
-        compact_below: int = 0,
         seqs: Seqs | None = None,
         is_numbered: bool = False,
     ) -> Pin:
@@ -294,7 +296,7 @@ class LanceRewriter:
             f"positions to drop are outside the {pin.rows} rows of {pin.path}",
         )
         found = staging.peeked(batches)
-        touched = _touched(table, dropped, compact_below, has_more=found is not None)
+        touched = [i for i, part in enumerate(table.parts) if _counts(dropped, part)]
         if found is None and not touched:
             return pin
         parts = [table.parts[index] for index in touched]
@@ -339,19 +341,6 @@ def _ascending(positions: np.ndarray) -> np.ndarray:
     """
     ordered = np.sort(positions)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
-
-
-def _touched(
-    table: LancePinned, dropped: np.ndarray, compact_below: int, *, has_more: bool
-) -> list[int]:
-    """Return the indexes of the fragments to write anew: those losing a row, and small ones.
-
-    One small fragment with nothing to join it stays: writing it anew would change nothing.
-    """
-    losing = {i for i, p in enumerate(table.parts) if _counts(dropped, p)}
-    small = {index for index, part in enumerate(table.parts) if part.rows < compact_below}
-    touched = losing | small
-    return sorted(touched) if losing or has_more or len(touched) > 1 else []
 
 
 def _dropped_of(table: LancePinned, drop: np.ndarray) -> np.ndarray:

@@ -1,0 +1,237 @@
+"""Readable: what the tables of this process have in common: how they are read and searched.
+
+The table of a store, of a snapshot and of a transaction differ only in their reader: each of them
+has a `_reader`, and a transaction records its reads. How one row is read by its key is in each of
+them, for that must be fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.choices import SearchMetric, TextOperator
+from siltstone.engine.catalog.row_input import key_input
+from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.read.read_arguments import key_named, keyed, known_columns
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.reader import Reader
+from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
+from siltstone.errors import RequestError
+from siltstone.formats.keys import Key
+
+if TYPE_CHECKING:
+    from siltstone.query.search.search_result import SearchResult
+
+
+class LocalReadable:
+    """See the module. Any thread; see `api.readable` for arguments and errors."""
+
+    __slots__ = ()
+    _in_any_order = False
+    """Whether each scan may have its own order: true where each reads another seq."""
+
+    def _reader(self) -> Reader:
+        """Return what answers one call: asked once in it, so that it sees one seq."""
+        raise NotImplementedError
+
+    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+        """Hear what is read: `keys` if there are some, else a scan of `wanted`."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with their names and types at the seq of this reader."""
+        return self._reader().table_schema.shown
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The names of the key columns, in key order; empty for a plain table."""
+        keys = self._reader().table_schema.keys
+        return () if keys is None else keys.names
+
+    def get_many(self, keys: object) -> pa.Table:
+        """Return the rows of the existing `keys`, each once, in the order of the keys.
+
+        Args:
+            keys: An iterable of keys; a column of them (of Arrow, pandas, Polars or NumPy); or
+                Arrow data with the key columns.
+        """
+        reader = keyed(self._reader())
+        wanted = key_input(keys, reader.table_schema)
+        if wanted:
+            self._note(reader, wanted, None)
+        return reader.many(wanted)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return a stream of the rows, in no order.
+
+        Args:
+            columns: The columns in their order; None: all.
+            filter: A SQL boolean expression, or an Arrow expression.
+            limit: The maximum number of rows.
+
+        Raises:
+            RequestError: A column is unknown, or the filter is invalid.
+        """
+        reader = self._reader()
+        arrow = reader.table_schema.arrow
+        shown = known_columns(arrow, columns)
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise RequestError(f"limit must be an integer from 0; got {limit!r}")
+        fields = reader.table_schema.fields(shown)
+        batches = self._matching(reader, filter, shown, limit)
+        if limit is not None:
+            batches = _limited(batches, limit)
+        return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def scan_with_ids(
+        self,
+        columns: Sequence[str],
+        filter: str | None,  # noqa: A002 - the contract's name
+        limit: int | None,
+    ) -> pa.RecordBatchReader:
+        """Return the rows of `scan`, and last their `_rowid`: see `row_ids`."""
+        reader = self._reader()
+        shown = known_columns(reader.table_schema.arrow, columns) or []
+        wanted = filter_of(filter, reader.table_schema.arrow)
+        self._note(reader, (), wanted)
+        fields = reader.table_schema.fields(shown).append(ROW_ID)
+        batches = scan_with_ids(reader, shown, wanted)
+        batches = batches if limit is None else _limited(batches, limit)
+        return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def rows_with_ids(self, ids: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return the rows that have some `_rowid`, with some columns, and last their `_rowid`."""
+        reader = self._reader()
+        shown = known_columns(reader.table_schema.arrow, columns) or []
+        self._note(reader, (), None)
+        return rows_with_ids(reader, ids, shown)
+
+    def _matching(
+        self,
+        reader: Reader,
+        wanted: str | pc.Expression | None,
+        shown: list[str] | None,
+        limit: int | None,
+    ) -> Iterator[pa.RecordBatch]:
+        if isinstance(reader, KeyedReader):
+            key = key_named(wanted, reader.table_schema.codec)
+            if key is not None:
+                self._note(reader, (key,), None)
+                found = reader.many((key,))
+                return iter((found if shown is None else found.select(shown)).to_batches())
+        parsed = filter_of(wanted, reader.table_schema.arrow)
+        self._note(reader, (), parsed)
+        if isinstance(reader, KeyedReader):
+            in_any_order = limit is None and self._in_any_order
+            return reader.scan(shown, parsed, in_any_order=in_any_order, limit=limit)
+        return reader.scan(shown, parsed, limit=limit)
+
+    def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
+        """Return the number of rows, or of the rows that match `filter`."""
+        reader = self._reader()
+        wanted = filter_of(filter, reader.table_schema.arrow)
+        self._note(reader, (), wanted)
+        if wanted is None:
+            return reader.count()
+        return sum(batch.num_rows for batch in reader.scan([], wanted))
+
+    def search(
+        self,
+        query: object = None,
+        k: int = 10,
+        *,
+        column: str | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: object = None,
+        exact: bool = False,
+        operator: TextOperator | None = None,
+        phrase: bool = False,
+        fuzzy: int | None = None,
+        boost: float | Mapping[str, float] | None = None,
+        metric: SearchMetric | None = None,
+        distance_range: object = None,
+        nprobes: int | None = None,
+        refine: int | None = None,
+        vector: object = None,
+        vector_column: str | None = None,
+        fusion: str | Mapping[str, float] | None = None,
+        rerank: Callable[[pa.Table], object] | None = None,
+    ) -> SearchResult:
+        """See `api.readable.ReadableTable.search`."""
+        from siltstone.query.search.request import search_of  # noqa: PLC0415 - few ask for it
+        from siltstone.query.search.search_result import SearchResult  # noqa: PLC0415 - as above
+
+        reader = self._reader()
+        search = search_of(
+            reader,
+            query,
+            vector,
+            common={"k": k, "column": column, "exact": exact},
+            of_words={"operator": operator, "phrase": phrase, "fuzzy": fuzzy, "boost": boost},
+            of_vectors={
+                "metric": metric,
+                "distance_range": distance_range,
+                "nprobes": nprobes,
+                "refine": refine,
+            },
+            of_both={"vector_column": vector_column, "fusion": fusion, "rerank": rerank},
+        )
+        return SearchResult(search(*self._noted(reader, columns, filter)))
+
+    def search_in_parts(
+        self,
+        query: object,
+        k: int,
+        rows_max: int,
+        *,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        columns: object = None,
+        numbered: bool = False,
+        **options: Any,
+    ) -> pa.RecordBatchReader:
+        """Return the rows of `search`, ranked now, and read as they are asked for.
+
+        Args:
+            query: A text, or a vector, as for `search`.
+            k: How many rows.
+            rows_max: How many rows are read at once.
+            filter: Only rows that match are ranked.
+            columns: The columns; None: all.
+            numbered: Before the distance or score comes the `_rowid`: see `engine.read.row_ids`.
+            options: All the other arguments of that kind of search.
+        """
+        from siltstone.query.search.request import search_in_parts  # noqa: PLC0415 - as above
+
+        reader = self._reader()
+        search = search_in_parts(reader, query, rows_max, numbered=numbered, k=k, **options)
+        return search(*self._noted(reader, columns, filter))
+
+    def _noted(
+        self,
+        reader: Reader,
+        columns: object,
+        filter: str | pc.Expression | None,  # noqa: A002 - the contract's name
+    ) -> tuple[Filter | None, list[str]]:
+        """Return the checked filter and columns of a search, which is noted as a scan."""
+        arrow = reader.table_schema.arrow
+        shown = known_columns(arrow, columns)
+        wanted = filter_of(filter, arrow)
+        self._note(reader, (), wanted)
+        return wanted, arrow.names if shown is None else shown
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    while left > 0 and (batch := next(batches, None)) is not None:
+        rows = min(left, batch.num_rows)
+        yield batch.slice(0, rows)
+        left -= rows
