@@ -98,7 +98,8 @@ def served(
 
 def _planned(client: Client, path: str, columns: list[str], **more: object) -> list[bytes]:
     token = client.pinned(path)
-    asked: dict[str, object] = {"filters": [], "limit": None, "parallelism": 2, **more}
+    asked: dict[str, object] = {"filters": [], "limit": None, "parallelism": 2}
+    asked |= {"application": "", **more}
     head, payload = client.ask("plan", token=token, table="t", columns=columns, **asked)
     found, at = [], 0
     for size in head["sizes"]:
@@ -350,7 +351,7 @@ def test_a_limit_has_as_many_rows_in_its_tasks(path: str) -> None:
     for limit, wanted in ((0, 0), (7, 7), (5000, 999)):
         with served() as (client, _, _):
             found = _planned(client, path, ["id"], limit=limit)
-            tasks = [task for each in found for task in pickle.loads(each)]
+            tasks = [task for each in found for task in pickle.loads(each)[1]]
             assert sum(task.rows for task in tasks) == wanted
             assert sum(b.num_rows for task in tasks for b in task.read()) == wanted
 
@@ -367,7 +368,7 @@ def test_a_scan_of_a_thousand_partitions_has_each_row_once(
     with served() as (client, _, _):
         found = _planned(client, str(tmp_path / "s"), ["id"], parallelism=1500)
     assert len(found) == 1000
-    tasks = [task for each in found for task in pickle.loads(each)]
+    tasks = [task for each in found for task in pickle.loads(each)[1]]
     rows = [n for task in tasks for batch in task.read() for n in batch["id"].to_pylist()]
     assert sorted(rows) == list(range(2000))
 

@@ -40,7 +40,7 @@ def _overwrite(frame: DataFrame, path: Path) -> None:
 
 def _values(path: Path) -> dict[int, int]:
     with st.connect(path, read_only=True) as db:
-        return {row["id"]: row["n"] for row in db["a.t"].scan().to_arrow().to_pylist()}
+        return {row["id"]: row["n"] for row in db["a.t"].scan().read_all().to_pylist()}
 
 
 def _plain(spark: SparkSession, name: str, path: Path) -> DataFrame:  # noqa: ARG001 - one signature

@@ -67,9 +67,20 @@ class AskFilters(msgspec.Struct, tag_field="op", tag="filters", forbid_unknown_f
     predicates: list[str]
 
 
-class PlanScan(msgspec.Struct, tag_field="op", tag="plan", forbid_unknown_fields=True):
+class TellRead(msgspec.Struct, tag_field="op", tag="tell", forbid_unknown_fields=True):
+    """Record that an application reads a table; `application` is the folder of its driver."""
+
     token: str
     table: str
+    application: str
+
+
+class PlanScan(msgspec.Struct, tag_field="op", tag="plan", forbid_unknown_fields=True):
+    """The tasks of a scan; each has with it what records the read (see `TellRead`)."""
+
+    token: str
+    table: str
+    application: str
     columns: list[str]
     filters: list[str]
     limit: int | None
@@ -77,7 +88,7 @@ class PlanScan(msgspec.Struct, tag_field="op", tag="plan", forbid_unknown_fields
 
 
 class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_fields=True):
-    """The rows of the scan tasks in the payload, as the columns of a Spark schema, JSON.
+    """The rows of the scan tasks in the payload (see `PlanScan`), as the columns of a Spark schema, JSON.
 
     `store` is the id of the store; `maps`: the JVM can map memory of this process.
     """
@@ -88,7 +99,7 @@ class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_field
 
 
 Request: TypeAlias = (
-    TakePin | ReleasePins | ListNames | LoadTable | AskFilters | PlanScan | ReadTasks
+    TakePin | ReleasePins | ListNames | LoadTable | AskFilters | TellRead | PlanScan | ReadTasks
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

@@ -40,13 +40,14 @@ from siltstone.spark.daemon.messages import (
     ReadTasks,
     ReleasePins,
     TakePin,
+    TellRead,
 )
 from siltstone.spark.daemon.pins import Pins
 from siltstone.spark.daemon.reading import END, FAILED, RegionWriter, send_stream
 from siltstone.spark.daemon.regions import MemoryBudget
 from siltstone.spark.daemon.roots import Roots
 from siltstone.spark.kept_stores import kept
-from siltstone.spark.task_rows import require_path, rows_of
+from siltstone.spark.task_rows import Told, require_path, rows_of
 
 _WAITING_MAX = 128
 _CREDENTIALS = struct.Struct("3i")
@@ -117,6 +118,11 @@ class CatalogServer:
         found = tables.answered(self.pins.of(asked.token), asked.table, asked.predicates)
         return {"sql": found}
 
+    def tell(self, asked: TellRead) -> dict[str, object]:
+        """Record a read for later overwrites of the application."""
+        tables.told(self.pins.of(asked.token), asked.table, asked.application).tell()
+        return {}
+
 
 class Connection:
     """One connection of the JVM; one thread uses it."""
@@ -130,6 +136,7 @@ class Connection:
             ReleasePins: server.release,
             LoadTable: server.load,
             AskFilters: server.filters,
+            TellRead: server.tell,
         }
 
     def answer_next(self) -> None:
@@ -159,9 +166,10 @@ class Connection:
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))
         wanted = schemas.arrow_schema(schema)
-        work: tuple[ScanTask, ...] = pickle.loads(payload)  # noqa: S301 - see the module
+        told, work = _unpacked(payload)
         for task in work:
             _require_store(task.root, asked.store)
+        told.tell_again()
         region = self._writer.open() if asked.maps and is_flat(wanted) else None
         self._channel.answer({"maps": False} if region is None else region.place())
         is_mapped = region is not None and self._channel.receive(1) == b"\1"
@@ -178,6 +186,11 @@ class Connection:
                 self._channel.refuse(type(error).__name__, _sentence(error))
                 return
         self._channel.number(END)
+
+
+def _unpacked(payload: bytes) -> tuple[Told, tuple[ScanTask, ...]]:
+    found: tuple[Told, tuple[ScanTask, ...]] = pickle.loads(payload)  # noqa: S301 - see the module
+    return found
 
 
 def _batches(work: tuple[ScanTask, ...], schema: StructType) -> Generator[pa.RecordBatch]:

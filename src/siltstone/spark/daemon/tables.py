@@ -14,9 +14,11 @@ import pyarrow as pa
 from siltstone.errors import TableNotFoundError
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.spark import schemas
+from siltstone.spark.application import APPLICATION, Read, of_process, store_of
 from siltstone.spark.daemon.messages import PlanScan
 from siltstone.spark.daemon.predicates import sql_of
 from siltstone.spark.partitions import Cut, Partition, row_bytes
+from siltstone.spark.task_rows import Told
 
 LIMIT_TASK_ROWS = 1 << 20
 _NO_COLUMN_BYTES = row_bytes(pa.schema([]))
@@ -69,8 +71,16 @@ def answered(snapshot: LocalSnapshot, name: str, predicates: Sequence[str]) -> l
     return [sql_of(each, schema) for each in predicates]
 
 
+def told(snapshot: LocalSnapshot, name: str, application: str) -> Told:
+    """Return the record of a read; `application` is the folder of the driver."""
+    root, store_id, _ = snapshot.place()
+    read = Read(store_of(root, store_id), snapshot[name].id, name, snapshot.seq)
+    return Told(read, of_process({APPLICATION: application}))
+
+
 def cut(snapshot: LocalSnapshot, asked: PlanScan) -> tuple[list[int], list[bytes]]:
-    """Return of each partition of a scan how many rows it has at most, and its pickled tasks.
+    """Return of each partition of a scan how many rows it has at most, and its tasks, pickled with
+    the record of the read.
 
     Without a filter the numbers of rows are exact; together they are at most the limit.
 
@@ -84,7 +94,9 @@ def cut(snapshot: LocalSnapshot, asked: PlanScan) -> tuple[list[int], list[bytes
         found = Cut(asked.parallelism).partitions(snapshot, asked.table, columns, wanted)
     else:
         found = _first(snapshot, asked.table, columns, asked.limit)
-    return [sum(task.rows for task in each) for each in found], [pickle.dumps(p) for p in found]
+    read = told(snapshot, asked.table, asked.application)
+    rows = [sum(task.rows for task in each) for each in found]
+    return rows, [pickle.dumps((read, each)) for each in found]
 
 
 def _first(

@@ -94,6 +94,11 @@ final class Source(val pin: Pin, val name: String, val id: Long, val rows: Long,
 }
 
 object Source {
+  /** Record a read, which later overwrites by this application must know. */
+  def tell(pin: Pin, table: String): Unit = Daemon.call(
+    Daemon.request("tell").put("token", pin.token).put("table", table)
+      .put("application", Daemon.application))
+
   /** Describe a table; None: there is none of that name. */
   def load(pin: Pin, name: String): Option[Source] = {
     val found = Daemon.call(Daemon.request("load").put("token", pin.token).put("table", name))._1

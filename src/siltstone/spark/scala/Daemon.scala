@@ -59,6 +59,10 @@ object Daemon {
     case _ => null
   }
 
+  /** The folder by which the processes of an application know it: Spark tells its Python workers. */
+  def application: String =
+    SparkEnv.get.blockManager.diskBlockManager.localDirsString.mkString(",")
+
   /** The head of a request. */
   def request(op: String): ObjectNode = json.createObjectNode().put("op", op)
 

@@ -59,7 +59,10 @@ class TableScanBuilder(source: Source) extends ScanBuilder with SupportsPushDown
 case class CountScan(table: String, pin: Pin, rowsOfTable: Long, counts: Int) extends LocalScan {
   override def readSchema(): StructType =
     StructType((0 until counts).map(n => StructField(s"count_$n", LongType, nullable = false)))
-  override def rows(): Array[InternalRow] = Array(InternalRow.fromSeq(Seq.fill(counts)(rowsOfTable)))
+  override def rows(): Array[InternalRow] = {
+    Source.tell(pin, table)
+    Array(InternalRow.fromSeq(Seq.fill(counts)(rowsOfTable)))
+  }
   override def description(): String = s"siltstone: count of $table at $pin"
 }
 
@@ -75,8 +78,10 @@ case class TableScan(source: Source, columns: StructType, filters: Seq[String], 
       limit.map(rows => s", limit $rows").getOrElse("")
   override def toBatch: Batch = this
   override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
-  override def planInputPartitions(): Array[InputPartition] =
+  override def planInputPartitions(): Array[InputPartition] = {
+    Source.tell(source.pin, source.name)
     source.pin.plan((source.id, columns, filters, limit, parallelism), planned()).toArray
+  }
   override def createReaderFactory(): PartitionReaderFactory =
     BatchReaderFactory(columns, source.pin.store)
   override def supportedCustomMetrics(): Array[CustomMetric] = Array(new WaitMetric, new BatchesMetric)
@@ -90,7 +95,7 @@ case class TableScan(source: Source, columns: StructType, filters: Seq[String], 
 
   private def planned(): Seq[InputPartition] = {
     val head = Daemon.request("plan").put("token", source.pin.token).put("table", source.name)
-      .put("parallelism", parallelism)
+      .put("parallelism", parallelism).put("application", Daemon.application)
     val names = head.putArray("columns")
     columns.fieldNames.foreach(each => names.add(each))
     val wanted = head.putArray("filters")
