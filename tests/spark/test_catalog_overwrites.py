@@ -1,4 +1,4 @@
-"""Reads through the catalog count for overwrites by `format("siltstone")`, as those of `load()` do."""
+"""Reads through the catalog count for overwrites by `format("siltstone")`, as `load()` does."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def _values(path: Path) -> dict[int, int]:
         return {row["id"]: row["n"] for row in db["a.t"].scan().read_all().to_pylist()}
 
 
-def _plain(spark: SparkSession, name: str, path: Path) -> DataFrame:  # noqa: ARG001 - one signature
+def _plain(spark: SparkSession, name: str, path: Path) -> DataFrame:
     return spark.table(f"{name}.a.t").selectExpr("id", "n + 1 AS n")
 
 
-def _counted(spark: SparkSession, name: str, path: Path) -> DataFrame:  # noqa: ARG001
+def _counted(spark: SparkSession, name: str, path: Path) -> DataFrame:
     rows = spark.sql(f"SELECT count(*) AS n FROM {name}.a.t").collect()[0]["n"]
     return spark.range(rows).selectExpr("id", "id AS n")
 
 
-def _limited(spark: SparkSession, name: str, path: Path) -> DataFrame:  # noqa: ARG001
+def _limited(spark: SparkSession, name: str, path: Path) -> DataFrame:
     rows = spark.table(f"{name}.a.t").limit(9).collect()
     return spark.createDataFrame(rows, "id bigint, n bigint")
 
 
-def _of_snapshot(spark: SparkSession, name: str, path: Path) -> DataFrame:  # noqa: ARG001
+def _of_snapshot(spark: SparkSession, name: str, path: Path) -> DataFrame:
     with snapshot(spark, path) as shop:
         return spark.createDataFrame(shop["a.t"].collect(), "id bigint, n bigint")
 

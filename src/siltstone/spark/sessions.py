@@ -12,12 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.spark.catalog.settings import Stores, add_catalogs, settings_of, with_jar
-from siltstone.spark.catalog_search import Frames
-from siltstone.spark.catalog_tables import SEQ_QUESTION, TABLE_QUESTION
 from siltstone.spark.java import java_home
-from siltstone.spark.session_answers import Answers, Desk
-from siltstone.spark.session_zone import ZONE_QUESTION, zone_of
-from siltstone.spark.source import SiltstoneSource, source_of
+from siltstone.spark.source import SiltstoneSource
 
 # What reads of stores need, and a session of others may have off.
 NEEDED: dict[str, str] = {
@@ -35,14 +31,6 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_FRAMES = Frames()
-ANSWERS = Answers(
-    {
-        ZONE_QUESTION: Desk(zone_of),
-        TABLE_QUESTION: Desk(_FRAMES.options_of, threads=4),  # a large catalog takes seconds
-        SEQ_QUESTION: Desk(_FRAMES.seq_of),
-    }
-)
 # Set where another program has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _CHOSEN_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -86,9 +74,7 @@ def register(spark: SparkSession, stores: Stores | None = None) -> SparkSession:
     With `stores` the session has a catalog for each, by its name, from then on: a jar is added to
     it if it has none, which is compiled at the first use.
 
-    From then on reads take a time without an offset in the session's zone, and `CREATE TABLE ..
-    USING siltstone OPTIONS (..)` makes a table that queries read; neither for a client of Spark
-    Connect. A session of `newSession()` is another one.
+    A session of `newSession()` is another one.
 
     Spark starts Python processes by the name `python3`, unless PYSPARK_PYTHON says another one. On
     a local master a session without a chosen Python starts this one from now on, also for
@@ -108,13 +94,7 @@ def register(spark: SparkSession, stores: Stores | None = None) -> SparkSession:
     _choose_python(spark)
     for name, value in NEEDED.items():
         spark.conf.set(name, value)
-    is_found = find_spec("pyspark_siltstone") is not None  # Spark finds it by that name
-    served = None if is_found and _plans_elsewhere(spark) else ANSWERS.serve(spark)
-    if served is not None:
-        address, is_new = served
-        if is_new:
-            spark.dataSource.register(source_of(address))
-    elif not is_found:
+    if find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
         spark.dataSource.register(SiltstoneSource)
     return spark
 
@@ -131,15 +111,6 @@ def _choose_python(spark: SparkSession) -> None:
         context = spark.sparkContext
         if (context.master or "").startswith("local"):
             context.pythonExec = sys.executable
-
-
-def _plans_elsewhere(spark: SparkSession) -> bool:
-    """Return whether a source that Spark finds itself has another Python than one it is given."""
-    try:
-        workers = spark.sparkContext.pythonExec
-    except (PySparkException, AttributeError):  # of a client
-        return False
-    return os.environ.get("PYSPARK_DRIVER_PYTHON", workers) != workers
 
 
 def _start(config: dict[str, str], master: str | None, app_name: str) -> SparkSession:

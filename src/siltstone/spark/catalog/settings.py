@@ -6,17 +6,18 @@ spark.sql.catalog.shop.uri    the path of the store, or the URL of its server
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.api.store import Store
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined.targets import is_url
 from siltstone.local.store import require_store
 from siltstone.paths import root_of
@@ -88,6 +89,45 @@ def add_catalogs(spark: SparkSession, stores: Stores) -> None:
         spark.sql(f"ADD JAR '{jar()}'")
     for key, value in wanted.items():
         spark.conf.set(key, value)
+
+
+def catalog_of(spark: SparkSession, path: str) -> str | None:
+    """Return the session's catalog of the store at `path`; it gets one if it has none.
+
+    None: it is a client of Spark Connect, whose server has none; or there is no jar.
+    """
+    for name, uri in _catalogs(spark):
+        if not is_url(uri) and str(root_of(uri)) == path:
+            return name
+    if not _is_classic(spark):
+        return None
+    name = f"siltstone_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+    try:
+        add_catalogs(spark, {name: path})
+    except UnavailableError:
+        return None
+    return name
+
+
+def _catalogs(spark: SparkSession) -> Iterator[tuple[str, str]]:
+    """Yield the names of this session's catalogs of stores, and where these are."""
+    known = spark.conf.getAll
+    for key, value in known.items():
+        if key.startswith(_PREFIX) and value == CLASS and f"{key}.uri" in known:
+            yield key.removeprefix(_PREFIX), known[f"{key}.uri"]
+
+
+def quoted(*parts: str) -> str:
+    """Return a name of Spark SQL, of one part or several, each quoted."""
+    return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+
+
+def _is_classic(spark: SparkSession) -> bool:
+    try:
+        _ = spark.sparkContext
+    except (PySparkException, AttributeError):  # of a client
+        return False
+    return True
 
 
 def _has_jar(spark: SparkSession) -> bool:

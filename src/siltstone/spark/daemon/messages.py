@@ -85,10 +85,11 @@ class PlanScan(msgspec.Struct, tag_field="op", tag="plan", forbid_unknown_fields
     filters: list[str]
     limit: int | None
     parallelism: int
+    task_rows: str | None = None
 
 
 class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_fields=True):
-    """The rows of the scan tasks in the payload (see `PlanScan`), as the columns of a Spark schema, JSON.
+    """The rows of the tasks in the payload (see `PlanScan`), as columns of a Spark schema, JSON.
 
     `store` is the id of the store; `maps`: the JVM can map memory of this process.
     """

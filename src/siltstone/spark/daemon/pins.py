@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from siltstone.errors import RequestError, SiltstoneError, UnavailableError
+from siltstone.errors import RequestError, SiltstoneError, SnapshotExpiredError, UnavailableError
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.spark.daemon.messages import TakePin
@@ -30,11 +30,19 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class HeldStore:
-    """A store at one seq, with what keeps both open."""
+    """A store at one seq, with what keeps both open; pins of one seq share it.
+
+    `newest`: the newest seq of the store when it was pinned.
+    """
 
     store: str
+    newest: int
     snapshot: LocalSnapshot
     stack: ExitStack
+
+    def is_of(self, store: str, seq: int | None) -> bool:
+        """Return whether it is that store at that seq."""
+        return (self.store, self.snapshot.seq) == (store, seq)
 
 
 class Pins:
@@ -69,13 +77,24 @@ class Pins:
             SiltstoneError: What was wrong when the pin was to be taken again.
             UnavailableError: This process never heard of it.
         """
+        return self._of(token).snapshot
+
+    def newest_of(self, token: str) -> int:
+        """Return the newest seq of the store when it was pinned.
+
+        Raises:
+            SiltstoneError: As `of`.
+        """
+        return self._of(token).newest
+
+    def _of(self, token: str) -> HeldStore:
         with self._lock:
             found = self._held.get(token)
         if found is None:
             raise UnavailableError("this process holds no such pin: run the statement again")
         if isinstance(found, SiltstoneError):
             raise found
-        return found.snapshot
+        return found
 
     def release(self, tokens: Sequence[str]) -> None:
         """Give pins up; unknown ones are passed over."""
@@ -92,7 +111,8 @@ class Pins:
             old = self._held.pop(token, None)
             if new is not None:
                 self._held[token] = new
-        if isinstance(old, HeldStore):
+            is_used = any(each is old for each in self._held.values())
+        if isinstance(old, HeldStore) and not is_used:
             old.stack.close()
 
     def _opened(self, wanted: TakePin) -> HeldStore:
@@ -103,16 +123,37 @@ class Pins:
                     f"{wanted.uri} has store {store.store_id} now; the statement was made for"
                     f" store {wanted.store}: run it again"
                 )
-            taken = _taken(store, wanted)
-            return HeldStore(store.store_id, stack.enter_context(taken), stack.pop_all())
+            try:
+                taken = stack.enter_context(_taken(store, wanted))
+            except SnapshotExpiredError:
+                shared = self._shared(wanted, store.store_id)
+                if shared is None:
+                    raise
+                return shared
+            return HeldStore(store.store_id, store.seq, taken, stack.pop_all())
+
+    def _shared(self, wanted: TakePin, store_id: str) -> HeldStore | None:
+        """Return what another pin of the seq holds, which the store may keep for that alone."""
+        seq = _seq_of(wanted)
+        with self._lock:
+            for held in self._held.values():
+                if isinstance(held, HeldStore) and held.is_of(store_id, seq):
+                    self._held[wanted.token] = held
+                    return held
+        return None
 
 
 def _taken(store: LocalStore, wanted: TakePin) -> LocalSnapshot:
     """Return the snapshot that is meant."""
     if wanted.time_us is not None:
         return store.snapshot(at=_EPOCH + dt.timedelta(microseconds=wanted.time_us))
+    seq = _seq_of(wanted)
+    return store.snapshot(seq=seq, tag=wanted.version if seq is None else None)
+
+
+def _seq_of(wanted: TakePin) -> int | None:
+    """Return the seq that is asked for; None: the newest, or that of a tag or a time."""
     version = wanted.version
-    if version is None:
-        return store.snapshot(seq=wanted.seq)
-    is_seq = version.isascii() and version.isdigit()
-    return store.snapshot(seq=int(version)) if is_seq else store.snapshot(tag=version)
+    if version is not None and version.isascii() and version.isdigit():
+        return int(version)
+    return wanted.seq

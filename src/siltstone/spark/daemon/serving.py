@@ -111,7 +111,8 @@ class CatalogServer:
 
     def load(self, asked: LoadTable) -> dict[str, object]:
         """Describe a table."""
-        return tables.describe(self.pins.of(asked.token), asked.table)
+        snapshot = self.pins.of(asked.token)
+        return tables.describe(snapshot, asked.table, self.pins.newest_of(asked.token))
 
     def filters(self, asked: AskFilters) -> dict[str, object]:
         """Say which filters the store answers."""

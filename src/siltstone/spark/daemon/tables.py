@@ -17,6 +17,8 @@ from siltstone.spark import schemas
 from siltstone.spark.application import APPLICATION, Read, of_process, store_of
 from siltstone.spark.daemon.messages import PlanScan
 from siltstone.spark.daemon.predicates import sql_of
+from siltstone.spark.descriptions import name_of_read
+from siltstone.spark.options import task_rows_of
 from siltstone.spark.partitions import Cut, Partition, row_bytes
 from siltstone.spark.task_rows import Told
 
@@ -38,10 +40,11 @@ def names_in(
     return here, sorted(below), is_there
 
 
-def describe(snapshot: LocalSnapshot, name: str) -> dict[str, object]:
+def describe(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, object]:
     """Return the columns, the size and the properties of a table; `missing` if there is none.
 
-    `widths` are the bytes that Spark should assume of each column, `width` those of a row without.
+    `widths` are the bytes that Spark should assume of each column, `width` those of a row without;
+    `said` is what Spark's pages call a read. `newest`: the newest seq of the store.
 
     Raises:
         SchemaMismatchError: Spark has no type for a column.
@@ -50,10 +53,12 @@ def describe(snapshot: LocalSnapshot, name: str) -> dict[str, object]:
         table: Any = snapshot[name]
     except TableNotFoundError:
         return {"missing": True}
+    tasks = list(snapshot.scan_tasks(name, [_narrowest(table.schema)], rows_max=LIMIT_TASK_ROWS))
     widths = [row_bytes(pa.schema([field])) - _NO_COLUMN_BYTES for field in table.schema]
     return {
         "id": table.id,
         "schema": schemas.to_spark(table.schema).json(),
+        "said": name_of_read(snapshot, name, tasks, newest),
         "rows": table.count(),
         "width": _NO_COLUMN_BYTES,
         "widths": widths,
@@ -79,8 +84,9 @@ def told(snapshot: LocalSnapshot, name: str, application: str) -> Told:
 
 
 def cut(snapshot: LocalSnapshot, asked: PlanScan) -> tuple[list[int], list[bytes]]:
-    """Return of each partition of a scan how many rows it has at most, and its tasks, pickled with
-    the record of the read.
+    """Return of each partition of a scan how many rows it has at most, and its tasks, pickled.
+
+    With them goes the record of the read.
 
     Without a filter the numbers of rows are exact; together they are at most the limit.
 
@@ -91,7 +97,9 @@ def cut(snapshot: LocalSnapshot, asked: PlanScan) -> tuple[list[int], list[bytes
     columns = asked.columns or [_narrowest(schema)]
     wanted = " AND ".join(asked.filters) or None
     if asked.limit is None or wanted is not None:
-        found = Cut(asked.parallelism).partitions(snapshot, asked.table, columns, wanted)
+        rows_max = None if asked.task_rows is None else task_rows_of(asked.task_rows)
+        cut_by = Cut(asked.parallelism, rows_max)
+        found = cut_by.partitions(snapshot, asked.table, columns, wanted)
     else:
         found = _first(snapshot, asked.table, columns, asked.limit)
     read = told(snapshot, asked.table, asked.application)

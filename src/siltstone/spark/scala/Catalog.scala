@@ -79,7 +79,7 @@ class SiltstoneCatalog extends TableCatalog with SupportsNamespaces {
 }
 
 /** A table at a pin, as Python describes it. */
-final class Source(val pin: Pin, val name: String, val id: Long, val rows: Long,
+final class Source(val pin: Pin, val name: String, val said: String, val id: Long, val rows: Long,
     val schema: StructType, width: Long, widths: Map[String, Long],
     val properties: JMap[String, String]) {
   /** How many bytes Spark should assume of so many rows, with these columns. */
@@ -108,7 +108,7 @@ object Source {
       val widths = schema.fieldNames.zip(found.get("widths").asScala.map(_.asLong)).toMap
       val properties = new HashMap[String, String]()
       found.get("properties").properties.asScala.foreach(e => properties.put(e.getKey, e.getValue.asText))
-      Some(new Source(pin, name, found.get("id").asLong, found.get("rows").asLong, schema,
+      Some(new Source(pin, name, found.get("said").asText, found.get("id").asLong, found.get("rows").asLong, schema,
         found.get("width").asLong, widths, Collections.unmodifiableMap(properties)))
     }
   }
@@ -124,5 +124,5 @@ class SiltstoneTable(val source: Source) extends SupportsRead {
   override def properties(): JMap[String, String] = source.properties
   override def capabilities(): JSet[TableCapability] = EnumSet.of(TableCapability.BATCH_READ)
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    new TableScanBuilder(source)
+    new TableScanBuilder(source, ScanOptions(options))
 }

@@ -10,14 +10,15 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.CustomMetric
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.types._
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Takes from Spark what a query needs of a table. */
-class TableScanBuilder(source: Source) extends ScanBuilder with SupportsPushDownRequiredColumns
+class TableScanBuilder(source: Source, options: ScanOptions) extends ScanBuilder with SupportsPushDownRequiredColumns
     with SupportsPushDownV2Filters with SupportsPushDownLimit with SupportsPushDownAggregates {
   private var columns = source.schema
   private var answered = Array.empty[Predicate]
-  private var filters = Seq.empty[String]
-  private var isFiltered = false // by the store or by Spark
+  private var filters = options.filter.toSeq
+  private var isFiltered = options.filter.isDefined // by the store or by Spark
   private var limit: Option[Int] = None
   private var counts = 0
 
@@ -29,7 +30,7 @@ class TableScanBuilder(source: Source) extends ScanBuilder with SupportsPushDown
       isFiltered = true
       val found = predicates.zip(Predicates.answered(source, predicates))
       answered = found.collect { case (each, Some(_)) => each }
-      filters = found.flatMap(_._2).toSeq
+      filters = options.filter.toSeq ++ found.flatMap(_._2)
       found.collect { case (each, None) => each }
     }
   override def pushedPredicates(): Array[Predicate] = answered
@@ -52,7 +53,25 @@ class TableScanBuilder(source: Source) extends ScanBuilder with SupportsPushDown
 
   override def build(): Scan =
     if (counts > 0) CountScan(source.name, source.pin, source.rows, counts)
-    else TableScan(source, columns, filters, limit)
+    else TableScan(source, columns, filters, limit, options.taskRows)
+}
+
+/** What a reader may say: a filter in the SQL of the store, and how many stored rows a task has. */
+case class ScanOptions(filter: Option[String], taskRows: Option[String])
+
+object ScanOptions {
+  private val ofSpark = Set("versionasof", "timestampasof") // which has taken them already
+  private val ours = Seq("filter", "maxRowsPerTask")
+
+  def apply(options: CaseInsensitiveStringMap): ScanOptions = {
+    val known = ofSpark ++ ours.map(_.toLowerCase)
+    options.keySet.asScala.find(key => !known(key.toLowerCase)).foreach { key =>
+      throw new SiltstoneException("RequestError",
+        s"a read through a catalog has no option '$key'; it has ${ours.mkString(" and ")}")
+    }
+    // A filter may end in a comment.
+    ScanOptions(Option(options.get("filter")).map(text => s"($text\n)"), Option(options.get("maxRowsPerTask")))
+  }
 }
 
 /** `count(*)`: the plan knows it. */
@@ -69,18 +88,18 @@ case class CountScan(table: String, pin: Pin, rowsOfTable: Long, counts: Int) ex
 /** Some columns and rows of a table. Equal scans are equal, so Spark reads once what a query reads
   * twice.
   */
-case class TableScan(source: Source, columns: StructType, filters: Seq[String], limit: Option[Int])
-    extends Scan with Batch with SupportsReportStatistics {
+case class TableScan(source: Source, columns: StructType, filters: Seq[String], limit: Option[Int],
+    taskRows: Option[String]) extends Scan with Batch with SupportsReportStatistics {
   override def readSchema(): StructType = columns
   override def description(): String =
-    s"siltstone: ${source.name} at ${source.pin}" +
-      (if (filters.isEmpty) "" else filters.mkString(", filter ", " AND ", "")) +
+    s"siltstone: ${source.said}" +
+      (if (filters.isEmpty) "" else filters.mkString(", filter ", " AND ", "").replace("\n", "")) +
       limit.map(rows => s", limit $rows").getOrElse("")
   override def toBatch: Batch = this
   override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
   override def planInputPartitions(): Array[InputPartition] = {
     Source.tell(source.pin, source.name)
-    source.pin.plan((source.id, columns, filters, limit, parallelism), planned()).toArray
+    source.pin.plan((source.id, columns, filters, limit, taskRows, parallelism), planned()).toArray
   }
   override def createReaderFactory(): PartitionReaderFactory =
     BatchReaderFactory(columns, source.pin.store)
@@ -96,6 +115,7 @@ case class TableScan(source: Source, columns: StructType, filters: Seq[String], 
   private def planned(): Seq[InputPartition] = {
     val head = Daemon.request("plan").put("token", source.pin.token).put("table", source.name)
       .put("parallelism", parallelism).put("application", Daemon.application)
+    taskRows.foreach(head.put("task_rows", _))
     val names = head.putArray("columns")
     columns.fieldNames.foreach(each => names.add(each))
     val wanted = head.putArray("filters")
