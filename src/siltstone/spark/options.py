@@ -81,7 +81,8 @@ class WriteOptions:
     `missing`: what becomes of columns that rows of an upsert lack. `expect_seq` is for overwrites:
     the seq after which the table must not have changed. With a `primary_key` the write creates a
     table that does not exist; with `merges_schema` it adds columns that the table lacks. With
-    `replaces` an overwrite replaces only the rows that match this filter.
+    `replaces` an overwrite replaces only the rows that match this filter. `creates`: the commit
+    makes the table, with or without a key, and it must not be there.
     """
 
     uri: str
@@ -96,6 +97,7 @@ class WriteOptions:
     merges_schema: bool = False
     replaces: str | None = None
     force: bool = False
+    creates: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:

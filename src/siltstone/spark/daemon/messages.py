@@ -15,7 +15,7 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -99,8 +99,107 @@ class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_field
     maps: bool
 
 
+class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown_fields=True):
+    """The job of a statement that writes rows of a Spark schema, JSON, into a table.
+
+    `options`: those of the statement. `insert`: what an INSERT without an option does to a table
+    with a key. `creates`: the primary key of the table that the commit makes; None: it is there.
+    """
+
+    uri: str
+    table: str
+    columns: str
+    options: dict[str, str]
+    application: str
+    insert: str
+    overwrites: bool
+    replaces: str | None = None
+    creates: list[str] | None = None
+
+
+class WriteRows(msgspec.Struct, tag_field="op", tag="write", forbid_unknown_fields=True):
+    """Stage the rows of one task of the job in the payload; they follow as an Arrow stream.
+
+    The stream comes in pieces, each after its length, i32; a length of 0 ends it.
+    """
+
+    task: int
+
+
+class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_fields=True):
+    """Commit what tasks staged: the payload has the job, and what each task got, of these sizes."""
+
+    sizes: list[int]
+    rows: int
+
+
+class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fields=True):
+    """Delete what tasks staged; the payload is as that of `CommitWrite`."""
+
+    sizes: list[int]
+
+
+class CreateTable(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_fields=True):
+    """Make an empty table with the columns of a Spark schema, JSON."""
+
+    uri: str
+    table: str
+    columns: str
+    primary_key: list[str]
+
+
+class ColumnChange(msgspec.Struct, forbid_unknown_fields=True):
+    """A change of one column: `add` (`to` is a Spark schema with it), `rename` or `drop`."""
+
+    kind: Literal["add", "rename", "drop"]
+    name: str
+    to: str = ""
+
+
+class AlterTable(msgspec.Struct, tag_field="op", tag="alter", forbid_unknown_fields=True):
+    uri: str
+    table: str
+    changes: list[ColumnChange]
+
+
+class RenameTable(msgspec.Struct, tag_field="op", tag="rename", forbid_unknown_fields=True):
+    uri: str
+    table: str
+    to: str
+
+
+class DropTable(msgspec.Struct, tag_field="op", tag="drop", forbid_unknown_fields=True):
+    uri: str
+    table: str
+
+
+class DeleteRows(msgspec.Struct, tag_field="op", tag="delete", forbid_unknown_fields=True):
+    """Delete the rows that match SQL of the store; None: all."""
+
+    uri: str
+    table: str
+    id: int
+    filter: str | None
+
+
 Request: TypeAlias = (
-    TakePin | ReleasePins | ListNames | LoadTable | AskFilters | TellRead | PlanScan | ReadTasks
+    TakePin
+    | ReleasePins
+    | ListNames
+    | LoadTable
+    | AskFilters
+    | TellRead
+    | PlanScan
+    | ReadTasks
+    | PlanWrite
+    | WriteRows
+    | CommitWrite
+    | AbortWrite
+    | CreateTable
+    | AlterTable
+    | RenameTable
+    | DropTable
+    | DeleteRows
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

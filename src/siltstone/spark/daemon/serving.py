@@ -19,28 +19,38 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from siltstone.api.store import Store
 from siltstone.api.tasks import ScanTask
 from siltstone.errors import RequestError, SiltstoneError
-from siltstone.spark import schemas
-from siltstone.spark.daemon import tables
+from siltstone.spark import automatic_merge, schemas, stores
+from siltstone.spark.daemon import definitions, tables, writing
 from siltstone.spark.daemon.layout import is_flat
 from siltstone.spark.daemon.messages import (
+    AbortWrite,
+    AlterTable,
     AskFilters,
     Channel,
+    CommitWrite,
+    CreateTable,
+    DeleteRows,
+    DropTable,
     Ended,
     ListNames,
     LoadTable,
     PlanScan,
+    PlanWrite,
     ReadTasks,
     ReleasePins,
+    RenameTable,
     TakePin,
     TellRead,
+    WriteRows,
 )
 from siltstone.spark.daemon.pins import Pins
 from siltstone.spark.daemon.reading import END, FAILED, RegionWriter, send_stream
@@ -48,7 +58,16 @@ from siltstone.spark.daemon.regions import MemoryBudget
 from siltstone.spark.daemon.roots import Roots
 from siltstone.spark.kept_stores import kept
 from siltstone.spark.task_rows import Told, require_path, rows_of
+from siltstone.spark.writer import BatchWriter
 
+Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteRows
+_DEFINE: dict[type, Callable[[Store, Any], bool | None]] = {
+    CreateTable: definitions.create,
+    AlterTable: definitions.alter,
+    RenameTable: definitions.rename,
+    DropTable: definitions.drop,
+    DeleteRows: definitions.delete,
+}
 _WAITING_MAX = 128
 _CREDENTIALS = struct.Struct("3i")
 
@@ -124,6 +143,19 @@ class CatalogServer:
         tables.told(self.pins.of(asked.token), asked.table, asked.application).tell()
         return {}
 
+    def plan_write(self, asked: PlanWrite) -> bytes:
+        """Begin the job of a statement that writes."""
+        self._roots.path_of(asked.uri)
+        return pickle.dumps(writing.plan(asked))
+
+    def define(self, asked: Definition) -> dict[str, object]:
+        """Make, change or drop a table, or delete rows of one."""
+        self._roots.path_of(asked.uri)
+        with stores.owner(asked.uri) as db:
+            found = _DEFINE[type(asked)](db, asked)
+        automatic_merge.report(db, ())
+        return {"found": found is not False}
+
 
 class Connection:
     """One connection of the JVM; one thread uses it."""
@@ -138,6 +170,15 @@ class Connection:
             LoadTable: server.load,
             AskFilters: server.filters,
             TellRead: server.tell,
+            **dict.fromkeys(_DEFINE, server.define),
+        }
+        self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
+            ReadTasks: self._read,
+            PlanScan: self._plan,
+            PlanWrite: self._plan_write,
+            WriteRows: self._write,
+            CommitWrite: self._commit,
+            AbortWrite: self._abort,
         }
 
     def answer_next(self) -> None:
@@ -148,11 +189,9 @@ class Connection:
         """
         try:
             request, payload = self._channel.request()
-            if isinstance(request, ReadTasks):
-                self._read(request, payload)
-            elif isinstance(request, PlanScan):
-                rows, packed = tables.cut(self._server.pins.of(request.token), request)
-                self._channel.answer({"rows": rows, "sizes": [len(p) for p in packed]}, packed)
+            serve = self._with_payload.get(type(request))
+            if serve is not None:
+                serve(request, payload)
             else:
                 self._channel.answer(self._answers[type(request)](request))
         except Ended:
@@ -163,6 +202,26 @@ class Connection:
     def close(self) -> None:
         """Give up what the connection holds."""
         self._writer.close()
+
+    def _plan(self, asked: PlanScan, _payload: bytes) -> None:
+        rows, packed = tables.cut(self._server.pins.of(asked.token), asked)
+        self._channel.answer({"rows": rows, "sizes": [len(p) for p in packed]}, packed)
+
+    def _plan_write(self, asked: PlanWrite, _payload: bytes) -> None:
+        self._channel.answer({}, [self._server.plan_write(asked)])
+
+    def _write(self, asked: WriteRows, payload: bytes) -> None:
+        job: BatchWriter = pickle.loads(payload)  # noqa: S301 - see the module
+        written = writing.staged(job, self._channel, asked.task)
+        self._channel.answer({"rows": written.staged.rows}, [pickle.dumps(written)])
+
+    def _commit(self, asked: CommitWrite, payload: bytes) -> None:
+        writing.commit(asked, payload)
+        self._channel.answer({})
+
+    def _abort(self, asked: AbortWrite, payload: bytes) -> None:
+        writing.abort(asked.sizes, payload)
+        self._channel.answer({})
 
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))

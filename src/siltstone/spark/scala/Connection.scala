@@ -39,6 +39,14 @@ final class Connection(val running: Daemon.Running) {
     write(buffer.put(0, value.toByte))
   }
 
+  def sendNumber(value: Int): Unit = {
+    buffer.clear().limit(4)
+    write(buffer.putInt(0, value))
+  }
+
+  def sendBytes(bytes: Array[Byte], first: Int, size: Int): Unit =
+    write(ByteBuffer.wrap(bytes, first, size))
+
   private def write(bytes: ByteBuffer): Unit = guarded {
     while (bytes.hasRemaining) channel.write(bytes)
   }

@@ -66,8 +66,20 @@ object Daemon {
   /** The head of a request. */
   def request(op: String): ObjectNode = json.createObjectNode().put("op", op)
 
-  /** Ask, and ask again if the process died meanwhile: no request changes anything. */
-  def call(head: ObjectNode): (JsonNode, Array[Byte]) = again(once(head))
+  /** Ask, and ask again if the process died meanwhile: such a request changes nothing. */
+  def call(head: ObjectNode, payload: Array[Byte] = Array.emptyByteArray): (JsonNode, Array[Byte]) =
+    again(once(head, payload))
+
+  /** Ask once for a commit; if the process dies meanwhile nobody knows whether it was made. */
+  def change(head: ObjectNode, payload: Array[Byte], what: String): (JsonNode, Array[Byte]) =
+    try once(head, payload)
+    catch {
+      case gone: SiltstoneException.Gone => throw new SiltstoneException(
+        "InDoubtError",
+        s"the Python process of siltstone ended in the middle of a commit: look whether $what, or" +
+          " give a statement that writes a token, WITH (token = 'app:1'), and run it again: it is" +
+          " applied once", Some(gone))
+    }
 
   /** Do something that begins anew with another connection if the process died. */
   def again[T](body: => T): T =
@@ -80,11 +92,11 @@ object Daemon {
         body
     }
 
-  private def once(head: ObjectNode): (JsonNode, Array[Byte]) = {
+  private def once(head: ObjectNode, payload: Array[Byte]): (JsonNode, Array[Byte]) = {
     val connection = take()
     var isWhole = false
     try {
-      connection.send(head, Array.emptyByteArray)
+      connection.send(head, payload)
       val answer = connection.receive()
       isWhole = true
       answer
