@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, UnsupportedOperationException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
@@ -141,26 +141,6 @@ def test_a_version_that_is_not_there_is_named(shop: SparkSession, when: str, wor
     with pytest.raises(AnalysisException) as caught:
         shop.sql(f"SELECT * FROM orders {when}")
     assert words in str(caught.value).split("\n", maxsplit=1)[0]
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "CREATE TABLE made (id bigint)",
-        "DROP TABLE orders",
-        "ALTER TABLE orders ADD COLUMN z int",
-        "CREATE NAMESPACE made",
-    ],
-)
-def test_a_statement_that_changes_the_store_is_refused(shop: SparkSession, statement: str) -> None:
-    with pytest.raises(UnsupportedOperationException, match="catalog shop only reads"):
-        shop.sql(statement)
-
-
-def test_an_insert_is_refused(shop: SparkSession) -> None:
-    with pytest.raises(AnalysisException, match="does not support append"):
-        shop.sql("INSERT INTO events VALUES (9)")
-    assert _all(shop, "SELECT count(*) FROM events") == [(4,)]
 
 
 def test_only_the_columns_of_a_query_are_read(shop: SparkSession) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(spark: SparkSession, path: Path) -> Iterator[Shop]:
-    yield Shop(spark, path)
+def shop(spark: SparkSession, path: Path) -> Shop:
+    return Shop(spark, path)
 
 
 # --- INSERT
@@ -141,21 +141,30 @@ def test_an_overwrite_of_some_rows_takes_rows_that_match_alone(shop: Shop) -> No
     shop.refuses("INSERT INTO o REPLACE WHERE c = 1 VALUES (70, 2, 0, 'r', null)", "match")
 
 
-@pytest.mark.parametrize("way", ["sql", "writeTo", "insertInto"])
-def test_an_overwrite_conflicts_with_a_commit_after_its_read(shop: Shop, way: str) -> None:
+def _by_sql(frame: DataFrame, name: str) -> None:
+    rows = frame.sparkSession.createDataFrame(frame.collect(), "a bigint, b string")
+    rows.createOrReplaceTempView("rows_that_were_read")
+    frame.sparkSession.sql(f"INSERT OVERWRITE {name} SELECT a, b FROM rows_that_were_read")
+
+
+def _by_condition(frame: DataFrame, name: str) -> None:
+    frame.writeTo(name).overwrite(functions.lit(True))
+
+
+def _by_place(frame: DataFrame, name: str) -> None:
+    frame.write.insertInto(name, overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [_by_sql, _by_condition, _by_place])
+def test_an_overwrite_conflicts_with_a_commit_after_its_read(
+    shop: Shop, overwrite: Callable[[DataFrame, str], None]
+) -> None:
     name = f"{shop.name}.p"
     frame = shop.spark.table(name).selectExpr("a + 1 AS a", "b")
     with st.connect(shop.path, background=False) as db:
         db["p"].append([{"a": 100, "b": "theirs"}])
-    with pytest.raises(Exception, match="an overwrite would lose that|was read at seq"):
-        if way == "sql":
-            rows = frame.collect()
-            shop.spark.createDataFrame(rows, "a bigint, b string").createOrReplaceTempView("rows")
-            shop.spark.sql(f"INSERT OVERWRITE {name} SELECT a, b FROM rows")
-        elif way == "writeTo":
-            frame.writeTo(name).overwrite(functions.lit(True))
-        else:
-            frame.write.insertInto(name, overwrite=True)
+    with pytest.raises(Exception, match="an overwrite would lose that"):
+        overwrite(frame, name)
     assert {"a": 100, "b": "theirs"} in shop.rows("p")
 
 
