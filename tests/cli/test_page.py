@@ -24,6 +24,7 @@ OTHERWISE = {
     "serve": "tests/cli/test_over_http.py",
     "token": "tests/cli/test_access.py",
     "apps forget": "tests/cli/test_commands.py",
+    "spark jar": "tests/spark/test_catalog_jar.py",
 }
 """Commands that the page does not show, and where they run."""
 FILES = {

@@ -48,7 +48,9 @@ def reads(spark: SparkSession, store: str) -> None:
     past = {"timestampAsOf": "2026-11-20 10:00"}  # the zone of a client's session is not known
     tell("time", says(load(spark, f"{store}/t", **past).count, "give the zone of such times"))
     created = f"CREATE TABLE t USING siltstone OPTIONS (uri '{store}', table 't')"
-    tell("catalog", says(lambda: spark.sql(created).collect(), "no driver answers"))
+    tell(
+        "catalog", says(lambda: spark.sql(created).collect(), "Spark's own catalog keeps no table")
+    )
     with snapshot(spark, os.path.relpath(store)) as now:
         tell("snapshot", rows_of(now["t"]), rows_of(now.read("t", ["v"], "id >= 3")))
         tell("views", now.create_views())
@@ -57,7 +59,7 @@ def reads(spark: SparkSession, store: str) -> None:
         tell("many tasks", now.read("many", rows_max=400).count())
         tell("temporary files of the client", list(Path(tempfile.gettempdir()).iterdir()))
         kept = now["t"]
-    tell("closed", says(kept.collect, "the snapshot of this frame is closed"))
+    tell("closed", rows_of(kept))
 
 
 def writes(spark: SparkSession, store: str) -> None:

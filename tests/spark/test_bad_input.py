@@ -12,7 +12,6 @@ import siltstone as st
 from siltstone.spark import workers
 from siltstone.spark.changes import CommitTimes, RangeTaskReader
 from siltstone.spark.feed import ChangeTaskReader
-from siltstone.spark.frames import PlannedRows
 from siltstone.spark.options import ReadOptions
 from siltstone.spark.reader import BatchReader, describe
 
@@ -110,8 +109,7 @@ def test_work_of_another_version_is_refused_before_it_is_read(path: Path) -> Non
     assert read.partitions()
     with st.connect(path, read_only=True) as db:
         times = CommitTimes.of(db, 0, seq)
-    frame = PlannedRows("rows", schema, read._told, None, 1, ())
-    for each in (read, ChangeTaskReader(schema), RangeTaskReader(schema, times), frame):
+    for each in (read, ChangeTaskReader(schema), RangeTaskReader(schema, times)):
         opened, (made_by, payload) = each.__reduce__()
         assert made_by == workers.version()
         assert opened(made_by, payload)

@@ -6,16 +6,11 @@ import json
 import pickle
 import subprocess
 import sys
-from itertools import accumulate
 from pathlib import Path
-
-import pytest
 
 import siltstone as st
 from siltstone.spark import schemas
 from siltstone.spark.application import Read
-from siltstone.spark.columns import ColumnValues, NumberedRows
-from siltstone.spark.frames import PlannedRows
 from siltstone.spark.task_rows import ScanTaskReader, Told
 from tests.children import with_pandas
 
@@ -28,25 +23,17 @@ UNNEEDED = (
 )
 _CHILD = """
 import json, pickle, sys
-import pyspark.worker, pyarrow as pa
+import pyspark.worker, pyarrow
 from pyspark.sql.datasource import InputPartition
 import lance
 before = set(sys.modules)
 work, tasks = pickle.loads(open(sys.argv[1], "rb").read())
-if hasattr(work, "read"):
-    found = sum(batch.num_rows for batch in work.read(InputPartition(tasks)))
-elif sys.argv[2] == "frame":
-    found = sum(batch.num_rows for batch in work([pa.record_batch({"id": [0]})]))
-else:
-    found = len(work(pa.array(range(3))))
+found = sum(batch.num_rows for batch in work.read(InputPartition(tasks)))
 print(json.dumps([found, sorted(set(sys.modules) - before)]))
 """
 
 
-@pytest.mark.parametrize("kind", ["columns", "frame", "load"])
-def test_a_task_of_a_read_imports_nothing_that_plans_or_opens_a_store(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_task_of_a_read_imports_nothing_that_plans_or_opens_a_store(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         table = db.create_table("t", {"id": "int64"}, primary_key="id")
         table.upsert([{"id": 1}, {"id": 2}])  # base, with a row that is hidden, history and the log
@@ -56,10 +43,10 @@ def test_a_task_of_a_read_imports_nothing_that_plans_or_opens_a_store(
         db.checkpoint()
         table.upsert({"id": 3})
         with db.snapshot() as now:
-            payload = pickle.dumps(_work(kind, now))
+            payload = pickle.dumps(_work(now))
             (tmp_path / "work").write_bytes(payload)
             done = subprocess.run(
-                [sys.executable, "-c", _CHILD, str(tmp_path / "work"), kind],
+                [sys.executable, "-c", _CHILD, str(tmp_path / "work")],
                 capture_output=True,
                 text=True,
                 timeout=120,
@@ -74,16 +61,7 @@ def test_a_task_of_a_read_imports_nothing_that_plans_or_opens_a_store(
     assert [name for name in imported if name in UNNEEDED or name.startswith(below)] == []
 
 
-def _work(kind: str, now: st.Snapshot) -> tuple[object, tuple[st.ScanTask, ...]]:
-    """Return what Spark sends to a worker for a read, by the door through which it came."""
-    tasks = tuple(now.scan_tasks("t"))
-    told = Told(Read("", 0, "t", now.seq), None, is_local=True)
-    schema = schemas.to_spark(now["t"].schema)
-    if kind == "load":
-        return ScanTaskReader(schema, told), tasks
-    if kind == "frame":
-        return PlannedRows("t", schema, told, None, 1, (pickle.dumps(tasks),)), ()
-    ends = tuple(accumulate(task.rows for task in tasks))
-    packed = tuple(pickle.dumps(task) for task in tasks)
-    rows = NumberedRows("1", schema, told, None, 1, 1, ends, packed)
-    return ColumnValues("id", rows, "id"), ()
+def _work(now: st.Snapshot) -> tuple[object, tuple[st.ScanTask, ...]]:
+    """Return what Spark sends to a worker for a read."""
+    told = Told(Read("", 0, "t", now.seq), None)
+    return ScanTaskReader(schemas.to_spark(now["t"].schema), told), tuple(now.scan_tasks("t"))

@@ -23,6 +23,7 @@ from siltstone.cli.commands import (
     rows,
     searches,
     serve,
+    spark,
     tables,
     tags,
 )
@@ -92,7 +93,7 @@ _GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
         *(maintain.merge, maintain.optimize, maintain.vacuum, maintain.verify),
         *(repairs.repair, backups.backup, backups.restore, indexes.app, apps.app),
     ),
-    "Run": (serve.serve, serve.token, demos.demo, benches.bench),
+    "Run": (serve.serve, serve.token, spark.app, demos.demo, benches.bench),
 }
 _KEYS: dict[str, Any] = {"context_settings": {"ignore_unknown_options": True}}
 """A key may be a negative number."""

@@ -75,6 +75,11 @@ def require_store(root: Path) -> None:
     Env().require_store(root)
 
 
+def warm_up() -> None:
+    """Import Lance and plan a first scan, 1-2 s: for a process that reads later, in a thread."""
+    Env().warm_up()
+
+
 class LocalStore(Store):
     """See the module. Any thread."""
 

@@ -1,7 +1,7 @@
-"""Spark: bulk reads and writes of stores, through PySpark alone; no jar.
+"""Spark: bulk reads and writes of stores, through PySpark; SQL by a catalog, which has a jar.
 
 `session()` starts a Spark that knows `format("siltstone")`, `register(spark)` tells another about
-it. See docs/spark.md.
+it; with `stores` both give it a catalog for each. See docs/spark.md.
 """
 
 from importlib import import_module

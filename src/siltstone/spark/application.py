@@ -229,15 +229,6 @@ def of_session(spark: SparkSession) -> Application | None:
     return _asked[key]
 
 
-def is_local(spark: SparkSession) -> bool:
-    """Return whether all tasks of a session run in the driver's own JVM."""
-    try:
-        master = spark.sparkContext.master
-    except (PySparkException, AttributeError):  # of a client
-        return False
-    return master is not None and (master == "local" or master.startswith("local["))
-
-
 def _key(spark: SparkSession) -> str:
     try:
         return spark.sparkContext.applicationId

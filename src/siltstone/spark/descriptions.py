@@ -1,10 +1,10 @@
 """Descriptions: what Spark's pages say of a read and of siltstone's own jobs.
 
-    a frame of a snapshot    the name of its step in the plan of each query, as planned
-    a job of siltstone       the job's description, unless the caller has set one; and the name of
-                             its step
+    a read of a catalog     what it says of itself in the plan of each query
+    a job of siltstone      the job's description, unless the caller has set one; and the name of
+                            its step
 
-The API for Python sources has no metrics, but the step of a `mapInArrow` is called as its function.
+The step of a `mapInArrow` is called as its function.
 A client of Spark Connect cannot describe jobs.
 """
 
@@ -17,20 +17,19 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from siltstone.api.tasks import ScanTask
 from siltstone.local.snapshot import LocalSnapshot
-from siltstone.spark.partitions import Partition
 
 _PROPERTY = "spark.job.description"
 
 
 def name_of_read(
-    snapshot: LocalSnapshot, table: str, partitions: Sequence[Partition], newest: int
+    snapshot: LocalSnapshot, table: str, tasks: Sequence[ScanTask], newest: int
 ) -> str:
     """Return what a read of a table is called, with the number of its files and rows.
 
-    With a filter, the rows are those that may match. `newest`: the newest seq of the store.
+    `tasks`: those of a scan of all rows. `newest`: the newest seq of the store.
     """
-    tasks = [task for partition in partitions for task in partition]
     above = sum(task.rows for task in tasks if task.is_above_base)
     counts = [
         _count(snapshot[table].files_of(tasks), "file"),
@@ -39,7 +38,7 @@ def name_of_read(
     ]
     if newest > snapshot.seq:
         counts.append(_count(newest - snapshot.seq, "commit") + " behind")
-    return f"siltstone: {table} at seq {snapshot.seq}: {', '.join(counts)}"
+    return f"{table} at seq {snapshot.seq}: {', '.join(counts)}"
 
 
 def _count(number: int, what: str) -> str:

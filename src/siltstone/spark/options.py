@@ -81,7 +81,8 @@ class WriteOptions:
     `missing`: what becomes of columns that rows of an upsert lack. `expect_seq` is for overwrites:
     the seq after which the table must not have changed. With a `primary_key` the write creates a
     table that does not exist; with `merges_schema` it adds columns that the table lacks. With
-    `replaces` an overwrite replaces only the rows that match this filter.
+    `replaces` an overwrite replaces only the rows that match this filter. `creates`: the commit
+    makes the table, with or without a key, and it must not be there.
     """
 
     uri: str
@@ -96,6 +97,7 @@ class WriteOptions:
     merges_schema: bool = False
     replaces: str | None = None
     force: bool = False
+    creates: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
@@ -337,6 +339,26 @@ def _number(least: int, kind: str, name: str, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least:
         return int(text)
     raise RequestError(f"option {name!r} must be {kind}; got {text!r}")
+
+
+def require_task_rows(rows: object) -> int:
+    """Return a bound of the stored rows of a task, as the option `maxRowsPerTask` has it.
+
+    Raises:
+        RequestError: It is no integer from 1.
+    """
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        raise RequestError(f"rows_max must be an integer from 1; got {rows!r}")
+    return rows
+
+
+def task_rows_of(text: str) -> int:
+    """Return the value of the option `maxRowsPerTask`.
+
+    Raises:
+        RequestError: It is no integer from 1.
+    """
+    return _number(1, "an integer from 1", "maxRowsPerTask", text)
 
 
 def _start(name: str, text: str) -> int | str:

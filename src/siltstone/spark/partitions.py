@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tasks import ScanTask
@@ -25,9 +23,6 @@ BYTES_MIN, BYTES_MAX = 4 << 20, 128 << 20
 _VARIABLE_BYTES = 20
 """What a text, or a list, takes as Spark estimates it."""
 _BINARY_BYTES = 100
-_PARTITIONS = "spark.sql.leafNodeDefaultParallelism"
-_COUNTED_MAX = 4096
-_counted: dict[str, int] = {}
 
 Partition = tuple[ScanTask, ...]
 
@@ -51,27 +46,13 @@ class Cut:
         Raises:
             TableNotFoundError, RequestError: As `Snapshot.scan_tasks`.
         """
-        tasks, rows = self.tasks(snapshot, table, columns, filter)
-        return list(_together(tasks, rows))
-
-    def tasks(
-        self,
-        snapshot: Snapshot,
-        table: str,
-        columns: Sequence[str],
-        filter: str | None,  # noqa: A002 - the contract's name
-    ) -> tuple[list[ScanTask], int]:
-        """Return the scan tasks of a read, and how many rows a task of Spark should have.
-
-        Raises:
-            TableNotFoundError, RequestError: As `Snapshot.scan_tasks`.
-        """
         source = snapshot[table]
         stored = pa.schema([source.schema.field(name) for name in columns])
         rows = self.rows_max
         if rows is None:
             rows = self._rows(source.count(), row_bytes(stored))
-        return list(snapshot.scan_tasks(table, columns, filter, rows_max=rows)), rows
+        tasks = snapshot.scan_tasks(table, columns, filter, rows_max=rows)
+        return list(_together(list(tasks), rows))
 
     def _rows(self, rows: int, width: int) -> int:
         share = -(-rows // self.parallelism)
@@ -81,31 +62,6 @@ class Cut:
 def row_bytes(schema: pa.Schema) -> int:
     """Return about how many bytes a row has in Spark, as Spark estimates it: 8, and its columns."""
     return 8 + sum(_bytes(field.type) for field in schema)
-
-
-def size_of(partitions: Sequence[Partition], schema: pa.Schema) -> int:
-    """Return about how many bytes the rows of partitions have in Spark."""
-    return row_bytes(schema) * sum(task.rows for tasks in partitions for task in tasks)
-
-
-def parallelism_of(spark: SparkSession) -> int:
-    """Return how many partitions Spark gives a frame that does not say: its default parallelism."""
-    given = spark.conf.get(_PARTITIONS, None)
-    if given:
-        return int(given)
-    try:
-        return spark.sparkContext.defaultParallelism
-    except (PySparkException, AttributeError):  # a client of Spark Connect has no context
-        return _counted_of(spark)
-
-
-def _counted_of(spark: SparkSession) -> int:
-    """Count the partitions of a frame, once for a session: a client does not learn it otherwise."""
-    key = cast("Any", spark).session_id
-    if key not in _counted:
-        numbers = spark.range(_COUNTED_MAX).selectExpr("spark_partition_id() n")
-        _counted[key] = numbers.distinct().count()
-    return _counted[key]
 
 
 def _together(tasks: Sequence[ScanTask], rows_max: int) -> Iterator[Partition]:

@@ -6,7 +6,7 @@ LiveReader      the same at the newest seq                  the same
                 all that travels to executors is in `task_rows`
 
 A process that plans for Spark opens the store itself, and can read only the retained past, not all
-that a snapshot in the driver's process keeps: that plans its own reads (see `frames`).
+that a snapshot in the driver's process keeps.
 """
 
 from __future__ import annotations
@@ -61,12 +61,6 @@ def describe(options: ReadOptions) -> tuple[StructType, int]:
             [schemas.stored(name, schema, options.table) for name in options.columns]
         )
     return schemas.to_spark(schema), seq
-
-
-def seq_of(options: ReadOptions) -> int:
-    """Return the seq of a read, in a process that plans it next."""
-    with opened(options, is_kept=True) as (_, snapshot):
-        return snapshot.seq
 
 
 class BatchReader(ScanTaskReader):

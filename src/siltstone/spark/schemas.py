@@ -84,8 +84,8 @@ def spark_type(name: str, kind: pa.DataType) -> spark.DataType:
         if found is not None:
             return found
     raise SchemaMismatchError(
-        f"column {name!r} has type {kind}, which Spark does not have; leave it out by the option"
-        " `columns`"
+        f"column {name!r} has type {kind}, which Spark does not have; read the others by"
+        ' format("siltstone") and its option `columns`'
     )
 
 

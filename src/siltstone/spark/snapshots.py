@@ -1,31 +1,27 @@
 """Snapshots: all tables of a store as frames of one seq.
 
-The driver holds the lease and plans each read itself, once (see `frames`), so the frames stay valid
-while the snapshot is open, whatever the retention. The plan contains the rows that only the log
-has.
+The driver holds the lease. Its frames are those of the session's catalog of the store, VERSION AS
+OF the seq, which the catalog's process pins as soon as the snapshot is open: so they stay valid
+while it is, whatever the retention. A session that has no catalog of the store gets one.
+
+Where there is no jar (a client of Spark Connect whose server has none) they are frames of `load()`,
+which need a retention that keeps the seq.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
-import tempfile
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
-from itertools import accumulate
 from typing import Any, Self, cast
 
 import pyarrow as pa
-from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
-from siltstone.api.tasks import batch_bytes_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.given import Query, Vector
@@ -33,23 +29,13 @@ from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.process.context_exits import close_on_exit
 from siltstone.spark import schemas, stores, times
-from siltstone.spark.application import Application, Read, is_local, of_session, store_of
-from siltstone.spark.columns import NumberedRows, frame_by_columns, step_of
-from siltstone.spark.descriptions import name_of_read
-from siltstone.spark.frames import Packed, PlannedRows, broadcast_of, frame_of
+from siltstone.spark.application import Read, of_session, store_of
+from siltstone.spark.catalog.settings import catalog_of, quoted
 from siltstone.spark.kept_stores import kept
 from siltstone.spark.nearest import NearestRows
-from siltstone.spark.partitions import Cut, parallelism_of, row_bytes, size_of
+from siltstone.spark.options import require_task_rows
 from siltstone.spark.reader import LIVE
-from siltstone.spark.task_rows import LIVE_COLUMN, Told
-
-STORED_BYTES_MAX = 40 << 20
-"""Of a frame by columns Spark asks for `_BATCH_ROWS` at a time, however wide they are. If so many
-have more bytes, stored, than this, a frame reads all columns, in batches of bounded size."""
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-WITH_FUNCTIONS_BYTES_MAX = 8 << 20
-"""What the functions of a frame by columns take with them at most, together: each has the schema,
-and, where Spark has no broadcasts, the tasks."""
+from siltstone.spark.task_rows import LIVE_COLUMN
 
 
 def snapshot(
@@ -91,11 +77,12 @@ class SparkSnapshot:
         """Use `snapshot`; take over from `stack` what `close` closes."""
         self._spark, self._store, self._snapshot = spark, store, snapshot
         self.seq = self._snapshot.seq
-        self._is_local = is_local(spark)
-        self._mark: tempfile.TemporaryDirectory[str] | None = None
-        self._shared: list[Broadcast[Packed]] = []
+        self._catalog = catalog_of(spark, str(store.path))
         self._frames: dict[str, DataFrame] = {}
         self._views: list[str] = []
+        if self._catalog is not None:
+            for table in self._snapshot.tables()[:1]:
+                _ = self[table]  # from now on the catalog's process keeps the seq
         self._stack = stack.pop_all()
 
     def __repr__(self) -> str:
@@ -112,40 +99,12 @@ class SparkSnapshot:
 
         Raises:
             TableNotFoundError: There was none of that name.
+            ClosedError: The snapshot is closed.
         """
+        _ = self._snapshot[table]
         if table not in self._frames:
-            frame = self._by_columns(table)
-            self._frames[table] = self.read(table) if frame is None else frame
+            self._frames[table] = self._frame(table, {})
         return self._frames[table]
-
-    def _by_columns(self, table: str) -> DataFrame | None:
-        """Return the frame whose columns are read as they are used; None: it would be too large."""
-        found = self._snapshot[table].schema
-        cut = Cut(parallelism_of(self._spark))
-        tasks, rows_max = cut.tasks(self._snapshot, table, found.names, None)
-        local = cast("LocalSnapshot", self._snapshot)
-        rows_at_once = int(self._spark.conf.get(_BATCH_ROWS) or 0)
-        if rows_at_once < 1 or batch_bytes_of(tasks, rows_at_once) > STORED_BYTES_MAX:
-            return None
-        schema, ends = schemas.to_spark(found), tuple(accumulate(task.rows for task in tasks))
-        packed = tuple(pickle.dumps(task) for task in tasks)
-        shared = self._keep(broadcast_of(self._spark, packed, len(found)))
-        with_each = len(pickle.dumps((schema, ends))) + (0 if shared else sum(map(len, packed)))
-        if len(found) * with_each > WITH_FUNCTIONS_BYTES_MAX:
-            return None
-        rows = NumberedRows(
-            uuid.uuid4().hex,
-            schema,
-            self._told(table, is_counted=True),
-            self._open_mark(),
-            max(1, -(-sum(task.rows for task in tasks) // rows_max)),
-            step_of(row_bytes(found)),
-            ends,
-            packed if shared is None else shared,
-        )
-        return frame_by_columns(
-            self._spark, rows, name_of_read(local, table, [tuple(tasks)], self._store.seq)
-        )
 
     def read(
         self,
@@ -169,54 +128,25 @@ class SparkSnapshot:
             RequestError: There is no such column, or the filter or `rows_max` is invalid.
             ClosedError: The snapshot is closed.
         """
-        found = self._snapshot[table].schema
+        source, options = self._snapshot[table], dict[str, str]()
         if columns is not None:
             if isinstance(columns, str) or not columns:
                 raise RequestError(f"columns must be a list of at least one name; got {columns!r}")
-            found = pa.schema([schemas.stored(name, found, table) for name in columns])
-        cut = Cut(parallelism_of(self._spark), rows_max)
-        partitions = cut.partitions(self._snapshot, table, found.names, filter)
-        local = cast("LocalSnapshot", self._snapshot)
-        name = name_of_read(local, table, partitions, self._store.seq)
-        told, open_mark = self._told(table), self._open_mark()
-        rows = partial(PlannedRows, name, schemas.to_spark(found), told, open_mark)
-        frame, shared = frame_of(self._spark, partitions, size_of(partitions, found), rows)
-        self._keep(shared)
-        return frame
+            columns = [schemas.stored(name, source.schema, table).name for name in columns]
+        if filter is not None:
+            source.scan(filter=filter, limit=0).close()
+            options["filter"] = filter
+        if rows_max is not None:
+            options["maxRowsPerTask"] = str(require_task_rows(rows_max))
+        found = self._frame(table, options)
+        return found if columns is None else found.select(*map(quoted, columns))
 
-    def _keep(self, shared: Broadcast[Packed] | None) -> Broadcast[Packed] | None:
-        """Destroy a broadcast when the snapshot is closed."""
-        if shared is not None:
-            self._shared.append(shared)
-        return shared
-
-    def _told(self, table: str, *, is_counted: bool = False) -> Told:
-        """Return the record of a read, for tasks; made now where tasks may be unable to.
-
-        `is_counted`: Spark may count the rows without a task of ours.
-        """
-        store = store_of(self._store.path, self._store.store_id)
-        read = Read(store, self._snapshot[table].id, table, self.seq)
-        if self._is_local and not is_counted:
-            return Told(read, None, is_local=True)
-        self._tell_read(table)
-        return Told(read, self._application(), is_local=self._is_local)
-
-    def _application(self) -> Application | None:
-        return None if self._is_local else of_session(self._spark)
-
-    def _open_mark(self) -> str | None:
-        """Return a path on the driver's machine that is there until the snapshot is closed.
-
-        None: this process, a client of Spark Connect, is on another machine.
-        """
-        if self._mark is None:
-            application = self._application()
-            if not self._is_local and (application is None or not application.is_here):
-                return None
-            where = None if application is None else application.folder
-            self._mark = tempfile.TemporaryDirectory(prefix="siltstone-", dir=where)
-        return self._mark.name
+    def _frame(self, table: str, options: Mapping[str, str]) -> DataFrame:
+        if self._catalog is None:
+            place = {"uri": str(self._store.path), "table": table, "seq": str(self.seq)}
+            return self._spark.read.format("siltstone").options(**place, **options).load()
+        reader = self._spark.read.option("versionAsOf", str(self.seq)).options(**options)
+        return reader.table(f"{self._catalog}.{quoted(*table.split('.'))}")
 
     def search(
         self,
@@ -400,8 +330,8 @@ class SparkSnapshot:
             tables: The tables; None: all.
             prefix: The prefix of the names; views with the same name are replaced.
             columns: The columns of some of the tables; of the others: all.
-            live: Each query shows the newest rows, of the time when it begins. A query with several
-                such views may see each at another seq, and Spark does not know how large they are.
+            live: Each query shows the newest rows, of the time when it begins; all such views in
+                it show one seq. (Without a catalog each may show another.)
 
         Raises:
             RequestError: `columns` names a table that gets no view, or a column that is not there.
@@ -410,17 +340,26 @@ class SparkSnapshot:
         unknown = sorted(set(picked) - set(wanted))
         if unknown:
             raise RequestError(f"columns: there is {no_such('view', unknown, wanted)}")
-        make = self._live if live else self._pinned
         for table in wanted:
             name = prefix + table
-            quoted = name.replace("`", "``")
-            make(table, picked.get(table)).createOrReplaceTempView(f"`{quoted}`")
+            self._create_view(name, table, picked.get(table), live=live)
             if name not in self._views:
                 self._views.append(name)
         return list(self._views)
 
-    def _pinned(self, table: str, columns: Sequence[str] | None) -> DataFrame:
-        return self[table] if columns is None else self.read(table, columns)
+    def _create_view(
+        self, name: str, table: str, columns: Sequence[str] | None, *, live: bool
+    ) -> None:
+        pinned = self[table] if columns is None else self.read(table, columns)
+        if not live:
+            pinned.createOrReplaceTempView(quoted(name))
+        elif self._catalog is None:
+            self._live(table, columns).createOrReplaceTempView(quoted(name))
+        else:
+            picked = ", ".join(map(quoted, pinned.columns))
+            source = f"{self._catalog}.{quoted(*table.split('.'))}"
+            made = f"SELECT {picked} FROM {source}"  # noqa: S608 - names are quoted
+            self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quoted(name)} AS {made}")
 
     def _live(self, table: str, columns: Sequence[str] | None) -> DataFrame:
         """Return the frame of a table whose queries are planned one by one: see `LiveReader`."""
@@ -431,15 +370,13 @@ class SparkSnapshot:
         return frame.where(f"{LIVE_COLUMN} is not null").drop(LIVE_COLUMN)
 
     def close(self) -> None:
-        """Drop the views and release the files. Further calls do nothing."""
+        """Drop the views and release the files. Further calls do nothing.
+
+        Frames of a catalog that somebody still has can be read: they keep the seq themselves.
+        """
         for name in self._views:
             self._spark.catalog.dropTempView(name)
-        self._views = []
-        if self._mark is not None:
-            self._mark.cleanup()
-        for shared in self._shared:
-            shared.destroy()
-        self._shared = []
+        self._views, self._frames = [], {}
         self._stack.close()
 
     def __enter__(self) -> Self:

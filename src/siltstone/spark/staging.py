@@ -89,8 +89,10 @@ class FramePiece:
         guard = unchanged if unchanged is None or is_near else unchanged.far()
         return StageJob(self, tuple(staged), guard)
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Staged:
+    def write(self, batches: Iterable[pa.RecordBatch], task: int | None = None) -> Staged:
         """Write the rows of one task; they are durable on return, or in it, but not visible.
+
+        `task`: its number in the frame; None: Spark tells it.
 
         Raises:
             SchemaMismatchError: A column cannot hold a value, or may not be null.
@@ -98,8 +100,9 @@ class FramePiece:
         """
         require_path(self.stage.root)
         malloc.bound()
-        context = TaskContext.get()
-        task = 0 if context is None else context.partitionId()
+        if task is None:
+            context = TaskContext.get()
+            task = 0 if context is None else context.partitionId()
         return self.stage.run(self._fitting(batches), inline_bytes_max=inline_bytes_max(task))
 
     def _fitting(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -224,7 +227,10 @@ def _replaced(
 
 def _target(db: Store, options: WriteOptions | SinkOptions, given: StructType) -> _Target:
     table, keys = options.table, options.primary_key
-    if keys and table not in db.tables():
+    is_new = isinstance(options, WriteOptions) and options.creates
+    if is_new and table in db.tables():
+        raise RequestError(f"there is a table {table!r} already")
+    if is_new or (keys and table not in db.tables()):
         if options.op == "delete":
             raise RequestError(f"op 'delete' creates no table, and there is no table {table!r}")
         fields = schemas.of_new_columns(given, table)

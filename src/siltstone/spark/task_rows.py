@@ -33,19 +33,10 @@ LIVE_COLUMN = "_siltstone_live"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A read, and the application that records it; None: Spark does not tell which.
-
-    `is_local`: all tasks run in the driver's JVM, which names the application to their processes.
-    """
+    """A read, and the application that records it; None: Spark does not tell which."""
 
     read: Read
     application: Application | None
-    is_local: bool = False
-
-    @property
-    def is_near(self) -> bool:
-        """Whether this process is on the driver's machine."""
-        return self.is_local or (self.application is not None and self.application.is_here)
 
     @classmethod
     def of(cls, snapshot: Snapshot, table: str, store: str) -> Told:
@@ -60,9 +51,8 @@ class Told:
 
     def tell_again(self) -> None:
         """Record it from a task, whose plan may be an old one of a frame that is used again."""
-        told = application.of_process(os.environ) if self.is_local else self.application
-        if told is not None and self.is_near:
-            told.tell_read(self.read)
+        if self.application is not None and self.application.is_here:
+            self.application.tell_read(self.read)
 
 
 class ScanTaskReader(DataSourceReader):

@@ -46,21 +46,6 @@ def in_zone(found: Mapping[str, str]) -> dict[str, str]:
     return {**found, **times}
 
 
-def needs_zone(given: Mapping[str, str]) -> bool:
-    """Return whether options, of lower case, have a local time and no zone."""
-    return ZONE.lower() not in given and any(is_local(given.get(name, "")) for name in _OF_TIMES)
-
-
-def in_session_zone(given: Mapping[str, str], zone: str) -> dict[str, str]:
-    """Return options, of lower case, whose local times are UTC.
-
-    Raises:
-        RequestError: Python does not know the zone, or a time is outside the years that it knows.
-    """
-    found = _zone_of(SESSION_ZONE, zone)
-    return {name: _utc(text, found) if name in _OF_TIMES else text for name, text in given.items()}
-
-
 def is_local(text: str) -> bool:
     """Return whether a text is a time without an offset."""
     try:

@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from siltstone.api.tasks import Staged
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.spark import automatic_merge, drivers, stores
-from siltstone.spark.application import of_process
+from siltstone.spark.application import Application, of_process
 from siltstone.spark.drivers import Start
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import SinkOptions, WriteOptions
@@ -61,7 +61,14 @@ class BatchWriter(DataSourceArrowWriter):
         self._options, self._piece, self._unchanged = options, piece, unchanged
 
     @classmethod
-    def plan(cls, options: WriteOptions, schema: StructType, *, is_overwrite: bool) -> BatchWriter:
+    def plan(
+        cls,
+        options: WriteOptions,
+        schema: StructType,
+        application: Application | None,
+        *,
+        is_overwrite: bool,
+    ) -> BatchWriter:
         """Check the write before any row is written.
 
         Raises:
@@ -76,7 +83,6 @@ class BatchWriter(DataSourceArrowWriter):
             not is_overwrite or options.op not in {None, "upsert"}
         ):
             raise RequestError("option 'replaceWhere' needs mode 'overwrite', and no other op")
-        application = of_process(os.environ)
         with stores.reader(options.uri) as db:
             piece = plan(db, options, schema, application, is_overwrite=is_overwrite)
         return cls(options, piece, piece.unchanged(options.expect_seq))
@@ -86,9 +92,9 @@ class BatchWriter(DataSourceArrowWriter):
         return sealed(type(self), self._options, self._piece, self._unchanged)
 
     @one_sentence()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
+    def write(self, iterator: Iterator[pa.RecordBatch], task: int | None = None) -> BatchWritten:
         """Stage the rows of one task; see `Piece.write`."""
-        return BatchWritten(self._piece.write(iterator), self._piece.is_near)
+        return BatchWritten(self._piece.write(iterator, task), self._piece.is_near)
 
     @one_sentence()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

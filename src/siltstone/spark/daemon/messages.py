@@ -1,0 +1,272 @@
+"""Messages: what the JVM asks of this process, and how a message lies in a stream.
+
+    offset  size  field
+         0     4  length of the head in bytes, i32 little-endian
+         4     n  head, JSON: a request with its `op`, or an answer
+     4 + n     4  length of the payload
+     8 + n     m  payload: pickled scan tasks, or nothing
+
+An answer with `error` and `kind` is an error of the store: its message, and the name of its class.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import msgspec
+
+MESSAGE_BYTES_MAX = 1 << 30
+_LENGTH = struct.Struct("<i")
+
+
+class Ended(Exception):
+    """The JVM closed the connection."""
+
+
+class TakePin(msgspec.Struct, tag_field="op", tag="pin", forbid_unknown_fields=True):
+    """Pin a store under a token: at `seq`, a `version` (seq or tag), a time, or now.
+
+    `store`: the id that the store must have.
+    """
+
+    token: str
+    uri: str
+    seq: int | None = None
+    version: str | None = None
+    time_us: int | None = None
+    store: str | None = None
+
+
+class ReleasePins(msgspec.Struct, tag_field="op", tag="release", forbid_unknown_fields=True):
+    """Pins that nothing in the JVM reaches any more."""
+
+    tokens: list[str]
+
+
+class ListNames(msgspec.Struct, tag_field="op", tag="list", forbid_unknown_fields=True):
+    """The tables and the namespaces that lie directly in a namespace."""
+
+    uri: str
+    namespace: list[str]
+
+
+class LoadTable(msgspec.Struct, tag_field="op", tag="load", forbid_unknown_fields=True):
+    token: str
+    table: str
+
+
+class AskFilters(msgspec.Struct, tag_field="op", tag="filters", forbid_unknown_fields=True):
+    """Which predicates, each as JSON in a text, the store answers exactly as Spark would."""
+
+    token: str
+    table: str
+    predicates: list[str]
+
+
+class TellRead(msgspec.Struct, tag_field="op", tag="tell", forbid_unknown_fields=True):
+    """Record that an application reads a table; `application` is the folder of its driver."""
+
+    token: str
+    table: str
+    application: str
+
+
+class PlanScan(msgspec.Struct, tag_field="op", tag="plan", forbid_unknown_fields=True):
+    """The tasks of a scan; each has with it what records the read (see `TellRead`)."""
+
+    token: str
+    table: str
+    application: str
+    columns: list[str]
+    filters: list[str]
+    limit: int | None
+    parallelism: int
+    task_rows: str | None = None
+
+
+class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_fields=True):
+    """The rows of the tasks in the payload (see `PlanScan`), as columns of a Spark schema, JSON.
+
+    `store` is the id of the store; `maps`: the JVM can map memory of this process.
+    """
+
+    store: str
+    columns: str
+    maps: bool
+
+
+class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown_fields=True):
+    """The job of a statement that writes rows of a Spark schema, JSON, into a table.
+
+    `options`: those of the statement. `insert`: what an INSERT without an option does to a table
+    with a key. `creates`: the primary key of the table that the commit makes; None: it is there.
+    """
+
+    uri: str
+    table: str
+    columns: str
+    options: dict[str, str]
+    application: str
+    insert: str
+    overwrites: bool
+    replaces: str | None = None
+    creates: list[str] | None = None
+
+
+class WriteRows(msgspec.Struct, tag_field="op", tag="write", forbid_unknown_fields=True):
+    """Stage the rows of one task of the job in the payload; they follow as an Arrow stream.
+
+    The stream comes in pieces, each after its length, i32; a length of 0 ends it.
+    """
+
+    task: int
+
+
+class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_fields=True):
+    """Commit what tasks staged: the payload has the job, and what each task got, of these sizes."""
+
+    sizes: list[int]
+    rows: int
+
+
+class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fields=True):
+    """Delete what tasks staged; the payload is as that of `CommitWrite`."""
+
+    sizes: list[int]
+
+
+class CreateTable(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_fields=True):
+    """Make an empty table with the columns of a Spark schema, JSON."""
+
+    uri: str
+    table: str
+    columns: str
+    primary_key: list[str]
+
+
+class ColumnChange(msgspec.Struct, forbid_unknown_fields=True):
+    """A change of one column: `add` (`to` is a Spark schema with it), `rename` or `drop`."""
+
+    kind: Literal["add", "rename", "drop"]
+    name: str
+    to: str = ""
+
+
+class AlterTable(msgspec.Struct, tag_field="op", tag="alter", forbid_unknown_fields=True):
+    uri: str
+    table: str
+    changes: list[ColumnChange]
+
+
+class RenameTable(msgspec.Struct, tag_field="op", tag="rename", forbid_unknown_fields=True):
+    uri: str
+    table: str
+    to: str
+
+
+class DropTable(msgspec.Struct, tag_field="op", tag="drop", forbid_unknown_fields=True):
+    uri: str
+    table: str
+
+
+class DeleteRows(msgspec.Struct, tag_field="op", tag="delete", forbid_unknown_fields=True):
+    """Delete the rows that match SQL of the store; None: all."""
+
+    uri: str
+    table: str
+    id: int
+    filter: str | None
+
+
+Request: TypeAlias = (
+    TakePin
+    | ReleasePins
+    | ListNames
+    | LoadTable
+    | AskFilters
+    | TellRead
+    | PlanScan
+    | ReadTasks
+    | PlanWrite
+    | WriteRows
+    | CommitWrite
+    | AbortWrite
+    | CreateTable
+    | AlterTable
+    | RenameTable
+    | DropTable
+    | DeleteRows
+)
+_DECODE = msgspec.json.Decoder(Request).decode
+_ENCODE = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A connection of the JVM; one thread of either side uses it."""
+
+    peer: socket.socket
+
+    def request(self) -> tuple[Request, bytes]:
+        """Return the next request and its payload.
+
+        Raises:
+            Ended: There is none.
+            msgspec.DecodeError: This process does not know it.
+        """
+        head = self._block()
+        payload = self._block()
+        return _DECODE(head), payload
+
+    def answer(self, head: Mapping[str, object], payload: Sequence[bytes] = ()) -> None:
+        """Send an answer; the payload in pieces."""
+        text = _ENCODE(head)
+        size = sum(map(len, payload))
+        self.send(b"".join((_LENGTH.pack(len(text)), text, _LENGTH.pack(size), *payload)))
+
+    def refuse(self, kind: str, text: str) -> None:
+        """Answer with an error."""
+        self.answer({"error": text, "kind": kind})
+
+    def number(self, value: int) -> None:
+        """Send one number, i32."""
+        self.send(_LENGTH.pack(value))
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of `data`.
+
+        Raises:
+            Ended: The JVM closed the connection.
+        """
+        try:
+            self.peer.sendall(data)
+        except OSError as error:
+            raise Ended from error
+
+    def receive(self, size: int) -> bytes:
+        """Return the next `size` bytes.
+
+        Raises:
+            Ended: There are not as many.
+        """
+        found = bytearray(size)
+        view, got = memoryview(found), 0
+        while got < size:
+            try:
+                more = self.peer.recv_into(view[got:])
+            except OSError as error:
+                raise Ended from error
+            if not more:
+                raise Ended
+            got += more
+        return bytes(found)
+
+    def _block(self) -> bytes:
+        (size,) = _LENGTH.unpack(self.receive(_LENGTH.size))
+        if not 0 <= size <= MESSAGE_BYTES_MAX:
+            raise Ended
+        return self.receive(size)

@@ -1,0 +1,240 @@
+package org.apache.spark.sql.siltstone
+
+import java.util.{Map => JMap, Set => JSet}
+import java.util.{HashMap, Collections, EnumSet}
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+import org.apache.spark.sql.catalyst.analysis.{
+  NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.constraints.PrimaryKey
+import org.apache.spark.sql.connector.expressions.filter.Predicate
+import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.types.{DataType, StructType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** A store as a catalog of Spark: spark.sql.catalog.shop is this class, .uri where the store is. */
+class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
+  private var catalog = ""
+  private var uri = ""
+  private var insert = ""
+
+  override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
+    catalog = name
+    uri = options.getOrDefault("uri", "")
+    insert = options.getOrDefault("insert", "insert")
+    if (uri.isEmpty) {
+      throw new SiltstoneException(
+        "RequestError", s"catalog $name has no store: set spark.sql.catalog.$name.uri")
+    }
+  }
+  override def name(): String = catalog
+  override def defaultNamespace(): Array[String] = Array.empty
+
+  override def loadTable(id: Identifier): Table = table(id, Statement.pin(uri), isPast = false)
+  override def loadTable(id: Identifier, version: String): Table =
+    table(id, Pin.take(uri, _.put("version", version)), isPast = true)
+  override def loadTable(id: Identifier, timeMicros: Long): Table =
+    table(id, Pin.take(uri, _.put("time_us", timeMicros)), isPast = true)
+
+  private def table(id: Identifier, pin: Pin, isPast: Boolean): Table = {
+    val name = named(id)
+    val source =
+      pin.source(name, Source.load(pin, name)).getOrElse(throw new NoSuchTableException(id))
+    if (isPast) new SiltstoneTable(source) else new WritableTable(source, insert)
+  }
+
+  private def listed(namespace: Array[String]): JsonNode = {
+    val head = Daemon.request("list").put("uri", uri)
+    val levels = head.putArray("namespace")
+    namespace.foreach(each => levels.add(each))
+    Daemon.call(head)._1
+  }
+  private def texts(found: JsonNode): Array[String] = found.asScala.map(_.asText).toArray
+
+  override def listTables(namespace: Array[String]): Array[Identifier] = {
+    val found = listed(namespace)
+    if (!found.get("exists").asBoolean) throw new NoSuchNamespaceException(namespace)
+    texts(found.get("tables")).map(Identifier.of(namespace, _))
+  }
+  override def listNamespaces(): Array[Array[String]] = listNamespaces(Array.empty[String])
+  override def listNamespaces(namespace: Array[String]): Array[Array[String]] = {
+    val found = listed(namespace)
+    if (!found.get("exists").asBoolean) throw new NoSuchNamespaceException(namespace)
+    texts(found.get("namespaces")).map(namespace :+ _)
+  }
+  override def namespaceExists(namespace: Array[String]): Boolean =
+    listed(namespace).get("exists").asBoolean
+  override def loadNamespaceMetadata(namespace: Array[String]): JMap[String, String] =
+    if (namespaceExists(namespace)) new HashMap[String, String]()
+    else throw new NoSuchNamespaceException(namespace)
+
+  override def capabilities(): JSet[TableCatalogCapability] =
+    EnumSet.of(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT)
+
+  private def named(id: Identifier): String = (id.namespace.toSeq :+ id.name).mkString(".")
+  private def change(op: String, id: Identifier, more: ObjectNode => Unit = _ => ()): JsonNode = {
+    val head = Daemon.request(op).put("uri", uri).put("table", named(id))
+    more(head)
+    Daemon.change(head, Array.emptyByteArray, s"$op is done to ${named(id)}")._1
+  }
+  private def fresh(id: Identifier): Table = table(id, Pin.take(uri), isPast = false)
+
+  override def createTable(id: Identifier, info: TableInfo): Table = {
+    val key = keyOf(info)
+    if (tableExists(id)) throw new TableAlreadyExistsException(id)
+    change("create", id, head => {
+      val names = head.put("columns", info.schema.json).putArray("primary_key")
+      key.foreach(each => names.add(each))
+    })
+    fresh(id)
+  }
+  override def stageCreate(id: Identifier, info: TableInfo): StagedTable = {
+    val key = keyOf(info, SparkSession.active.sessionState.conf.defaultDataSourceName)
+    if (tableExists(id)) throw new TableAlreadyExistsException(id)
+    new NewTable(Target(uri, named(id), insert, None, Some(key)), info.columns)
+  }
+  override def stageCreateOrReplace(id: Identifier, info: TableInfo): StagedTable =
+    if (tableExists(id)) stageReplace(id, info) else stageCreate(id, info)
+  override def stageReplace(id: Identifier, info: TableInfo): StagedTable =
+    refused("REPLACE TABLE", "INSERT OVERWRITE keeps the columns; else DROP TABLE and create it")
+
+  /** The primary key of a new table, by its constraint or by the property primaryKey; `saveAsTable`
+    * names the default source where its caller names none.
+    */
+  private def keyOf(info: TableInfo, unnamed: String = "siltstone"): Seq[String] = {
+    if (info.partitions.nonEmpty) refused("PARTITIONED BY", "a table of a store has no partitions")
+    val unknown = info.properties.keySet.asScala.diff(SiltstoneCatalog.properties)
+    unknown.headOption.foreach(name => refused(s"the property $name", "a table has primaryKey alone"))
+    Option(info.properties.get("provider")).filter(each => !Set("siltstone", unnamed)(each.toLowerCase))
+      .foreach(name => refused(s"USING $name", s"the tables of catalog $catalog are siltstone's"))
+    val keys = Option(info.constraints).toSeq.flatten.map {
+      case key: PrimaryKey => key.columns.map(_.fieldNames.mkString(".")).toSeq
+      case other => refused(s"the constraint ${other.name}", "a table has a primary key alone")
+    }
+    keys.headOption.orElse(
+      Option(info.properties.get("primaryKey")).map(_.split(",").map(_.trim).toSeq)).getOrElse(Nil)
+  }
+
+  override def alterTable(id: Identifier, changes: TableChange*): Table = {
+    change("alter", id, head => {
+      val list = head.putArray("changes")
+      changes.foreach { each =>
+        val (kind, name, to) = changed(each)
+        list.addObject().put("kind", kind).put("name", name).put("to", to)
+      }
+    })
+    fresh(id)
+  }
+  private def changed(change: TableChange): (String, String, String) = change match {
+    case add: TableChange.AddColumn if add.isNullable && add.position == null && add.fieldNames.length == 1 =>
+      ("add", add.fieldNames.head, new StructType().add(add.fieldNames.head, add.dataType).json)
+    case add: TableChange.AddColumn =>
+      refused(s"ADD COLUMN ${add.fieldNames.mkString(".")} with NOT NULL, a position or in a struct",
+        "a new column comes last, and may be null")
+    case rename: TableChange.RenameColumn if rename.fieldNames.length == 1 =>
+      ("rename", rename.fieldNames.head, rename.newName)
+    case delete: TableChange.DeleteColumn if delete.fieldNames.length == 1 =>
+      ("drop", delete.fieldNames.head, "")
+    case other => refused(s"ALTER TABLE with ${other.getClass.getSimpleName}",
+      "a column is added, renamed or dropped")
+  }
+
+  override def dropTable(id: Identifier): Boolean = change("drop", id).get("found").asBoolean
+  override def renameTable(from: Identifier, to: Identifier): Unit =
+    change("rename", from, _.put("to", named(
+      if (to.namespace.headOption.contains(catalog)) Identifier.of(to.namespace.tail, to.name) else to)))
+
+  private def refused(what: String, instead: String): Nothing =
+    throw new UnsupportedOperationException(s"catalog $catalog has no $what: $instead")
+  private def noNamespaces(what: String) =
+    refused(what, "a namespace is there while a table is in it; properties are Python's")
+  override def createNamespace(namespace: Array[String], properties: JMap[String, String]): Unit =
+    noNamespaces("CREATE NAMESPACE")
+  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit =
+    noNamespaces("ALTER NAMESPACE")
+  override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean =
+    noNamespaces("DROP NAMESPACE")
+}
+
+object SiltstoneCatalog {
+  private val properties = Set("provider", "owner", "primaryKey")
+}
+
+/** A table at a pin, as Python describes it. */
+final class Source(val pin: Pin, val name: String, val said: String, val id: Long, val rows: Long,
+    val schema: StructType, width: Long, widths: Map[String, Long],
+    val properties: JMap[String, String]) {
+  /** How many bytes Spark should assume of so many rows, with these columns. */
+  def bytes(columns: StructType, of: Long): Long =
+    math.max(1L, of * (width + columns.fieldNames.map(widths.getOrElse(_, 0L)).sum))
+
+  override def equals(other: Any): Boolean = other match {
+    case that: Source => id == that.id && pin == that.pin
+    case _ => false
+  }
+  override def hashCode(): Int = (pin, id).##
+}
+
+object Source {
+  /** Record a read, which later overwrites by this application must know. */
+  def tell(pin: Pin, table: String): Unit = Daemon.call(
+    Daemon.request("tell").put("token", pin.token).put("table", table)
+      .put("application", Daemon.application))
+
+  /** Describe a table; None: there is none of that name. */
+  def load(pin: Pin, name: String): Option[Source] = {
+    val found = Daemon.call(Daemon.request("load").put("token", pin.token).put("table", name))._1
+    if (found.has("missing")) None
+    else {
+      val schema = DataType.fromJson(found.get("schema").asText).asInstanceOf[StructType]
+      val widths = schema.fieldNames.zip(found.get("widths").asScala.map(_.asLong)).toMap
+      val properties = new HashMap[String, String]()
+      found.get("properties").properties.asScala.foreach(e => properties.put(e.getKey, e.getValue.asText))
+      Some(new Source(pin, name, found.get("said").asText, found.get("id").asLong, found.get("rows").asLong, schema,
+        found.get("width").asLong, widths, Collections.unmodifiableMap(properties)))
+    }
+  }
+}
+
+/** A table of a statement. It has no `version()`: with one, Spark loads the tables of a frame again
+  * before it runs, outside of the analysis, and so each at another seq.
+  */
+class SiltstoneTable(val source: Source) extends SupportsRead {
+  override def name(): String = source.name
+  override def id(): String = s"${source.pin.store}#${source.id}"
+  override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(source.schema)
+  override def properties(): JMap[String, String] = source.properties
+  override def capabilities(): JSet[TableCapability] = EnumSet.of(TableCapability.BATCH_READ)
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    new TableScanBuilder(source, ScanOptions(options))
+}
+
+/** A table of the newest seq, which statements write. */
+class WritableTable(source: Source, insert: String) extends SiltstoneTable(source)
+    with SupportsWrite with SupportsDeleteV2 with TruncatableTable {
+  override def capabilities(): JSet[TableCapability] = EnumSet.of(
+    TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
+    TableCapability.OVERWRITE_BY_FILTER)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new TableWriteBuilder(
+    Target(source.pin.uri, source.name, insert, Some(source), None), info)
+
+  override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
+    Predicates.answered(source, predicates).forall(_.isDefined)
+  override def deleteWhere(predicates: Array[Predicate]): Unit =
+    delete(Some(Predicates.answered(source, predicates).flatten.mkString(" AND ")).filter(_.nonEmpty))
+  override def truncateTable(): Boolean = {
+    delete(None)
+    true
+  }
+  private def delete(filter: Option[String]): Unit = {
+    val head = Daemon.request("delete").put("uri", source.pin.uri).put("table", source.name)
+      .put("id", source.id)
+    filter.fold[Any](head.putNull("filter"))(head.put("filter", _))
+    Daemon.change(head, Array.emptyByteArray, s"the rows are gone from ${source.name}")
+  }
+}

@@ -1,0 +1,288 @@
+"""SQL writes a store through its catalog: each statement is one commit, or changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, functions
+
+import siltstone as st
+from siltstone.spark import register
+from tests.spark.stores import owner
+
+_numbers = itertools.count()
+ORDERS = {"id": "int64", "c": "int32", "total": "decimal128(10,2)", "s": "string", "d": "date32"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with st.connect(tmp_path / "s", background=False) as db:
+        db.create_table("o", ORDERS, "id").upsert(
+            [{"id": n, "c": n % 5, "total": n, "s": f"x{n}", "d": None} for n in range(20)]
+        )
+        db.create_table("p", {"a": "int64", "b": "string"}).append([{"a": 1, "b": "one"}])
+    return tmp_path / "s"
+
+
+class Shop:
+    """A catalog of a store, and the store itself."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.spark, self.path, self.name = spark, path, f"w{next(_numbers)}"
+        register(spark, stores={self.name: path})
+
+    def sql(self, text: str, **names: str) -> DataFrame:
+        spark = self.spark
+        spark.sql(f"USE {self.name}")
+        try:
+            return spark.sql(text.format(**names))
+        finally:
+            spark.sql("USE spark_catalog")
+
+    def seq(self) -> int:
+        with st.connect(self.path, read_only=True) as db:
+            return db.seq
+
+    def rows(self, table: str, order: str = "") -> list[dict[str, Any]]:
+        with st.connect(self.path, read_only=True) as db:
+            found = db[table].to_arrow()
+        return (found.sort_by(order) if order else found).to_pylist()
+
+    def refuses(self, text: str, said: str) -> None:
+        """Check that a statement says `said`, and changes nothing."""
+        before = self.seq()
+        with pytest.raises(Exception, match=said):
+            self.sql(text).collect()
+        assert self.seq() == before
+
+
+@pytest.fixture
+def shop(spark: SparkSession, path: Path) -> Shop:
+    return Shop(spark, path)
+
+
+# --- INSERT
+
+
+def test_an_insert_is_one_commit_and_refuses_a_key_that_exists(shop: Shop) -> None:
+    before = shop.seq()
+    shop.sql("INSERT INTO o VALUES (50, 1, 1.5, 'new', date'2026-01-01'), (51, 2, 2.5, 'n', null)")
+    assert shop.seq() == before + 1
+    assert [row["s"] for row in shop.rows("o", "id")[-2:]] == ["new", "n"]
+    shop.refuses("INSERT INTO o VALUES (50, 1, 9.5, 'again', null)", r"o\[50\] exists already")
+    shop.refuses("INSERT INTO o VALUES (60, 1, 1, 'a', null), (60, 1, 1, 'b', null)", "60")
+
+
+def test_an_upsert_by_sql_says_what_becomes_of_columns_that_are_not_named(shop: Shop) -> None:
+    values = "VALUES (3, 1, 9.5, 'again', null)"
+    shop.refuses(f"INSERT INTO o WITH (op = 'upsert') {values}", "missing = 'null'")
+    shop.sql(f"INSERT INTO o WITH (op = 'upsert', missing = 'null') {values}")
+    shop.sql("INSERT INTO o WITH (op = 'upsert', missing = 'null') (id, s) VALUES (4, 'part')")
+    assert [(r["s"], r["c"]) for r in shop.rows("o", "id")[3:5]] == [("again", 1), ("part", None)]
+    shop.spark.conf.set(f"spark.sql.catalog.{shop.name}.insert", "upsert")
+    again = shop.spark.newSession()
+    again.conf.set(f"spark.sql.catalog.{shop.name}.insert", "upsert")
+    register(again, stores={shop.name: shop.path})
+    again.sql(f"INSERT INTO {shop.name}.o WITH (missing = 'null') {values}")
+    with pytest.raises(Exception, match="missing = 'null'"):
+        again.sql(f"INSERT INTO {shop.name}.o {values}")
+
+
+def test_an_insert_reads_its_own_table_at_one_seq(shop: Shop) -> None:
+    shop.sql("INSERT INTO o SELECT id + 100, c, total, s, d FROM o")
+    assert len(shop.rows("o")) == 40
+    shop.sql("INSERT INTO p SELECT id, s FROM o WHERE id < 5")
+    shop.sql("INSERT INTO p SELECT a, b FROM p")
+    assert len(shop.rows("p")) == 12
+
+
+def test_an_insert_of_no_rows_and_one_of_many_partitions(shop: Shop) -> None:
+    shop.sql("INSERT INTO p SELECT id, s FROM o WHERE id < 0")
+    assert len(shop.rows("p")) == 1
+    spark = shop.spark
+    spark.range(0, 30_000, 1, 7).selectExpr("id a", "repeat('y', 50) b").writeTo(
+        f"{shop.name}.p"
+    ).append()
+    found = shop.rows("p", "a")
+    assert len(found) == 30_001
+    assert found[-1] == {"a": 29_999, "b": "y" * 50}
+
+
+def test_frames_write_through_the_catalog(shop: Shop) -> None:
+    spark, name = shop.spark, f"{shop.name}.p"
+    frame = spark.createDataFrame([("two", 2)], "b string, a bigint")
+    frame.writeTo(name).append()  # by name
+    frame.select("a", "b").write.insertInto(name)  # by place
+    assert shop.rows("p") == [{"a": 1, "b": "one"}, *[{"a": 2, "b": "two"}] * 2]
+    frame.select("a", "b").write.mode("overwrite").insertInto(name)
+    assert shop.rows("p") == [{"a": 2, "b": "two"}]
+
+
+# --- OVERWRITE, TRUNCATE, DELETE
+
+
+def test_an_overwrite_replaces_all_rows_in_one_commit(shop: Shop) -> None:
+    before = shop.seq()
+    shop.sql("INSERT OVERWRITE o SELECT id, c, total, 'new', d FROM o WHERE id < 3")
+    assert [row["s"] for row in shop.rows("o")] == ["new"] * 3
+    shop.sql("INSERT OVERWRITE p SELECT 7, 'seven'")
+    assert shop.rows("p") == [{"a": 7, "b": "seven"}]
+    assert shop.seq() == before + 2
+
+
+def test_an_overwrite_of_some_rows_takes_rows_that_match_alone(shop: Shop) -> None:
+    shop.sql("INSERT INTO o REPLACE WHERE c = 1 SELECT id, 1, total, 'r', d FROM o WHERE id = 6")
+    assert [(r["id"], r["s"]) for r in shop.rows("o", "id") if r["c"] == 1] == [(6, "r")]
+    assert len(shop.rows("o")) == 17
+    shop.refuses("INSERT INTO o REPLACE WHERE c = 1 VALUES (70, 2, 0, 'r', null)", "match")
+
+
+def _by_sql(frame: DataFrame, name: str) -> None:
+    rows = frame.sparkSession.createDataFrame(frame.collect(), "a bigint, b string")
+    rows.createOrReplaceTempView("rows_that_were_read")
+    frame.sparkSession.sql(f"INSERT OVERWRITE {name} SELECT a, b FROM rows_that_were_read")
+
+
+def _by_condition(frame: DataFrame, name: str) -> None:
+    frame.writeTo(name).overwrite(functions.lit(True))
+
+
+def _by_place(frame: DataFrame, name: str) -> None:
+    frame.write.insertInto(name, overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [_by_sql, _by_condition, _by_place])
+def test_an_overwrite_conflicts_with_a_commit_after_its_read(
+    shop: Shop, overwrite: Callable[[DataFrame, str], None]
+) -> None:
+    name = f"{shop.name}.p"
+    frame = shop.spark.table(name).selectExpr("a + 1 AS a", "b")
+    with st.connect(shop.path, background=False) as db:
+        db["p"].append([{"a": 100, "b": "theirs"}])
+    with pytest.raises(Exception, match="an overwrite would lose that"):
+        overwrite(frame, name)
+    assert {"a": 100, "b": "theirs"} in shop.rows("p")
+
+
+def test_truncate_and_delete_are_one_commit_each(shop: Shop) -> None:
+    before = shop.seq()
+    shop.sql("DELETE FROM o WHERE id = 3 OR s = 'x7'")
+    assert len(shop.rows("o")) == 18
+    shop.sql("DELETE FROM p WHERE b = 'one'")
+    assert shop.rows("p") == []
+    shop.sql("TRUNCATE TABLE o")
+    assert shop.rows("o") == []
+    assert shop.seq() == before + 3
+
+
+# --- tables
+
+
+def test_tables_are_made_with_and_without_a_key(shop: Shop) -> None:
+    shop.sql("CREATE TABLE k (id BIGINT NOT NULL PRIMARY KEY, s STRING)")
+    shop.sql(
+        "CREATE TABLE eu.k (a INT, b STRING, s STRING NOT NULL, CONSTRAINT k PRIMARY KEY (a, b))"
+    )
+    shop.sql("CREATE TABLE q (n DECIMAL(10,2), at TIMESTAMP) USING siltstone")
+    shop.sql("CREATE TABLE IF NOT EXISTS k (id BIGINT)")
+    shop.refuses("CREATE TABLE k (id BIGINT)", "(?i)already")
+    with st.connect(shop.path, read_only=True) as db:
+        assert db["k"].primary_key == ("id",)
+        assert db["eu.k"].primary_key == ("a", "b")
+        assert [f.nullable for f in db["eu.k"].schema] == [False, False, False]
+        assert db["q"].primary_key == ()
+    shop.sql("INSERT INTO k VALUES (1, 'a')")
+    assert shop.rows("k") == [{"id": 1, "s": "a"}]
+
+
+def test_a_table_appears_with_the_rows_of_its_select_in_one_commit(shop: Shop) -> None:
+    before = shop.seq()
+    shop.sql("CREATE TABLE made AS SELECT id, s FROM o")
+    assert shop.seq() == before + 1
+    assert len(shop.rows("made")) == 20
+    shop.sql("CREATE TABLE keyed TBLPROPERTIES ('primaryKey' = 'id') AS SELECT id, s FROM o")
+    assert shop.seq() == before + 2
+    shop.sql("CREATE TABLE none_yet AS SELECT id, s FROM o WHERE id < 0")
+    assert shop.rows("none_yet") == []
+    shop.refuses("CREATE TABLE made AS SELECT 1 AS x", "(?i)already")
+    shop.refuses("CREATE TABLE wrong AS SELECT raise_error('no') AS x FROM o", "no")
+    shop.spark.range(3).write.saveAsTable(f"{shop.name}.saved")
+    shop.spark.range(3, 4).write.mode("append").saveAsTable(f"{shop.name}.saved")
+    assert [row["id"] for row in shop.rows("saved", "id")] == [0, 1, 2, 3]
+    with st.connect(shop.path, read_only=True) as db:
+        assert db["keyed"].primary_key == ("id",)
+        assert "wrong" not in db.tables()
+
+
+def test_columns_and_tables_are_changed_and_dropped(shop: Shop) -> None:
+    before = shop.seq()
+    shop.sql("ALTER TABLE p ADD COLUMNS (z DOUBLE, y INT)")
+    assert shop.seq() == before + 1
+    shop.sql("ALTER TABLE p RENAME COLUMN b TO t")
+    shop.sql("ALTER TABLE p DROP COLUMN z")
+    assert shop.rows("p") == [{"a": 1, "t": "one", "y": None}]
+    shop.sql(f"ALTER TABLE p RENAME TO {shop.name}.eu.renamed")
+    assert shop.rows("eu.renamed") == [{"a": 1, "t": "one", "y": None}]
+    shop.sql("ALTER TABLE eu.renamed RENAME TO again")
+    shop.sql("ALTER TABLE eu.again RENAME TO eu.renamed")
+    shop.sql("DROP TABLE eu.renamed")
+    shop.sql("DROP TABLE IF EXISTS eu.renamed")
+    shop.refuses("DROP TABLE eu.renamed", "(?i)not.*found|cannot be found")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CREATE TABLE x (a INT) PARTITIONED BY (a)", "has no PARTITIONED BY"),
+        ("CREATE TABLE x (a INT) USING parquet", "has no USING parquet"),
+        ("CREATE TABLE x (a INT) TBLPROPERTIES ('b' = 'c')", "has no the property b"),
+        ("CREATE TABLE x (a INT) COMMENT 'c'", "has no the property comment"),
+        ("CREATE TABLE x (a INTERVAL YEAR)", "which no column of a table has"),
+        ("CREATE OR REPLACE TABLE o AS SELECT 1 AS x", "has no REPLACE TABLE"),
+        ("CREATE NAMESPACE n", "has no CREATE NAMESPACE"),
+        ("ALTER TABLE o ADD COLUMN z INT NOT NULL", "NOT NULL"),
+        ("ALTER TABLE o ADD COLUMN z INT FIRST", "position"),
+        ("ALTER TABLE o DROP COLUMN id", "key"),
+        ("ALTER TABLE o ALTER COLUMN s TYPE INT", "(?i)type"),
+        ("ALTER TABLE o SET TBLPROPERTIES ('a' = 'b')", "SetProperty"),
+        ("INSERT INTO o VERSION AS OF 1 VALUES (1, 1, 1, 'a', null)", "(?i)version|syntax"),
+        ("INSERT INTO o WITH (op = 'none') VALUES (90, 1, 1, 'a', null)", "'op' must be one of"),
+        ("INSERT INTO o WITH (opp = 'x') VALUES (90, 1, 1, 'a', null)", "no option 'opp'"),
+        ("INSERT INTO o WITH (table = 'p') VALUES (90, 1, 1, 'a', null)", "the catalog knows it"),
+        ("INSERT INTO o VALUES (null, 1, 1, 'a', null)", "(?i)null"),
+        ("INSERT INTO o VALUES (1)", "(?i)column"),
+    ],
+)
+def test_what_a_statement_cannot_say_is_refused(shop: Shop, text: str, said: str) -> None:
+    shop.refuses(text, said)
+
+
+def test_a_statement_commits_through_the_owner_in_another_process(
+    spark: SparkSession, path: Path
+) -> None:
+    shop = Shop(spark, path)
+    with owner(path, "serve"):
+        shop.sql("INSERT INTO p VALUES (2, 'two')")
+        assert len(shop.sql("SELECT * FROM p").collect()) == 2
+
+
+def test_a_token_applies_a_statement_once(shop: Shop) -> None:
+    for _ in range(2):
+        shop.sql("INSERT INTO p WITH (token = 'etl:7') VALUES (2, 'two')")
+    assert len(shop.rows("p")) == 2
+
+
+# --- what fails on the way
+
+
+def test_a_task_that_fails_leaves_nothing(shop: Shop) -> None:
+    shop.refuses(
+        "INSERT INTO p SELECT id, if(id = 999, raise_error('no'), 'a') FROM range(1000)", "no"
+    )
+    wide = "SELECT id, 1, 1000000000 * id, 'a', null FROM range(100, 200)"
+    shop.refuses(f"INSERT INTO o {wide}", "(?i)overflow|out of range|precision")
+    assert len(shop.rows("p")) == 1
