@@ -373,3 +373,23 @@ def test_a_vacuum_beside_a_renewal_leaves_the_versions_that_it_looks_at(
         db.optimize()
         assert (lags(tables[0]), tables[1].count()) == ({"id": 0}, 3)
         assert db.verify(deep=True).is_sound
+
+
+def test_an_index_whose_numbers_cannot_be_read_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> list[st.IndexStatus]:
+        raise st.UnavailableError("the disk is gone")
+
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("p", {"id": "int64"})
+        table.append([{"id": 1}])
+        before = db.seq
+        for module in ("siltstone.local.tables", "siltstone.maintenance.index.plain_indexes"):
+            monkeypatch.setattr(f"{module}.plain_statuses", refuse)
+        with pytest.raises(st.UnavailableError):
+            table.create_index("id")
+        monkeypatch.undo()
+        assert db.seq == before
+        assert table.indexes() == []
+        assert table.create_index("id").indexed_rows == 1

@@ -284,15 +284,8 @@ class LocalTable(LocalReadable, Table):
         **options: Unpack[IndexOptions],
     ) -> IndexStatus:
         table = self._look()[1].id
-        made = self._indexes().create(
+        return self._indexes().create(
             table, column, kind, name=name, options=options, is_built=build
-        )
-        for index in self.indexes():
-            if index.name == made:
-                return index
-        raise RequestError(
-            f"{self.name!r} has no index {made!r} any more: it, or its column, was dropped as"
-            " soon as it was made"
         )
 
     def indexes(self) -> list[IndexStatus]:

@@ -37,10 +37,12 @@ from siltstone.maintenance.index.index_kinds import (
 )
 from siltstone.maintenance.index.index_plan import (
     Execute,
+    IndexStatus,
     IndexTask,
     Unfit,
     declared_on,
     living,
+    statuses,
     stored_name,
     tasks_of,
     unwanted,
@@ -413,26 +415,40 @@ class TableIndexes:
         name: str | None,
         options: Mapping[str, object],
         is_built: bool,
-    ) -> str:
-        """Declare an index and, with `is_built`, build it over the present base; return its name.
+    ) -> IndexStatus:
+        """Declare an index and, with `is_built`, build it over the present base; return it.
 
         Raises:
-            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile. Of a
-                plain table: as `PlainIndexes.create`, and a RequestError without `is_built`.
+            As `Indexer.declare`; a TableNotFoundError also if the table is dropped meanwhile, and a
+                RequestError if the index is. Of a plain table: as `PlainIndexes.create`, and a
+                RequestError without `is_built`.
         """
         flag_of("build", is_built)
         if self._is_plain(table):
             if not is_built:
                 raise RequestError("an index of a plain table is built at once: leave build out")
             called = check_name(column if name is None else name)
-            PlainIndexes(self._core).create(table, column, kind, called, options)
-            return called
+            return PlainIndexes(self._core).create(table, column, kind, called, options)
         self._checkpointer.checkpoint()
         index = self._indexer.declare(table, column, kind, name=name, options=options)
         if is_built:
             self._indexer.catch_up(table)
         self._checkpointer.refresh()
-        return index.name
+        return self._status(table, index.name)
+
+    def _status(self, table: int, name: str) -> IndexStatus:
+        view = self._core.state().view
+        definition = catalogs.living(view.catalog, table)
+        number = catalogs.incarnation_of(definition).id
+        storage = next((s for s in view.record.keyed if s.incarnation == number), None)
+        found = statuses(view.record, definition, storage, self._core.tables.reader)
+        for index in found:
+            if index.name == name:
+                return index
+        raise RequestError(
+            f"{catalogs.name_of(definition)!r} has no index {name!r} any more: it, or its column,"
+            " was dropped as soon as it was made"
+        )
 
     def drop(self, table: int, name: str) -> None:
         """Drop an index, and remove it from base.

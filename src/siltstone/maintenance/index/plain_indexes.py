@@ -60,8 +60,10 @@ class PlainIndexes:
 
     def create(
         self, table: int, column: str, kind: object, name: str, options: Mapping[str, object]
-    ) -> None:
-        """Build an index over all rows of a table.
+    ) -> IndexStatus:
+        """Build an index over all rows of a table, and return it as it is committed.
+
+        What fails, fails before the commit: no index is there after an error.
 
         Raises:
             TableNotFoundError: There is no such table.
@@ -81,8 +83,11 @@ class PlainIndexes:
             built = self._built(writes, IndexSpec(name, column, found, wanted))
             cross(Failpoint.INDEX_AFTER_BUILD)
             writes.put_index(built)
+            made[:] = (each for each in plain_statuses(self._opened(writes)) if each.name == name)
 
+        made = list[IndexStatus]()
         self._run(table, work)
+        return made[0]
 
     def drop(self, table: int, name: str) -> None:
         """Drop an index of a table.
