@@ -120,6 +120,20 @@ def test_a_limit_that_ends_reads_early_leaves_nothing(shop: SparkSession) -> Non
     assert daemons() == [daemon]
 
 
+@pytest.mark.parametrize("columns", ["s", "s, l[0]"])
+def test_a_thread_that_still_reads_when_its_task_is_over_harms_nothing(
+    shop: SparkSession, columns: str
+) -> None:
+    """Spark feeds a script from a thread of its own, and does not wait for it."""
+    fed = f"SELECT TRANSFORM({columns}) USING 'cat' AS (s STRING) FROM shop.lists"
+    daemon = _daemon(shop)
+    with _nothing_left(daemon):
+        for _ in range(by_day(3, 30)):
+            assert len(shop.sql(f"SELECT * FROM ({fed}) LIMIT 2").collect()) == 2
+    assert shop.sql(f"SELECT count(*) FROM ({fed})").collect()[0][0] == ROWS
+    assert daemons() == [daemon]
+
+
 def test_many_tasks_leave_the_memory_as_it_was(shop: SparkSession) -> None:
     unions = [
         " UNION ALL ".join([f"SELECT {columns} FROM shop.few"] * SCANS)
