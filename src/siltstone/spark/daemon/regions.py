@@ -110,10 +110,10 @@ class Region:
     def close(self) -> None:
         """Give the memory up.
 
-        Where the JVM still has it mapped it reads zeros: a task that ended early lets go of it
+        Where the JVM still has it mapped it reads zeros: a task that ended early releases it
         only when its garbage is collected, as a thread may be reading.
         """
-        with contextlib.suppress(OSError):  # then its pages are freed when the JVM lets go
+        with contextlib.suppress(OSError):  # then its pages are freed when the JVM unmaps it
             self.memory.madvise(mmap.MADV_REMOVE)
         self.memory.close()
         os.close(self.descriptor)
