@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -250,6 +250,25 @@ def test_batches_lie_in_memory_that_is_mapped(path: str) -> None:
             ids += struct.unpack_from(f"<{rows}q", memory, values)
             client.channel.send(b"\1")
         assert sorted(ids) == [n for n in range(1000) if n != 1]
+
+
+def test_memory_is_given_back_even_if_it_is_still_mapped(path: str) -> None:
+    with ExitStack() as stack:
+        with served() as (client, _, _):
+            (tasks,) = _planned(client, path, ["id"])
+            place, _ = client.ask(
+                "read", tasks, store=_store(path), columns=_columns("id"), maps=True
+            )
+            file = stack.enter_context(Path(place["path"]).open("rb"))
+            memory = mmap.mmap(file.fileno(), place["size"], prot=mmap.PROT_READ)
+            client.channel.send(b"\1")
+            client.number()
+            assert any(memory[: mmap.PAGESIZE])
+            assert os.fstat(file.fileno()).st_blocks > 0
+        assert os.fstat(file.fileno()).st_blocks == 0
+        assert not any(memory[: mmap.PAGESIZE]), (
+            "a thread of the JVM that still reads is not harmed"
+        )
 
 
 def test_a_row_larger_than_a_slot_gets_a_larger_one(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import contextlib
 import gc
 import os
 import signal
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,19 +17,20 @@ from pyspark.sql import SparkSession
 
 import siltstone as st
 from siltstone.spark import register
+from tests.children import with_pandas
+from tests.nightly import by_day
+from tests.spark.bank_driver import made, move
 from tests.spark.daemons import daemons
 
-STATEMENTS = 40
+STATEMENTS = by_day(40, 1_000)
+COMMITS_PER_STATEMENT = 5
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Iterator[st.Store]:
     with st.connect(tmp_path / "bank", background=False, retention="0s") as db:
-        for name in ("a", "b"):
-            table = db.create_table(name, {"id": "int64", "x": "int64"}, primary_key="id")
-            table.upsert([{"id": n, "x": 0} for n in range(100)])
-        db.checkpoint()
-        db.merge()
+        made(db)
         db.serve_local()
         yield db
 
@@ -38,16 +40,10 @@ def shop(spark: SparkSession, bank: st.Store) -> SparkSession:
     return register(spark.newSession(), stores={"shop": bank})
 
 
-def _move(db: st.Store, x: int) -> None:
-    with db.transaction() as tx:
-        tx["a"].upsert({"id": 0, "x": x})
-        tx["b"].upsert({"id": 0, "x": x})
-
-
 def _forget(db: st.Store) -> None:
     """Keep nothing of the past that nobody has a lease of."""
     for x in (900, 901):
-        _move(db, x)
+        move(db, x)
         db["a"].delete_where("id > 50")
         db.checkpoint()
         db.merge()
@@ -55,42 +51,46 @@ def _forget(db: st.Store) -> None:
 
 
 @contextlib.contextmanager
-def _busy(db: st.Store) -> Iterator[list[int]]:
-    """Commit to both tables, in one transaction, as often as it goes."""
-    stop, done = threading.Event(), [0]
-
-    def write() -> None:
-        while not stop.wait(0.002):
-            done[0] += 1
-            _move(db, done[0])
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield done
-    finally:
-        stop.set()
-        writer.join()
+def _busy(path: Path) -> Iterator[None]:
+    """Let another process commit to both tables, each time in one transaction."""
+    command = [sys.executable, "-m", "tests.spark.bank_driver", str(path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=with_pandas(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        try:
+            assert writer.stdout.readline() == b"ready\n"
+            yield
+            assert writer.poll() is None
+        finally:
+            writer.stdin.close()
+            assert writer.wait(60) == 0
 
 
 def _x(spark: SparkSession, table: str) -> int:
     return spark.sql(f"SELECT max(x) x FROM {table}").collect()[0].x
 
 
-def test_a_statement_over_two_tables_sees_one_seq(shop: SparkSession, bank: st.Store) -> None:
+def test_a_statement_over_two_tables_sees_one_seq(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "busy"
+    with st.connect(path, background=False) as db:
+        made(db)
     both = "SELECT (SELECT max(x) FROM shop.a) a, (SELECT max(x) FROM shop.b) b"
     joined = "SELECT a.x a, b.x b FROM shop.a a JOIN shop.b b USING (id) WHERE id = 0"
-    with _busy(bank) as commits:
+    shop = register(spark.newSession(), stores={"shop": path})
+    with _busy(path):
         seen = [shop.sql(each).collect()[0] for each in (both, joined) * (STATEMENTS // 2)]
-        assert commits[0] > STATEMENTS
     assert [(row.a, row.b) for row in seen if row.a != row.b] == []
-    assert len({row.a for row in seen}) > STATEMENTS // 2
+    assert len({row.a for row in seen}) > STATEMENTS * 3 // 4
+    with st.connect(path, read_only=True) as db:
+        assert db.seq > STATEMENTS * COMMITS_PER_STATEMENT
 
 
 def test_a_frame_has_the_seq_of_its_analysis(shop: SparkSession, bank: st.Store) -> None:
-    _move(bank, 1)
+    move(bank, 1)
     frame = shop.sql("SELECT a.x a, b.x b FROM shop.a a JOIN shop.b b USING (id) WHERE id = 0")
-    _move(bank, 2)
+    move(bank, 2)
     assert tuple(frame.collect()[0]) == (1, 1)
     assert frame.where("a = 1").count() == 1
     assert frame.unionAll(frame).count() == 2
@@ -98,20 +98,20 @@ def test_a_frame_has_the_seq_of_its_analysis(shop: SparkSession, bank: st.Store)
 
 
 def test_frames_made_apart_have_seqs_of_their_own(shop: SparkSession, bank: st.Store) -> None:
-    _move(bank, 1)
+    move(bank, 1)
     before = shop.table("shop.a")
-    _move(bank, 2)
+    move(bank, 2)
     joined = before.alias("a").join(shop.table("shop.b").alias("b"), "id").where("id = 0")
     assert [tuple(row) for row in joined.selectExpr("a.x", "b.x").collect()] == [(1, 2)]
 
 
 def test_only_a_view_of_a_version_is_pinned(shop: SparkSession, bank: st.Store) -> None:
-    _move(bank, 1)
+    move(bank, 1)
     pinned = f"SELECT * FROM shop.a VERSION AS OF {bank.seq}"
     shop.sql(pinned).createOrReplaceTempView("pinned")
     shop.table("shop.a").createOrReplaceTempView("of_frame")
     shop.sql("CREATE OR REPLACE TEMPORARY VIEW of_text AS SELECT * FROM shop.a")
-    _move(bank, 2)
+    move(bank, 2)
     assert [_x(shop, name) for name in ("pinned", "of_frame", "of_text")] == [1, 2, 2]
 
 

@@ -23,6 +23,7 @@ error and is never changed.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from siltstone.errors import SchemaMismatchError, no_such
 
+_END = struct.Struct("<q")
+_INT32_MAX = (1 << 31) - 1
 _SIMPLE: dict[pa.DataType, spark.DataType] = {
     pa.bool_(): spark.BooleanType(),
     pa.int8(): spark.ByteType(),
@@ -288,11 +291,24 @@ def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _is_far(array: Any) -> bool:
+    """Return whether texts end beyond 2 GiB of their buffer, where Arrow casts not even a few."""
+    if not (pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)):
+        return False
+    ends = array.buffers()[1]
+    if ends is None or not len(array):
+        return False
+    (end,) = _END.unpack_from(ends, _END.size * (array.offset + len(array)))
+    return end > _INT32_MAX
+
+
 def _as_type(array: Any, kind: Any, name: str) -> pa.Array:
     is_time = pa.types.is_time64(array.type)
     if array.type.equals(kind) and not is_time:
         return array
     given = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
+    if _is_far(given):
+        given = given.take(pa.arange(0, len(given)))
     wanted = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     try:
         # Spark's batches have times in nanoseconds, its values do not.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from siltstone.api.tasks import ChangeTask, ScanTask
 
 LIVE_COLUMN = "_siltstone_live"
+PIECE_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,18 @@ def rows_of(task: ScanTask | ChangeTask, schema: StructType) -> Iterator[pa.Reco
     malloc.bound()  # a worker's process is Spark's, and stays for the next tasks
     wanted = schemas.arrow_schema(schema)
     for batch in task.read():
-        yield schemas.as_schema(batch, wanted)
+        for piece in _pieces(batch):
+            yield schemas.as_schema(piece, wanted)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in pieces that are small enough for Spark's texts."""
+    if batch.nbytes <= PIECE_BYTES_MAX or batch.num_rows <= 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
 
 
 def require_path(root: str) -> None:

@@ -12,6 +12,7 @@ Lock: one, for the sum of their sizes.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import itertools
@@ -107,7 +108,13 @@ class Region:
         return {"path": path, "size": self.size, "region": self.serial}
 
     def close(self) -> None:
-        """Give the memory up; the JVM keeps what it has mapped until it lets go."""
+        """Give the memory up.
+
+        Where the JVM still has it mapped it reads zeros: a task that ended early releases it
+        only when its garbage is collected, as a thread may be reading.
+        """
+        with contextlib.suppress(OSError):  # then its pages are freed when the JVM unmaps it
+            self.memory.madvise(mmap.MADV_REMOVE)
         self.memory.close()
         os.close(self.descriptor)
         self.budget.free(self.size)

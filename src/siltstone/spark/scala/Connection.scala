@@ -10,6 +10,13 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.storage.StorageUtils
 
+/** Memory of the Python process, mapped for as long as this is reachable, or until it is let go. */
+final class MappedMemory(region: Long, map: MappedByteBuffer) {
+  val address: Long = map.asInstanceOf[sun.nio.ch.DirectBuffer].address()
+  def is(other: Long): Boolean = region == other
+  def unmap(): Unit = StorageUtils.dispose(map)
+}
+
 /** A connection to the Python process, and the memory of it that is mapped here.
   *
   * One thread uses it. A thread that is interrupted closes it, and Python then ends its work.
@@ -17,16 +24,17 @@ import org.apache.spark.storage.StorageUtils
 final class Connection(val running: Daemon.Running) {
   private val channel = SocketChannel.open(UnixDomainSocketAddress.of(running.socket))
   private var buffer = ByteBuffer.allocateDirect(4096).order(ByteOrder.LITTLE_ENDIAN)
-  private var region = -1L
-  private var map: MappedByteBuffer = _
-  private var regionAddress = 0L
+  private var mapped: Option[MappedMemory] = None
 
   def isOpen: Boolean = channel.isOpen
 
   def close(): Unit = {
-    channel.close()
+    disconnect()
     unmap()
   }
+
+  /** Close it, and leave the memory to the collector, as another thread may be reading it. */
+  def disconnect(): Unit = channel.close()
 
   def send(head: ObjectNode, payload: Array[Byte]): Unit = {
     val text = Daemon.json.writeValueAsBytes(head)
@@ -89,28 +97,28 @@ final class Connection(val running: Daemon.Running) {
     (head, payload)
   }
 
-  /** The address of memory of the Python process; None: this process may not open it. */
-  def address(place: JsonNode): Option[Long] = {
-    val wanted = place.get("region").asLong
-    if (wanted != region) {
+  /** Memory of the Python process; None: this process may not open it. */
+  def memory(place: JsonNode): Option[MappedMemory] = {
+    val region = place.get("region").asLong
+    if (!mapped.exists(_.is(region))) {
       unmap()
-      try {
-        val file = FileChannel.open(Path.of(place.get("path").asText), StandardOpenOption.READ)
-        try map = file.map(FileChannel.MapMode.READ_ONLY, 0, place.get("size").asLong)
-        finally file.close()
-        region = wanted
-        regionAddress = map.asInstanceOf[sun.nio.ch.DirectBuffer].address()
-      } catch {
-        case e: ClosedByInterruptException => throw e
-        case _: IOException | _: SecurityException => ()
-      }
+      mapped = opened(place).map(new MappedMemory(region, _))
     }
-    if (region == wanted) Some(regionAddress) else None
+    mapped
   }
 
-  private def unmap(): Unit = if (map != null) {
-    StorageUtils.dispose(map)
-    map = null
-    region = -1L
+  private def opened(place: JsonNode): Option[MappedByteBuffer] =
+    try {
+      val file = FileChannel.open(Path.of(place.get("path").asText), StandardOpenOption.READ)
+      try Some(file.map(FileChannel.MapMode.READ_ONLY, 0, place.get("size").asLong))
+      finally file.close()
+    } catch {
+      case e: ClosedByInterruptException => throw e
+      case _: IOException | _: SecurityException => None
+    }
+
+  private def unmap(): Unit = {
+    mapped.foreach(_.unmap())
+    mapped = None
   }
 }

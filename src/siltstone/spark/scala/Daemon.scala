@@ -1,6 +1,7 @@
 package org.apache.spark.sql.siltstone
 
 import java.io.{BufferedReader, File, IOException, InputStreamReader}
+import java.nio.channels.ClosedByInterruptException
 import java.nio.file.{Files, Path}
 import java.util.Comparator
 import java.util.concurrent.{CompletableFuture, ConcurrentLinkedDeque, ExecutionException, TimeUnit}
@@ -138,7 +139,10 @@ object Daemon {
     val used = if (now == null) started(now) else now
     val connection =
       try new Connection(used)
-      catch { case _: IOException => new Connection(started(used)) }
+      catch {
+        case e: ClosedByInterruptException => throw e // this thread is to end; the process is well
+        case _: IOException => new Connection(started(used))
+      }
     // A frame that was planned before must still find its rows: its seq is leased again first.
     if (connection.running != known) synchronized {
       if (connection.running != known) {

@@ -17,9 +17,13 @@ final class MappedVector(kind: DataType) extends ColumnVector(kind) {
   private var bit = 0
   private var values = 0L
   private var bytes = 0L
+  private[siltstone] var memory: MappedMemory = _ // it stays for as long as somebody reads this
 
-  /** Show another batch; its places are from `base`. */
-  def show(base: Long, nulls: Long, validity: Long, bit: Long, values: Long, bytes: Long): Unit = {
+  /** Show another batch; its places are from the beginning of `memory`. */
+  def show(
+      memory: MappedMemory, nulls: Long, validity: Long, bit: Long, values: Long, bytes: Long): Unit = {
+    val base = memory.address
+    this.memory = memory
     this.nulls = nulls.toInt
     this.validity = base + validity
     this.bit = bit.toInt

@@ -1,8 +1,11 @@
 package org.apache.spark.sql.siltstone
 
 import java.io.{EOFException, InputStream}
+import java.lang.ref.Cleaner
+import java.util.concurrent.atomic.AtomicBoolean
 import scala.jdk.CollectionConverters._
 
+import org.apache.arrow.vector.VectorSchemaRoot
 import org.apache.arrow.vector.ipc.ArrowStreamReader
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.metric.{CustomSumMetric, CustomTaskMetric}
@@ -63,10 +66,10 @@ object TaskReader {
         Daemon.request("read").put("columns", columns.json).put("store", store).put("maps", true), tasks)
       val place = connection.receive()._1
       if (!place.has("region")) new StreamReader(connection)
-      else connection.address(place) match {
-        case Some(base) =>
+      else connection.memory(place) match {
+        case Some(memory) =>
           connection.sendByte(1)
-          new MappedReader(connection, columns, base)
+          new MappedReader(connection, columns, memory)
         case None =>
           connection.sendByte(0)
           new StreamReader(connection)
@@ -79,13 +82,17 @@ object TaskReader {
   }
 }
 
-/** Batches in mapped memory. */
-class MappedReader(connection: Connection, columns: StructType, private var base: Long)
+/** Batches in mapped memory.
+  *
+  * Spark closes a reader at the end of its task, where a thread that feeds a script may still read
+  * from it. So memory is not unmapped then: Python empties it, and it goes with the last vector.
+  */
+class MappedReader(connection: Connection, columns: StructType, private var memory: MappedMemory)
     extends PartitionReader[ColumnarBatch] {
   private val vectors = columns.fields.map(each => new MappedVector(each.dataType))
   private val batch = new ColumnarBatch(vectors.asInstanceOf[Array[ColumnVector]])
+  private val isOver = new AtomicBoolean(false)
   private var isShown = false
-  private var isOver = false
   private var waited = 0L
   private var batches = 0L
 
@@ -95,7 +102,7 @@ class MappedReader(connection: Connection, columns: StructType, private var base
     var rows = number()
     while (rows == TaskReader.grown) {
       val place = connection.receive()._1
-      base = connection.address(place).getOrElse(
+      memory = connection.memory(place).getOrElse(
         throw SiltstoneException.unavailable(s"${place.get("path").asText} cannot be mapped any more"))
       rows = number()
     }
@@ -109,19 +116,16 @@ class MappedReader(connection: Connection, columns: StructType, private var base
     found
   }
 
-  private def over(how: Int): Boolean = {
-    isOver = true
-    if (how == TaskReader.failed) {
-      try connection.receive()
-      finally Daemon.give(connection)
-    } else Daemon.give(connection)
-    false
-  }
+  private def over(how: Int): Boolean =
+    try {
+      if (how == TaskReader.failed) connection.receive()
+      false
+    } finally if (isOver.compareAndSet(false, true)) Daemon.give(connection)
 
   private def show(rows: Int): Boolean = {
     val numbers = connection.bytes(40 * connection.bytes(4).getInt())
     vectors.foreach { vector =>
-      vector.show(base, numbers.getLong(), numbers.getLong(), numbers.getLong(), numbers.getLong(),
+      vector.show(memory, numbers.getLong(), numbers.getLong(), numbers.getLong(), numbers.getLong(),
         numbers.getLong())
     }
     batch.setNumRows(rows)
@@ -133,31 +137,59 @@ class MappedReader(connection: Connection, columns: StructType, private var base
   override def get(): ColumnarBatch = batch
   override def currentMetricsValues(): Array[CustomTaskMetric] =
     Array(TaskMetric("pythonWait", waited / 1000000), TaskMetric("batches", batches))
-  override def close(): Unit = if (!isOver) {
-    isOver = true
-    connection.close()
-  }
+  override def close(): Unit = if (isOver.compareAndSet(false, true)) connection.disconnect()
 }
 
-/** Batches of an Arrow stream. */
+/** Batches of an Arrow stream. Their memory is freed when no thread can reach it: see above. */
 class StreamReader(connection: Connection) extends PartitionReader[ColumnarBatch] {
-  private val chunks = new Chunks(connection)
-  private val allocator = ArrowUtils.rootAllocator.newChildAllocator("siltstone", 0, Long.MaxValue)
-  private val reader = new ArrowStreamReader(chunks, allocator)
-  private lazy val vectors = reader.getVectorSchemaRoot.getFieldVectors.asScala
-    .map(each => new ArrowColumnVector(each): ColumnVector).toArray
+  private val stream = new ArrowBatches(connection)
+  private lazy val batch = new ColumnarBatch(
+    stream.root.getFieldVectors.asScala.map(each => new ArrowColumnVector(each): ColumnVector).toArray)
+  @volatile private var isOver = false
   private var batches = 0L
 
   override def next(): Boolean = SiltstoneException.inTask {
+    isOver = !stream.next()
+    if (!isOver) batches += 1
+    !isOver
+  }
+  override def get(): ColumnarBatch = {
+    batch.setNumRows(stream.root.getRowCount)
+    batch
+  }
+  override def currentMetricsValues(): Array[CustomTaskMetric] =
+    Array(TaskMetric("pythonWait", stream.waited / 1000000), TaskMetric("batches", batches))
+  override def close(): Unit =
+    if (isOver || batches == 0) stream.run()
+    else {
+      stream.stop()
+      StreamReader.cleaner.register(batch, stream)
+    }
+}
+
+object StreamReader {
+  private lazy val cleaner = Cleaner.create()
+}
+
+/** An Arrow stream and its memory, which `run` frees. */
+final class ArrowBatches(connection: Connection) extends Runnable {
+  private val chunks = new Chunks(connection)
+  private val allocator = ArrowUtils.rootAllocator.newChildAllocator("siltstone", 0, Long.MaxValue)
+  private val reader = new ArrowStreamReader(chunks, allocator)
+
+  def root: VectorSchemaRoot = reader.getVectorSchemaRoot
+  def waited: Long = chunks.waited
+
+  def next(): Boolean = {
     val isThere = reader.loadNextBatch()
-    if (isThere) batches += 1 else chunks.finish()
+    if (!isThere) chunks.finish()
     isThere
   }
-  override def get(): ColumnarBatch =
-    new ColumnarBatch(vectors, reader.getVectorSchemaRoot.getRowCount)
-  override def currentMetricsValues(): Array[CustomTaskMetric] =
-    Array(TaskMetric("pythonWait", chunks.waited / 1000000), TaskMetric("batches", batches))
-  override def close(): Unit = {
+
+  /** Let no more come. */
+  def stop(): Unit = connection.disconnect()
+
+  override def run(): Unit = {
     reader.close(false)
     allocator.close()
     chunks.close()
