@@ -308,7 +308,7 @@ def _as_type(array: Any, kind: Any, name: str) -> pa.Array:
         return array
     given = array.storage if isinstance(array.type, pa.BaseExtensionType) else array
     if _is_far(given):
-        given = given.take(pa.arange(0, len(given)))
+        given = given.take(pa.array(range(len(given)), pa.int64()))
     wanted = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     try:
         # Spark's batches have times in nanoseconds, its values do not.

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from siltstone.api.store import Store
+from siltstone.api.transaction import Transaction
 from siltstone.errors import RequestError
 from siltstone.spark import schemas
 from siltstone.spark.daemon.messages import (
@@ -43,7 +44,8 @@ def alter(db: Store, asked: AlterTable) -> None:
         TableNotFoundError: There is no such table.
         RequestError, SchemaMismatchError: A column is not there, or cannot be changed so.
     """
-    with db.transaction() as tx:
+
+    def work(tx: Transaction) -> None:
         table = tx[asked.table]
         for change in asked.changes:
             if change.kind == "add":
@@ -54,6 +56,8 @@ def alter(db: Store, asked: AlterTable) -> None:
                 table.rename_column(change.name, change.to)
             else:
                 table.drop_column(change.name)
+
+    db.run(work)
 
 
 def rename(db: Store, asked: RenameTable) -> None:
@@ -67,11 +71,14 @@ def rename(db: Store, asked: RenameTable) -> None:
 
 def drop(db: Store, asked: DropTable) -> bool:
     """Drop a table; return whether there was one."""
-    with db.transaction() as tx:
+
+    def work(tx: Transaction) -> bool:
         if asked.table not in tx.tables():
             return False
         tx.drop_table(asked.table)
-    return True
+        return True
+
+    return db.run(work)
 
 
 def delete(db: Store, asked: DeleteRows) -> None:
@@ -80,7 +87,8 @@ def delete(db: Store, asked: DeleteRows) -> None:
     Raises:
         RequestError: The statement was made for another table of that name.
     """
-    with db.transaction() as tx:
+
+    def work(tx: Transaction) -> None:
         table = tx[asked.table]
         if table.id != asked.id:
             raise RequestError(
@@ -90,3 +98,5 @@ def delete(db: Store, asked: DeleteRows) -> None:
             table.truncate()
         else:
             table.delete_where(asked.filter)
+
+    db.run(work)
