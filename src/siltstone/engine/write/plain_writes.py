@@ -262,10 +262,17 @@ class PlainWrites:
         self._keeps_rows = True
         self._did(lambda: self.compact(compacted), is_blind=True)
 
-    def put_index(self, built: BuiltSegment, old: frozenset[str] = frozenset()) -> None:
+    def put_index(
+        self,
+        built: BuiltSegment,
+        old: frozenset[str] = frozenset(),
+        *,
+        look: Callable[[Pin], None] = lambda _: None,
+    ) -> None:
         """Add an index that was built on this version or an earlier one; it is the only change.
 
-        It takes the place of the segments `old`, by their ids.
+        It takes the place of the segments `old`, by their ids. `look` sees each version that has
+        it; the last one is committed.
 
         Raises:
             InputsMovedError: The version lacks an input, or has other segments of that name.
@@ -274,9 +281,11 @@ class PlainWrites:
         named = [each for each in self._segments(pin) if each.index == built.index]
         if frozenset(segment.id for segment in named) != old:
             raise InputsMovedError
-        self.versions.add(self._tables.indexer.put(pin, [built], sorted(old)))
+        made = self._tables.indexer.put(pin, [built], sorted(old))
+        look(made)
+        self.versions.add(made)
         self._keeps_rows = True
-        self._did(lambda: self.put_index(built, old), is_blind=True)
+        self._did(lambda: self.put_index(built, old, look=look), is_blind=True)
 
     def drop_index(self, name: str) -> None:
         """Take an index out; it is the only change."""

@@ -26,6 +26,7 @@ from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import RequestError, SiltstoneError, no_such
 from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_kinds import (
     check_kind,
     check_options,
@@ -82,8 +83,11 @@ class PlainIndexes:
             cross(Failpoint.INDEX_BEFORE_BUILD)
             built = self._built(writes, IndexSpec(name, column, found, wanted))
             cross(Failpoint.INDEX_AFTER_BUILD)
-            writes.put_index(built)
-            made[:] = (each for each in plain_statuses(self._opened(writes)) if each.name == name)
+            writes.put_index(built, look=look)
+
+        def look(pin: Pin) -> None:
+            found = plain_statuses(self._core.tables.reader.open(pin))
+            made[:] = (each for each in found if each.name == name)
 
         made = list[IndexStatus]()
         self._run(table, work)
