@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import changes, feed, stores
-from siltstone.spark.application import ASK, answer, of_process
+from siltstone.spark.application import ASK, answer
 from siltstone.spark.options import (
     ChangeOptions,
     FeedOptions,
@@ -97,8 +97,7 @@ class SiltstoneSource(DataSource):
     @one_sentence()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         options = WriteOptions.parse(self.options)
-        application = of_process(os.environ)
-        return BatchWriter.plan(options, schema, application, is_overwrite=overwrite)
+        return BatchWriter.plan(options, schema, is_overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         try:

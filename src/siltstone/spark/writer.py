@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 from siltstone.api.tasks import Staged
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.spark import automatic_merge, drivers, stores
-from siltstone.spark.application import Application, of_process
+from siltstone.spark.application import of_process
 from siltstone.spark.drivers import Start
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import SinkOptions, WriteOptions
@@ -65,11 +65,13 @@ class BatchWriter(DataSourceArrowWriter):
         cls,
         options: WriteOptions,
         schema: StructType,
-        application: Application | None,
         *,
         is_overwrite: bool,
+        environment: Mapping[str, str] = os.environ,
     ) -> BatchWriter:
         """Check the write before any row is written.
+
+        `environment`: says which application writes.
 
         Raises:
             RequestError: The table, the op or a column does not fit; nothing was written.
@@ -83,6 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
             not is_overwrite or options.op not in {None, "upsert"}
         ):
             raise RequestError("option 'replaceWhere' needs mode 'overwrite', and no other op")
+        application = of_process(environment)
         with stores.reader(options.uri) as db:
             piece = plan(db, options, schema, application, is_overwrite=is_overwrite)
         return cls(options, piece, piece.unchanged(options.expect_seq))

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import InvariantError, RequestError
 from siltstone.spark import stores
-from siltstone.spark.application import APPLICATION, of_process
+from siltstone.spark.application import APPLICATION
 from siltstone.spark.daemon.messages import Channel, CommitWrite, PlanWrite
 from siltstone.spark.options import WriteOptions
 from siltstone.spark.writer import BatchWriter, BatchWritten
@@ -40,8 +40,8 @@ def plan(asked: PlanWrite) -> BatchWriter:
     """
     schema = StructType.fromJson(json.loads(asked.columns))
     options = _options_of(asked)
-    application = of_process({APPLICATION: asked.application})
-    return BatchWriter.plan(options, schema, application, is_overwrite=asked.overwrites)
+    environment = {APPLICATION: asked.application}
+    return BatchWriter.plan(options, schema, is_overwrite=asked.overwrites, environment=environment)
 
 
 def _options_of(asked: PlanWrite) -> WriteOptions:
