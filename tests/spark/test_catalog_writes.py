@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import siltstone as st
 from siltstone.spark import register
+from tests.spark.daemons import daemons, siblings
 from tests.spark.stores import owner
 
 _numbers = itertools.count()
@@ -286,3 +291,68 @@ def test_a_task_that_fails_leaves_nothing(shop: Shop) -> None:
     wide = "SELECT id, 1, 1000000000 * id, 'a', null FROM range(100, 200)"
     shop.refuses(f"INSERT INTO o {wide}", "(?i)overflow|out of range|precision")
     assert len(shop.rows("p")) == 1
+
+
+def _kills_at(number: int) -> int:
+    if number == 5:
+        for pid in siblings():
+            os.kill(pid, signal.SIGKILL)
+    return number
+
+
+def test_a_process_that_dies_while_rows_are_staged_fails_the_statement_and_leaves_nothing(
+    shop: Shop,
+) -> None:
+    kills = functions.udf(_kills_at, "bigint", useArrow=False)
+    rows = shop.spark.range(0, 100_000, 1, 2).select(kills("id").alias("a"), functions.lit("b"))
+    before = shop.seq()
+    with pytest.raises(Exception, match=r"(?i)ended while it answered|closed|reset|pipe"):
+        rows.toDF("a", "b").writeTo(f"{shop.name}.p").append()
+    assert shop.seq() == before
+    shop.sql("INSERT INTO p VALUES (2, 'two')")
+    assert len(shop.rows("p")) == 2
+
+
+def test_a_process_that_dies_in_a_commit_leaves_it_in_doubt_and_a_token_applies_it_once(
+    shop: Shop,
+) -> None:
+    statement = "INSERT INTO p WITH (token = 'etl:1') SELECT 2, 'two' FROM range(1)"
+    shop.sql("SELECT * FROM p").collect()
+    group, said = f"in doubt {shop.name}", list[str]()
+
+    def run() -> None:
+        shop.spark.sparkContext.setJobGroup(group, group)
+        try:
+            shop.sql(statement)
+        except Exception as error:  # noqa: BLE001 - what it says is looked at
+            said.append(str(error))
+
+    with owner(shop.path, "serve") as process:
+        process.send_signal(signal.SIGSTOP)  # it holds the commit up
+        try:
+            working = InheritableThread(run)
+            working.start()
+            _wait_for_jobs(shop.spark, group)
+            for pid in daemons():
+                os.kill(pid, signal.SIGKILL)
+            working.join(120)
+            assert not working.is_alive()
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert len(said) == 1
+        assert "ended in the middle of a commit" in said[0].split("\n", maxsplit=1)[0]
+        shop.sql(statement)
+        assert [tuple(row) for row in shop.sql("SELECT * FROM p WHERE a = 2").collect()] == [
+            (2, "two")
+        ]
+
+
+def _wait_for_jobs(spark: SparkSession, group: str) -> None:
+    """Wait until a statement has run its tasks; what is left of it is the commit."""
+    tracker, end = spark.sparkContext.statusTracker(), time.monotonic() + 120
+    while time.monotonic() < end:
+        found = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        if found and all(info is not None and info.status == "SUCCEEDED" for info in found):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the statement ran no job")
