@@ -17,7 +17,7 @@ from siltstone.spark import schemas
 from siltstone.spark.daemon.messages import (
     AlterTable,
     CreateTable,
-    DeleteRows,
+    DeleteMatching,
     DropTable,
     RenameTable,
 )
@@ -81,7 +81,7 @@ def drop(db: Store, asked: DropTable) -> bool:
     return db.run(work)
 
 
-def delete(db: Store, asked: DeleteRows) -> None:
+def delete(db: Store, asked: DeleteMatching) -> None:
     """Delete the rows that match a filter, or all, in one commit at the newest seq.
 
     Raises:

@@ -148,7 +148,7 @@ class CreateTable(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_f
     primary_key: list[str]
 
 
-class ColumnChange(msgspec.Struct, forbid_unknown_fields=True):
+class ColumnStep(msgspec.Struct, forbid_unknown_fields=True):
     """A change of one column: `add` (`to` is a Spark schema with it), `rename` or `drop`."""
 
     kind: Literal["add", "rename", "drop"]
@@ -159,7 +159,7 @@ class ColumnChange(msgspec.Struct, forbid_unknown_fields=True):
 class AlterTable(msgspec.Struct, tag_field="op", tag="alter", forbid_unknown_fields=True):
     uri: str
     table: str
-    changes: list[ColumnChange]
+    changes: list[ColumnStep]
 
 
 class RenameTable(msgspec.Struct, tag_field="op", tag="rename", forbid_unknown_fields=True):
@@ -173,7 +173,7 @@ class DropTable(msgspec.Struct, tag_field="op", tag="drop", forbid_unknown_field
     table: str
 
 
-class DeleteRows(msgspec.Struct, tag_field="op", tag="delete", forbid_unknown_fields=True):
+class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknown_fields=True):
     """Delete the rows that match SQL of the store; None: all."""
 
     uri: str
@@ -199,7 +199,7 @@ Request: TypeAlias = (
     | AlterTable
     | RenameTable
     | DropTable
-    | DeleteRows
+    | DeleteMatching
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

@@ -38,7 +38,7 @@ from siltstone.spark.daemon.messages import (
     Channel,
     CommitWrite,
     CreateTable,
-    DeleteRows,
+    DeleteMatching,
     DropTable,
     Ended,
     ListNames,
@@ -60,13 +60,13 @@ from siltstone.spark.kept_stores import kept
 from siltstone.spark.task_rows import Told, require_path, rows_of
 from siltstone.spark.writer import BatchWriter
 
-Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteRows
+Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteMatching
 _DEFINE: dict[type, Callable[[Store, Any], bool | None]] = {
     CreateTable: definitions.create,
     AlterTable: definitions.alter,
     RenameTable: definitions.rename,
     DropTable: definitions.drop,
-    DeleteRows: definitions.delete,
+    DeleteMatching: definitions.delete,
 }
 _WAITING_MAX = 128
 _CREDENTIALS = struct.Struct("3i")
