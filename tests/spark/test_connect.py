@@ -47,7 +47,7 @@ def test_a_server_elsewhere_serves_a_client_with_other_directories(tmp_path: Pat
         "sql [('old', -4), ('old', -3)]",
         "many tasks 10000",
         "temporary files of the client []",
-        "closed True",
+        "closed [(2, 'old'), (3, 'old'), (4, 'old')]",
         "upserted [(0, 'new'), (1, 'new'), (2, 'old'), (3, 'old'), (4, 'old')]",
         "created [(0, 'new'), (1, 'new')]",
         "conflict True",

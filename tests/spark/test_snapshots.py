@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,28 @@ def test_frames_of_a_closed_snapshot_can_be_read_and_keep_their_seq(
             db.vacuum(dry_run=False, grace_s=0)
             table.upsert(rows(np.arange(7, 9)))
         assert frame.count() == len(frame.collect()) == 3
+
+
+def test_a_batch_of_a_stream_and_another_thread_have_snapshots_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    found = list[int]()
+
+    def look(batch: DataFrame, _: int = 0) -> None:
+        with snapshot(batch.sparkSession, tmp_path / "s") as now:
+            found.append(now["t"].count())
+
+    with st.connect(tmp_path / "s", background=False) as db:
+        db.create_table("t", SCHEMA, primary_key="id").upsert(rows(np.arange(3)))
+        changes = spark.readStream.format("siltstone").option("startingSeq", "earliest")
+        look(spark.range(1))
+        thread = threading.Thread(target=look, args=(spark.range(1),))
+        thread.start()
+        thread.join()
+        writing = changes.load(f"{db.path}/t").writeStream.foreachBatch(look)
+        place = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        place.trigger(availableNow=True).start().awaitTermination()
+    assert found == [3, 3, 3]
 
 
 # --- sizes and tasks
