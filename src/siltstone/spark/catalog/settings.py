@@ -85,8 +85,7 @@ def add_catalogs(spark: SparkSession, stores: Stores) -> None:
                 f" {value}"
             )
     _choose_python(spark)
-    if not _has_jar(spark):
-        spark.sql(f"ADD JAR '{jar()}'")
+    _bring_jar(spark)
     for key, value in wanted.items():
         spark.conf.set(key, value)
 
@@ -98,6 +97,8 @@ def catalog_of(spark: SparkSession, path: str) -> str | None:
     """
     for name, uri in _catalogs(spark):
         if not is_url(uri) and str(root_of(uri)) == path:
+            if _is_classic(spark):
+                _bring_jar(spark)
             return name
     if not _is_classic(spark):
         return None
@@ -130,13 +131,21 @@ def _is_classic(spark: SparkSession) -> bool:
     return True
 
 
-def _has_jar(spark: SparkSession) -> bool:
-    """Return whether the session was started with the jar, or has had it added."""
-    mine = jar().name
+def _bring_jar(spark: SparkSession) -> None:
+    """Add the jar to a session that was started without, and let this thread see its classes.
+
+    Spark shows an added jar to the thread that adds it, and batches of a stream have another one.
+    """
+    mine = jar()
     started = spark.conf.get("spark.jars", "") or ""
-    if any(each.endswith(mine) for each in started.split(",")):
-        return True
-    return any(str(row[0]).endswith(mine) for row in spark.sql("LIST JARS").collect())
+    if any(each.endswith(mine.name) for each in started.split(",")):
+        return
+    if not any(str(row[0]).endswith(mine.name) for row in spark.sql("LIST JARS").collect()):
+        spark.sql(f"ADD JAR '{mine}'")
+    elif _is_classic(spark):
+        session: Any = spark
+        loader = session._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001
+        session._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)  # noqa: SLF001
 
 
 def _choose_python(spark: SparkSession) -> None:
