@@ -31,6 +31,7 @@ LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_REGISTERED = "spark.siltstone.registered"
 # Set where another program has started Spark already: spark-submit, a notebook, Spark Connect.
 _STARTED_BY_OTHERS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _CHOSEN_PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -94,8 +95,9 @@ def register(spark: SparkSession, stores: Stores | None = None) -> SparkSession:
     _choose_python(spark)
     for name, value in NEEDED.items():
         spark.conf.set(name, value)
-    if find_spec("pyspark_siltstone") is None:  # else Spark finds it by that name
+    if not _finds_it(spark) and spark.conf.get(_REGISTERED, None) is None:
         spark.dataSource.register(SiltstoneSource)
+        spark.conf.set(_REGISTERED, "true")
     return spark
 
 
@@ -111,6 +113,18 @@ def _choose_python(spark: SparkSession) -> None:
         context = spark.sparkContext
         if (context.master or "").startswith("local"):
             context.pythonExec = sys.executable
+
+
+def _finds_it(spark: SparkSession) -> bool:
+    """Return whether Spark itself finds the source, by the name of a module of its Python."""
+    if find_spec("pyspark_siltstone") is None:
+        return False
+    try:
+        workers = spark.sparkContext.pythonExec
+    except (PySparkException, AttributeError):  # of a client: its server has its Python
+        return True
+    # Another Python looks for it, or the workers have another one than the driver: not this class.
+    return os.environ.get("PYSPARK_DRIVER_PYTHON", workers) != workers
 
 
 def _start(config: dict[str, str], master: str | None, app_name: str) -> SparkSession:
