@@ -183,16 +183,15 @@ def test_versions_and_times_are_read_as_delta_names_them(spark: SparkSession, pa
         seq = db.seq
         db["t"].delete([0, 1])
         at = next(entry.time for entry in db.log(5) if entry.seq == seq)
-    of_session = at.replace(tzinfo=None).isoformat(" ")  # it is in UTC
-    for options in (
-        {"versionAsOf": seq}, {"timestampAsOf": at.isoformat(" ")}, {"timestampAsOf": of_session},
-    ):  # fmt: skip
+    local = {"timestampAsOf": at.replace(tzinfo=None).isoformat(" "), "timeZone": "UTC"}
+    for options in ({"versionAsOf": seq}, {"timestampAsOf": at.isoformat(" ")}, local):
         given = {name: str(value) for name, value in options.items()}
         found = spark.read.format("siltstone").options(**given).load(f"{path}/t")
         assert found.count() == 40
     assert spark.read.format("siltstone").load(f"{path}/t/").count() == 38
+    late = {"timestampAsOf": "2099-01-01", "timeZone": "UTC"}
     with pytest.raises(Exception, match=r"at 2099.* in the future"):
-        spark.read.format("siltstone").option("timestampAsOf", "2099-01-01").load(f"{path}/t")
+        spark.read.format("siltstone").options(**late).load(f"{path}/t")
 
 
 def test_a_query_gives_its_options_to_a_table_of_the_catalog_that_has_none(
