@@ -584,3 +584,36 @@ def test_a_socket_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         assert process.stdout is not None
         said = msgspec.json.decode(process.stdout.readline())
         assert "no socket can be made at" in said["error"]
+
+
+WRITE = {
+    "table": "w", "columns": json.dumps({"type": "struct", "fields": []}), "options": {},
+    "application": "", "insert": "insert", "overwrites": False,
+}  # fmt: skip
+
+
+def test_a_write_to_a_table_that_was_made_again_is_refused(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        old = db.create_table("w", {"id": "int64"}).id
+        db.drop_table("w")
+        db.create_table("w", {"id": "int64"})
+    with served() as (client, _, _):
+        for op, more in (("plan_write", WRITE), ("delete", {"table": "w", "filter": None})):
+            head, _ = client.ask(op, uri=str(tmp_path / "s"), id=old, **more)
+            assert "was dropped and made again" in head["error"], op
+
+
+def test_what_changes_a_store_needs_a_store_below_the_roots(tmp_path: Path) -> None:
+    st.connect(tmp_path / "s", background=False).close()
+    asked = {
+        "plan_write": {**WRITE, "id": 1},
+        "create": {"table": "x", "columns": WRITE["columns"], "primary_key": []},
+        "alter": {"table": "x", "changes": []},
+        "rename": {"table": "x", "to": "y"},
+        "drop": {"table": "x"},
+        "delete": {"table": "x", "id": 1, "filter": None},
+    }
+    with served(roots=(str(tmp_path / "other"),)) as (client, _, _):
+        for op, more in asked.items():
+            head, _ = client.ask(op, uri=str(tmp_path / "s"), **more)
+            assert "spark.siltstone.roots allows only" in head["error"], op

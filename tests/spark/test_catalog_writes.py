@@ -88,13 +88,14 @@ def test_an_upsert_by_sql_says_what_becomes_of_columns_that_are_not_named(shop: 
     shop.sql(f"INSERT INTO o WITH (op = 'upsert', missing = 'null') {values}")
     shop.sql("INSERT INTO o WITH (op = 'upsert', missing = 'null') (id, s) VALUES (4, 'part')")
     assert [(r["s"], r["c"]) for r in shop.rows("o", "id")[3:5]] == [("again", 1), ("part", None)]
-    shop.spark.conf.set(f"spark.sql.catalog.{shop.name}.insert", "upsert")
-    again = shop.spark.newSession()
-    again.conf.set(f"spark.sql.catalog.{shop.name}.insert", "upsert")
-    register(again, stores={shop.name: shop.path})
-    again.sql(f"INSERT INTO {shop.name}.o WITH (missing = 'null') {values}")
-    with pytest.raises(Exception, match="missing = 'null'"):
-        again.sql(f"INSERT INTO {shop.name}.o {values}")
+    setting = f"spark.sql.catalog.{shop.name}.insert"
+    shop.spark.conf.set(setting, "upsert")
+    shop.sql(f"INSERT INTO o WITH (missing = 'null') {values}")
+    shop.refuses(f"INSERT INTO o {values}", "missing = 'null'")
+    shop.spark.conf.set(setting, "insert")
+    shop.refuses(f"INSERT INTO o {values}", "exists already")
+    shop.spark.conf.set(setting, "replace")
+    shop.refuses(f"INSERT INTO o {values}", "insert must be one of insert, upsert; got 'replace'")
 
 
 def test_an_insert_reads_its_own_table_at_one_seq(shop: Shop) -> None:
@@ -177,11 +178,16 @@ def test_truncate_and_delete_are_one_commit_each(shop: Shop) -> None:
     before = shop.seq()
     shop.sql("DELETE FROM o WHERE id = 3 OR s = 'x7'")
     assert len(shop.rows("o")) == 18
+    shop.sql("DELETE FROM o WHERE (c = 1 OR c = 2) AND s <> 'x1' AND id < 10")
+    assert len(shop.rows("o")) == 16
     shop.sql("DELETE FROM p WHERE b = 'one'")
     assert shop.rows("p") == []
     shop.sql("TRUNCATE TABLE o")
     assert shop.rows("o") == []
-    assert shop.seq() == before + 3
+    assert shop.seq() == before + 4
+    shop.sql("INSERT INTO p VALUES (1, 'a')")
+    shop.sql("DELETE FROM p")
+    assert shop.rows("p") == []
 
 
 # --- tables
@@ -246,6 +252,15 @@ def test_columns_and_tables_are_changed_and_dropped(shop: Shop) -> None:
         ("CREATE TABLE x (a INT) USING parquet", "has no USING parquet"),
         ("CREATE TABLE x (a INT) TBLPROPERTIES ('b' = 'c')", "has no the property b"),
         ("CREATE TABLE x (a INT) COMMENT 'c'", "has no the property comment"),
+        ("CREATE TABLE x (a INT COMMENT 'c')", "has no the comment of column a"),
+        ("ALTER TABLE o ADD COLUMN z INT COMMENT 'c'", "comment"),
+        ("CREATE TABLE x (a INT DEFAULT 1)", "(?i)default"),
+        ("UPDATE o SET s = 'u' WHERE id = 1", "(?i)update"),
+        ("DELETE FROM o WHERE id % 2 = 1", "(?i)delete|filter"),
+        (
+            "MERGE INTO o USING p ON o.id = p.a WHEN MATCHED THEN DELETE",
+            "(?i)merge",
+        ),
         ("CREATE TABLE x (a INTERVAL YEAR)", "which no column of a table has"),
         ("CREATE OR REPLACE TABLE o AS SELECT 1 AS x", "has no REPLACE TABLE"),
         ("CREATE NAMESPACE n", "has no CREATE NAMESPACE"),
