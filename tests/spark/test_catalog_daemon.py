@@ -406,7 +406,9 @@ def test_many_reads_leave_no_descriptor_and_no_thread(path: str) -> None:
                 client.ask("release", tokens=["one"])
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
-    assert read(2) == read(10)
+    few, many = read(2), read(10)
+    assert many[0] <= few[0]
+    assert many[1] <= few[1]  # a thread of an earlier test may end meanwhile
 
 
 # --- layout

@@ -7,6 +7,7 @@ spark.sql.catalog.shop.uri    the path of the store, or the URL of its server
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import sys
@@ -28,6 +29,7 @@ CLASS = "org.apache.spark.sql.siltstone.SiltstoneCatalog"
 PLUGIN = "org.apache.spark.sql.siltstone.SiltstonePlugin"
 """Starts the Python processes with their JVMs."""
 PYTHON = "spark.siltstone.python"
+_log = logging.getLogger(__name__)
 _PREFIX = "spark.sql.catalog."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_SPARK = ("spark_catalog", "system", "session")
@@ -105,7 +107,12 @@ def catalog_of(spark: SparkSession, path: str) -> str | None:
     name = f"siltstone_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
     try:
         add_catalogs(spark, {name: path})
-    except UnavailableError:
+    except UnavailableError as error:
+        _log.warning(
+            "frames of snapshots are those of load(), and need a retention that keeps their seq:"
+            " %s",
+            error,
+        )
         return None
     return name
 

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.errors import RequestError
 from siltstone.spark import schemas
 from siltstone.spark.daemon.messages import (
     AlterTable,
@@ -21,6 +20,7 @@ from siltstone.spark.daemon.messages import (
     DropTable,
     RenameTable,
 )
+from siltstone.spark.daemon.writing import require_same
 
 
 def create(db: Store, asked: CreateTable) -> None:
@@ -90,10 +90,7 @@ def delete(db: Store, asked: DeleteMatching) -> None:
 
     def work(tx: Transaction) -> None:
         table = tx[asked.table]
-        if table.id != asked.id:
-            raise RequestError(
-                f"{asked.table!r} was dropped and made again since the statement was planned"
-            )
+        require_same(asked.table, asked.id, table.id)
         if asked.filter is None:
             table.truncate()
         else:

@@ -103,7 +103,8 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     """The job of a statement that writes rows of a Spark schema, JSON, into a table.
 
     `options`: those of the statement. `insert`: what an INSERT without an option does to a table
-    with a key. `creates`: the primary key of the table that the commit makes; None: it is there.
+    with a key. `id`: the table that the statement was planned for. `creates`: the primary key of
+    the table that the commit makes; None: it is there.
     """
 
     uri: str
@@ -113,6 +114,7 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     application: str
     insert: str
     overwrites: bool
+    id: int | None = None
     replaces: str | None = None
     creates: list[str] | None = None
 

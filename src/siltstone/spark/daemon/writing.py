@@ -56,19 +56,33 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
         return replace(
             WriteOptions.parse(given), primary_key=tuple(asked.creates), creates=True, op=None
         )
+    with stores.reader(asked.uri) as db:
+        table = db[asked.table]
+        require_same(asked.table, asked.id, table.id)
+        is_keyed = bool(table.primary_key)
     if asked.overwrites:
         return WriteOptions.parse(given)
-    return WriteOptions.parse(_with_op(given, asked))
+    return WriteOptions.parse(_with_op(given, asked, is_keyed=is_keyed))
 
 
-def _with_op(given: Mapping[str, str], asked: PlanWrite) -> dict[str, str]:
+def require_same(name: str, planned: int | None, found: int) -> None:
+    """Check that a statement meets the table that it was planned for.
+
+    Raises:
+        RequestError: It is another one of that name.
+    """
+    if planned != found:
+        raise RequestError(
+            f"{name!r} was dropped and made again since the statement was planned: run it again"
+        )
+
+
+def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> dict[str, str]:
     if asked.insert not in INSERTS:
         raise RequestError(
             f"spark.sql.catalog.<name>.insert must be one of {', '.join(INSERTS)}; got"
             f" {asked.insert!r}"
         )
-    with stores.reader(asked.uri) as db:
-        is_keyed = bool(db[asked.table].primary_key)
     found = dict(given)
     if is_keyed:
         found.setdefault("op", asked.insert)

@@ -14,6 +14,7 @@ import org.apache.spark.sql.connector.catalog.constraints.PrimaryKey
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -21,12 +22,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
   private var catalog = ""
   private var uri = ""
-  private var insert = ""
 
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
     catalog = name
     uri = options.getOrDefault("uri", "")
-    insert = options.getOrDefault("insert", "insert")
     if (uri.isEmpty) {
       throw new SiltstoneException(
         "RequestError", s"catalog $name has no store: set spark.sql.catalog.$name.uri")
@@ -82,6 +81,8 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     more(head)
     Daemon.change(head, Array.emptyByteArray, s"$op is done to ${named(id)}")._1
   }
+  private def insert: String =
+    SQLConf.get.getConfString(s"spark.sql.catalog.$catalog.insert", "insert")
   private def fresh(id: Identifier): Table = table(id, Pin.take(uri), isPast = false)
 
   override def createTable(id: Identifier, info: TableInfo): Table = {
@@ -107,6 +108,7 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     * names the default source where its caller names none.
     */
   private def keyOf(info: TableInfo, unnamed: String = "siltstone"): Seq[String] = {
+    info.columns.find(_.comment != null).foreach(refusedComment)
     if (info.partitions.nonEmpty) refused("PARTITIONED BY", "a table of a store has no partitions")
     val unknown = info.properties.keySet.asScala.diff(SiltstoneCatalog.properties)
     unknown.headOption.foreach(name => refused(s"the property $name", "a table has primaryKey alone"))
@@ -120,6 +122,9 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
       Option(info.properties.get("primaryKey")).map(_.split(",").map(_.trim).toSeq)).getOrElse(Nil)
   }
 
+  private def refusedComment(column: Column) =
+    refused(s"the comment of column ${column.name}", "describe columns by their metadata, in Python")
+
   override def alterTable(id: Identifier, changes: TableChange*): Table = {
     change("alter", id, head => {
       val list = head.putArray("changes")
@@ -131,11 +136,12 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     fresh(id)
   }
   private def changed(change: TableChange): (String, String, String) = change match {
-    case add: TableChange.AddColumn if add.isNullable && add.position == null && add.fieldNames.length == 1 =>
+    case add: TableChange.AddColumn if add.isNullable && add.position == null &&
+        add.comment == null && add.defaultValue == null && add.fieldNames.length == 1 =>
       ("add", add.fieldNames.head, new StructType().add(add.fieldNames.head, add.dataType).json)
     case add: TableChange.AddColumn =>
-      refused(s"ADD COLUMN ${add.fieldNames.mkString(".")} with NOT NULL, a position or in a struct",
-        "a new column comes last, and may be null")
+      refused(s"ADD COLUMN ${add.fieldNames.mkString(".")} with NOT NULL, a position, a comment," +
+        " a default, or in a struct", "a new column comes last, and may be null")
     case rename: TableChange.RenameColumn if rename.fieldNames.length == 1 =>
       ("rename", rename.fieldNames.head, rename.newName)
     case delete: TableChange.DeleteColumn if delete.fieldNames.length == 1 =>
@@ -224,9 +230,9 @@ class WritableTable(source: Source, insert: String) extends SiltstoneTable(sourc
     Target(source.pin.uri, source.name, insert, Some(source), None), info)
 
   override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
-    Predicates.answered(source, predicates).forall(_.isDefined)
+    Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined)
   override def deleteWhere(predicates: Array[Predicate]): Unit =
-    delete(Some(Predicates.answered(source, predicates).flatten.mkString(" AND ")).filter(_.nonEmpty))
+    delete(if (Predicates.areAll(predicates)) None else Some(Predicates.whole(source, predicates)))
   override def truncateTable(): Boolean = {
     delete(None)
     true

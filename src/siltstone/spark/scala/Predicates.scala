@@ -18,6 +18,18 @@ object Predicates {
       .map(sql => if (sql.isNull) None else Some(sql.asText))
   }
 
+  /** Whether they leave no row out. */
+  def areAll(predicates: Array[Predicate]): Boolean = predicates.forall(_.name == "ALWAYS_TRUE")
+
+  /** All predicates as one condition. A part that was lost would delete or replace more rows. */
+  def whole(source: Source, predicates: Array[Predicate]): String = {
+    val found = answered(source, predicates)
+    if (found.exists(_.isEmpty)) {
+      throw new IllegalStateException(s"the store no longer answers ${predicates.mkString(" AND ")}")
+    }
+    found.flatten.mkString(" AND ")
+  }
+
   private def node(of: Expression): ObjectNode = {
     val made = Daemon.json.createObjectNode()
     of match {

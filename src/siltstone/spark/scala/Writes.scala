@@ -22,15 +22,11 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo) extends WriteBui
   private var overwrites = false
   private var replaced: Option[String] = None
 
-  private def isAll(predicates: Array[Predicate]) = predicates.forall(_.name == "ALWAYS_TRUE")
-  private def answered(predicates: Array[Predicate]): Array[Option[String]] =
-    target.source.fold(predicates.map(_ => Option.empty[String]))(Predicates.answered(_, predicates))
-
-  override def canOverwrite(predicates: Array[Predicate]): Boolean =
-    isAll(predicates) || answered(predicates).forall(_.isDefined)
+  override def canOverwrite(predicates: Array[Predicate]): Boolean = Predicates.areAll(predicates) ||
+    target.source.exists(Predicates.answered(_, predicates).forall(_.isDefined))
   override def overwrite(predicates: Array[Predicate]): WriteBuilder = {
     overwrites = true
-    if (!isAll(predicates)) replaced = Some(answered(predicates).flatten.mkString(" AND "))
+    if (!Predicates.areAll(predicates)) replaced = target.source.map(Predicates.whole(_, predicates))
     this
   }
   override def truncate(): WriteBuilder = {
@@ -49,6 +45,7 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo) extends WriteBui
     val options = head.putObject("options")
     info.options.asCaseSensitiveMap.forEach((key, value) => options.put(key, value))
     replaced.foreach(head.put("replaces", _))
+    target.source.foreach(source => head.put("id", source.id))
     target.creates.foreach { key =>
       val names = head.putArray("creates")
       key.foreach(each => names.add(each))
@@ -126,8 +123,12 @@ class RowsWriter(schema: StructType, job: Array[Byte], partition: Int) extends D
   begin()
 
   private def begin(): Unit = SiltstoneException.inTask {
-    connection.send(Daemon.request("write").put("task", partition), job)
-    batches.start()
+    try {
+      connection.send(Daemon.request("write").put("task", partition), job)
+      batches.start()
+    } catch { // nobody has this object yet, to close it
+      case e: Throwable => close(); throw e
+    }
   }
 
   override def write(row: InternalRow): Unit = {
