@@ -118,6 +118,11 @@ def test_an_insert_of_no_rows_and_one_of_many_partitions(shop: Shop) -> None:
     assert found[-1] == {"a": 29_999, "b": "y" * 50}
 
 
+def test_an_insert_takes_batches_of_several_pieces(shop: Shop) -> None:
+    shop.sql("INSERT INTO p SELECT id, repeat('y', 90) FROM range(0, 40000, 1, 1)")
+    assert len(shop.rows("p")) == 40_001
+
+
 def test_frames_write_through_the_catalog(shop: Shop) -> None:
     spark, name = shop.spark, f"{shop.name}.p"
     frame = spark.createDataFrame([("two", 2)], "b string, a bigint")
