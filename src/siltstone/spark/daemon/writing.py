@@ -152,8 +152,14 @@ class _Pieces(io.RawIOBase):
         return True
 
     def readinto(self, into: memoryview) -> int:  # type: ignore[override]
-        """Read some bytes; none at the end."""
-        if not self._left and not self._is_over:
+        """Fill `into`; less only at the end, which is how Arrow knows an end."""
+        got = 0
+        while got < len(into) and not self._is_over:
+            got += self._read_some(into[got:])
+        return got
+
+    def _read_some(self, into: memoryview) -> int:
+        if not self._left:
             (self._left,) = _LENGTH.unpack(self._channel.receive(_LENGTH.size))
             self._is_over = self._left == 0
         size = min(self._left, len(into))
