@@ -39,7 +39,7 @@ class Unchanged:
 
     @classmethod
     def plan(
-        cls, stage: StageTask, application: Application | None, expect_seq: int | None
+        cls, stage: StageTask, table: int, application: Application | None, expect_seq: int | None
     ) -> Self:
         """Return the guard of an overwrite whose reads are planned.
 
@@ -47,7 +47,7 @@ class Unchanged:
             UnavailableError: Spark does not tell the application of this process, and there is no
                 `expectSeq`.
         """
-        store, table, name = store_of(stage.root, stage.store_id), stage.table_id, stage.table
+        store, name = store_of(stage.root, stage.store_id), stage.table
         if expect_seq is not None:
             return cls(store, table, name, None, expect_seq)
         if application is None:

@@ -82,7 +82,7 @@ class WriteOptions:
     the seq after which the table must not have changed. With a `primary_key` the write creates a
     table that does not exist; with `merges_schema` it adds columns that the table lacks. With
     `replaces` an overwrite replaces only the rows that match this filter. `creates`: the commit
-    makes the table, with or without a key, and it must not be there.
+    makes the table, with or without a key, and it must not be there, unless it `replaces_table`.
     """
 
     uri: str
@@ -98,6 +98,7 @@ class WriteOptions:
     replaces: str | None = None
     force: bool = False
     creates: bool = False
+    replaces_table: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -43,10 +44,23 @@ Token = tuple[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
+class StatementRead:
+    """What a statement read that changes rows by key: the lowest seq, and which tables count.
+
+    Each commit after `seq` to the same keys is a conflict; so is one to these tables, by id, which
+    are those of a serializable statement.
+    """
+
+    seq: int
+    tables: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FramePiece:
     """Writes the rows of one frame on executors; pickles.
 
-    `replaced`: the rows that an overwrite replaces; None: all rows of the table.
+    `replaced`: the rows that an overwrite replaces; None: all rows of the table. `gone`: the table
+    that the commit drops, by id, for the new one of its name.
     """
 
     stage: StageTask
@@ -55,6 +69,7 @@ class FramePiece:
     whole: WholeRows | None
     application: Application | None
     replaced: Replaced | None = None
+    gone: int | None = None
 
     @property
     def is_near(self) -> bool:
@@ -73,11 +88,14 @@ class FramePiece:
             UnavailableError: Spark does not tell which application overwrites.
             RequestError: There is no table that could have changed.
         """
-        if self.stage.creates and expect_seq is not None:
-            raise RequestError(f"there is no table {self.stage.table!r} at seq {expect_seq}")
-        if not self.is_overwrite or self.stage.creates:
-            return None
-        return Unchanged.plan(self.stage, self.application, expect_seq)
+        table = self.gone
+        if table is None:
+            if self.stage.creates and expect_seq is not None:
+                raise RequestError(f"there is no table {self.stage.table!r} at seq {expect_seq}")
+            if not self.is_overwrite or self.stage.creates:
+                return None
+            table = self.stage.table_id
+        return Unchanged.plan(self.stage, table, self.application, expect_seq)
 
     def job(
         self, staged: Iterable[Staged], unchanged: Unchanged | None = None, *, is_near: bool = False
@@ -181,22 +199,28 @@ def plan(
     if missing != "null":
         _check_lacking(missing, target, columns, table, is_range=is_range)
     stage = db.stage(
-        table, op, order_by=order_by, schema=target.added, primary_key=options.primary_key,
-        missing=missing,
+        target.staged_as or table, op, order_by=order_by, schema=target.added,
+        primary_key=options.primary_key, missing=missing,
     )  # fmt: skip
+    stage = replace(stage, table=table)
     whole = None
     if missing == "refuse" and not stage.creates:
         whole = WholeRows(stage.table_id, tuple(columns.names), is_range)
-    return FramePiece(stage, columns, is_overwrite, whole, application, replaced)
+    return FramePiece(stage, columns, is_overwrite, whole, application, replaced, target.gone)
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A table as the commit will find or make it; `added` are the columns that it makes."""
+    """A table as the commit will find or make it; `added` are the columns that it makes.
+
+    `gone`: the id of the one that it replaces, whose name is not free while rows are staged.
+    """
 
     schema: pa.Schema
     keys: tuple[str, ...]
     added: pa.Schema | None = None
+    gone: int | None = None
+    staged_as: str | None = None
 
 
 def _check_lacking(
@@ -228,16 +252,8 @@ def _replaced(
 def _target(db: Store, options: WriteOptions | SinkOptions, given: StructType) -> _Target:
     table, keys = options.table, options.primary_key
     is_new = isinstance(options, WriteOptions) and options.creates
-    if is_new and table in db.tables():
-        raise RequestError(f"there is a table {table!r} already")
     if is_new or (keys and table not in db.tables()):
-        if options.op == "delete":
-            raise RequestError(f"op 'delete' creates no table, and there is no table {table!r}")
-        fields = schemas.of_new_columns(given, table)
-        made = pa.schema([field.with_nullable(field.name not in keys) for field in fields])
-        for key in keys:
-            schemas.stored(key, made, table)
-        return _Target(made, keys, made)
+        return _new_target(db, options, given)
     found = db[table]
     if keys and keys != found.primary_key:
         raise RequestError(f"{table!r} has the key {found.primary_key}, not {keys}")
@@ -247,6 +263,27 @@ def _target(db: Store, options: WriteOptions | SinkOptions, given: StructType) -
     if not added.names:
         return _Target(found.schema, found.primary_key)
     return _Target(pa.schema([*found.schema, *added]), found.primary_key, added)
+
+
+def _new_target(db: Store, options: WriteOptions | SinkOptions, given: StructType) -> _Target:
+    table, keys = options.table, options.primary_key
+    replaces_table = isinstance(options, WriteOptions) and options.replaces_table
+    gone = db[table].id if table in db.tables() else None
+    if gone is not None and not replaces_table:
+        raise RequestError(f"there is a table {table!r} already")
+    if options.op == "delete":
+        raise RequestError(f"op 'delete' creates no table, and there is no table {table!r}")
+    fields = schemas.of_new_columns(given, table)
+    made = pa.schema([field.with_nullable(field.name not in keys) for field in fields])
+    for key in keys:
+        schemas.stored(key, made, table)
+    staged_as = None if gone is None else _free_name(db, table)
+    return _Target(made, keys, made, gone, staged_as)
+
+
+def _free_name(db: Store, table: str) -> str:
+    taken = {*db.tables()}
+    return next(name for n in count() if (name := f"{table}_{n}") not in taken)
 
 
 def _unknown(given: StructType, found: pa.Schema, table: str) -> StructType:
@@ -267,20 +304,30 @@ def _unknown(given: StructType, found: pa.Schema, table: str) -> StructType:
 
 
 def commit(
-    db: Store, jobs: Sequence[StageJob], token: Token, *, claim: int | None = None
+    db: Store,
+    jobs: Sequence[StageJob],
+    token: Token,
+    *,
+    claim: int | None = None,
+    read: StatementRead | None = None,
 ) -> Receipt:
     """Make all rows of the jobs visible at one seq, or none; with a token, once.
 
+    `read`: what the rows were made of, if that matters.
+
     Raises:
         FencedError: Another driver claimed the token's app after `claim`.
-        ConflictError: Other commits won, `COMMIT_ATTEMPTS` times; or an overwritten table changed
-            since it was read.
+        ConflictError: Other commits won, `COMMIT_ATTEMPTS` times; or an overwritten table, or a row
+            that a statement changes, changed since it was read.
         SchemaMismatchError: Rows of an upsert lack a column that was added meanwhile.
         DuplicateKeyError: Equal keys without `order_by`, or an insert of an existing key.
         InDoubtError: The commit may or may not be durable; with a token, run the job again.
     """
-    try:  # what is staged stays good: only the snapshot was too old
-        tx = _RETRY.run(lambda: _attempt(db, jobs, token, claim))
+    try:
+        if read is None:  # what is staged stays good: only the snapshot was too old
+            tx = _RETRY.run(lambda: _attempt(db, jobs, token, claim, None))
+        else:
+            tx = _attempt(db, jobs, token, claim, read)
     except _LostRace as lost:
         raise lost.error from None
     assert tx.receipt is not None
@@ -310,15 +357,24 @@ class _LostRace(Exception):
 _RETRY = Retry(COMMIT_ATTEMPTS, (_LostRace,))
 
 
-def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | None) -> Transaction:
+def _attempt(
+    db: Store,
+    jobs: Sequence[StageJob],
+    token: Token,
+    claim: int | None,
+    read: StatementRead | None,
+) -> Transaction:
     # Rows that come into a replaced range after the snapshot would be left next to the new ones.
     replaces = any(job.piece.replaced is not None for job in jobs)
-    isolation = "serializable" if replaces else "snapshot"
-    tx = db.transaction(isolation=isolation, token=token, claim=claim)
+    isolation = "serializable" if replaces or (read is not None and read.tables) else "snapshot"
+    seq = None if read is None else read.seq
+    tx = db.transaction(isolation=isolation, token=token, claim=claim, read_seq=seq)
     with tx:
         _check(tx, jobs, token)
         try:
+            _note(tx, read)
             for job in jobs:
+                _drop(tx, job.piece)
                 if job.piece.replaced is not None and not tx.is_applied:
                     _replace(db, tx, job.piece.stage, job.piece.replaced)
                 tx.attach(job.piece.stage, job.staged, job.piece.truncates)
@@ -326,6 +382,29 @@ def _attempt(db: Store, jobs: Sequence[StageJob], token: Token, claim: int | Non
         except ConflictError as error:
             raise _LostRace(error) from error
     return tx
+
+
+def _note(tx: Transaction, read: StatementRead | None) -> None:
+    """Let a commit to the tables that a serializable statement read be a conflict."""
+    if read is not None and not tx.is_applied:
+        for table in read.tables:
+            tx.table(table).count()
+
+
+def _drop(tx: Transaction, piece: FramePiece) -> None:
+    """Drop the table that a new one replaces.
+
+    Raises:
+        RequestError: Another one has its name by now.
+    """
+    if piece.gone is None or tx.is_applied:
+        return
+    name = piece.stage.table
+    if tx[name].id != piece.gone:
+        raise RequestError(
+            f"{name!r} was dropped and made again since the statement was planned: run it again"
+        )
+    tx.drop_table(name)
 
 
 def _replace(db: Store, tx: Transaction, stage: StageTask, replaced: Replaced) -> None:

@@ -38,7 +38,7 @@ from siltstone.spark.application import of_process
 from siltstone.spark.drivers import Start
 from siltstone.spark.guards import Unchanged
 from siltstone.spark.options import SinkOptions, WriteOptions
-from siltstone.spark.staging import FramePiece, StageJob, commit, plan, tidy
+from siltstone.spark.staging import FramePiece, StageJob, StatementRead, commit, plan, tidy
 from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 QUERY_PROPERTY = "sql.streaming.queryId"
@@ -58,7 +58,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(
         self, options: WriteOptions, piece: FramePiece, unchanged: Unchanged | None
     ) -> None:
-        self._options, self._piece, self._unchanged = options, piece, unchanged
+        self.options, self._piece, self._unchanged = options, piece, unchanged
 
     @classmethod
     def plan(
@@ -92,7 +92,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __reduce__(self) -> Sealed:
         """Pickle for executors, and for the process that commits."""
-        return sealed(type(self), self._options, self._piece, self._unchanged)
+        return sealed(type(self), self.options, self._piece, self._unchanged)
 
     @one_sentence()
     def write(self, iterator: Iterator[pa.RecordBatch], task: int | None = None) -> BatchWritten:
@@ -107,20 +107,34 @@ class BatchWriter(DataSourceArrowWriter):
             OwnedError: The owner does not serve: call `serve_local()` there.
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
-        jobs = [self._job(messages)]
-        with stores.owner(self._options.uri, force=self._options.force) as db:
-            commit(db, jobs, self._options.token)
-            tables = automatic_merge.due(db, jobs, self._options.merge)
-        automatic_merge.report(db, tables)
+        commit_all([(self, messages)])
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the known files. Failed tasks report none; vacuum deletes theirs."""
-        tidy([self._job(messages)], "nothing was committed of the staged rows")
+        tidy([self.job(messages)], "nothing was committed of the staged rows")
 
-    def _job(self, messages: Sequence[WriterCommitMessage | None]) -> StageJob:
+    def job(self, messages: Sequence[WriterCommitMessage | None]) -> StageJob:
+        """Return what tasks have staged, to be committed."""
         written = [message for message in messages if isinstance(message, BatchWritten)]
         is_near = all(message.is_near for message in written)
         return self._piece.job((m.staged for m in written), self._unchanged, is_near=is_near)
+
+
+def commit_all(
+    writes: Sequence[tuple[BatchWriter, Sequence[WriterCommitMessage | None]]],
+    read: StatementRead | None = None,
+) -> None:
+    """Commit what the tasks of some writers with the same options staged, as one.
+
+    Raises:
+        OwnedError, DuplicateKeyError, ConflictError, InDoubtError: As `BatchWriter.commit`.
+    """
+    options = writes[0][0].options
+    jobs = [writer.job(messages) for writer, messages in writes]
+    with stores.owner(options.uri, force=options.force) as db:
+        commit(db, jobs, options.token, read=read)
+        tables = automatic_merge.due(db, jobs, options.merge)
+    automatic_merge.report(db, tables)
 
 
 @dataclass(frozen=True)

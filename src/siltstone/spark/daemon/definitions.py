@@ -24,7 +24,9 @@ from siltstone.spark.daemon.writing import require_same
 
 
 def create(db: Store, asked: CreateTable) -> None:
-    """Make an empty table. The columns of its key, and those that say so, may not be null.
+    """Make an empty table, or replace one by it.
+
+    The columns of its key, and those that say so, may not be null.
 
     Raises:
         RequestError: There is such a table, or its name or key is invalid.
@@ -34,7 +36,13 @@ def create(db: Store, asked: CreateTable) -> None:
     fields = schemas.of_new_columns(given, asked.table)
     not_null = {field.name for field in given.fields if not field.nullable} | {*asked.primary_key}
     schema = pa.schema([field.with_nullable(field.name not in not_null) for field in fields])
-    db.create_table(asked.table, schema, asked.primary_key)
+
+    def work(tx: Transaction) -> None:
+        if asked.replaces and asked.table in tx.tables():
+            tx.drop_table(asked.table)
+        tx.create_table(asked.table, schema, asked.primary_key)
+
+    db.run(work)
 
 
 def alter(db: Store, asked: AlterTable) -> None:

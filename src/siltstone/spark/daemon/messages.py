@@ -19,8 +19,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from siltstone.choices import Isolation
+
 MESSAGE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<i")
+
+Change: TypeAlias = Literal["insert", "update", "delete"]
 
 
 class Ended(Exception):
@@ -104,7 +108,8 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
 
     `options`: those of the statement. `insert`: what an INSERT without an option does to a table
     with a key. `id`: the table that the statement was planned for. `creates`: the primary key of
-    the table that the commit makes; None: it is there.
+    the table that the commit makes; None: it is there. `change`: what a statement that changes rows
+    by key does to these ones.
     """
 
     uri: str
@@ -113,41 +118,62 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     options: dict[str, str]
     application: str
     insert: str
-    overwrites: bool
+    overwrites: bool = False
     id: int | None = None
     replaces: str | None = None
     creates: list[str] | None = None
+    replaces_table: bool = False
+    change: Change | None = None
+    isolation: str = "snapshot"
 
 
 class WriteRows(msgspec.Struct, tag_field="op", tag="write", forbid_unknown_fields=True):
     """Stage the rows of one task of the job in the payload; they follow as an Arrow stream.
 
-    The stream comes in pieces, each after its length, i32; a length of 0 ends it.
+    The stream comes in pieces, each after its length, i32; a length of 0 ends it. `old_keys`: how
+    many of its columns, the last ones, are the key that the rows of an update had.
     """
 
     task: int
+    old_keys: int = 0
 
 
-class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_fields=True):
-    """Commit what tasks staged: the payload has the job, and what each task got, of these sizes."""
+class StagedWrite(msgspec.Struct, forbid_unknown_fields=True):
+    """A job in a payload: its size, those of what its tasks got, and how many rows they had."""
 
     sizes: list[int]
     rows: int
 
 
+class StatementRead(msgspec.Struct, forbid_unknown_fields=True):
+    """What a statement read that changes rows by key: the lowest seq, and the tables, by id."""
+
+    seq: int
+    isolation: Isolation
+    tables: list[int]
+
+
+class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_fields=True):
+    """Commit what tasks staged, which is the payload, job after job."""
+
+    writes: list[StagedWrite]
+    read: StatementRead | None = None
+
+
 class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fields=True):
     """Delete what tasks staged; the payload is as that of `CommitWrite`."""
 
-    sizes: list[int]
+    writes: list[StagedWrite]
 
 
 class CreateTable(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_fields=True):
-    """Make an empty table with the columns of a Spark schema, JSON."""
+    """Make an empty table with the columns of a Spark schema, JSON; it may replace one."""
 
     uri: str
     table: str
     columns: str
     primary_key: list[str]
+    replaces: bool
 
 
 class ColumnStep(msgspec.Struct, forbid_unknown_fields=True):

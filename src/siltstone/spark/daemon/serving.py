@@ -212,7 +212,7 @@ class Connection:
 
     def _write(self, asked: WriteRows, payload: bytes) -> None:
         job: BatchWriter = pickle.loads(payload)  # noqa: S301 - see the module
-        written = writing.staged(job, self._channel, asked.task)
+        written = writing.staged(job, self._channel, asked)
         self._channel.answer({"rows": written.staged.rows}, [pickle.dumps(written)])
 
     def _commit(self, asked: CommitWrite, payload: bytes) -> None:
@@ -220,7 +220,7 @@ class Connection:
         self._channel.answer({})
 
     def _abort(self, asked: AbortWrite, payload: bytes) -> None:
-        writing.abort(asked.sizes, payload)
+        writing.abort(asked, payload)
         self._channel.answer({})
 
     def _read(self, asked: ReadTasks, payload: bytes) -> None:

@@ -60,6 +60,7 @@ def describe(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, objec
         "schema": schemas.to_spark(table.schema).json(),
         "said": name_of_read(snapshot, name, tasks, newest),
         "rows": table.count(),
+        "key": table.primary_key,
         "width": _NO_COLUMN_BYTES,
         "widths": widths,
         "properties": {

@@ -13,22 +13,35 @@ import io
 import json
 import pickle
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from siltstone.errors import InvariantError, RequestError
+from siltstone.choices import Isolation
+from siltstone.errors import InvariantError, RequestError, not_one_of
 from siltstone.spark import stores
 from siltstone.spark.application import APPLICATION
-from siltstone.spark.daemon.messages import Channel, CommitWrite, PlanWrite
+from siltstone.spark.daemon import messages
+from siltstone.spark.daemon.messages import (
+    AbortWrite,
+    Change,
+    Channel,
+    CommitWrite,
+    PlanWrite,
+    StagedWrite,
+    WriteRows,
+)
 from siltstone.spark.options import WriteOptions
-from siltstone.spark.writer import BatchWriter, BatchWritten
+from siltstone.spark.staging import StatementRead
+from siltstone.spark.writer import BatchWriter, BatchWritten, commit_all
 
 _LENGTH = struct.Struct("<i")
 _OF_CATALOG = ("uri", "table", "path", "primarykey", "replacewhere", "mergeschema")
 INSERTS = ("insert", "upsert")
+ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 
 def plan(asked: PlanWrite) -> BatchWriter:
@@ -54,12 +67,15 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
         given["replacewhere"] = asked.replaces
     if asked.creates is not None:
         return replace(
-            WriteOptions.parse(given), primary_key=tuple(asked.creates), creates=True, op=None
-        )
+            WriteOptions.parse(given), primary_key=tuple(asked.creates), op=None, creates=True,
+            replaces_table=asked.replaces_table,
+        )  # fmt: skip
     with stores.reader(asked.uri) as db:
         table = db[asked.table]
         require_same(asked.table, asked.id, table.id)
         is_keyed = bool(table.primary_key)
+    if asked.change is not None:
+        return _of_change(given, asked.change, asked.isolation)
     if asked.overwrites:
         return WriteOptions.parse(given)
     return WriteOptions.parse(_with_op(given, asked, is_keyed=is_keyed))
@@ -75,6 +91,16 @@ def require_same(name: str, planned: int | None, found: int) -> None:
         raise RequestError(
             f"{name!r} was dropped and made again since the statement was planned: run it again"
         )
+
+
+def _of_change(given: Mapping[str, str], change: Change, isolation: str) -> WriteOptions:
+    if isolation not in ISOLATIONS:
+        raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
+    found = {name: text for name, text in given.items() if name != "isolation"}
+    for name in ("op", "missing", "order_by", "expectseq"):
+        if name in found:
+            raise RequestError(f"a statement that changes rows by key has no option {name!r}")
+    return WriteOptions.parse(found | {"op": "upsert" if change == "update" else change})
 
 
 def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> dict[str, str]:
@@ -95,19 +121,47 @@ def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> d
     return found
 
 
-def staged(job: BatchWriter, channel: Channel, task: int) -> BatchWritten:
+def staged(job: BatchWriter, channel: Channel, asked: WriteRows) -> BatchWritten:
     """Stage the rows of a task, which the JVM sends; take all that it sends, whatever fails.
 
     Raises:
+        RequestError: An update changes the key of a row.
         SchemaMismatchError, UnavailableError: As `FramePiece.write`.
         Ended: The JVM sends no more.
     """
     pieces = _Pieces(channel)
     try:
         with pa.PythonFile(pieces, "r") as source, pa.ipc.open_stream(source) as batches:
-            return job.write(iter(batches), task)
+            return job.write(with_their_key(batches, asked.old_keys), asked.task)
     finally:
         pieces.drain()
+
+
+def with_their_key(batches: Iterable[pa.RecordBatch], old_keys: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches without their last columns, which are the key that the rows have.
+
+    Raises:
+        RequestError: A row would get another key. As a delete and an upsert that would replace the
+            row that has the new one.
+    """
+    for batch in batches:
+        width = batch.num_columns - old_keys
+        found = batch.select(range(width))
+        for place in range(width, batch.num_columns):
+            name, old = batch.schema.field(place).name, batch.column(place)
+            new = found.column(name)
+            if not new.equals(old):
+                raise RequestError(_changed_key(name, old, new))
+        yield found
+
+
+def _changed_key(name: str, old: pa.Array, new: pa.Array) -> str:
+    pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
+    before, after = next(pair for pair in pairs if pair[0] != pair[1])
+    return (
+        f"the row with the key {name} = {before!r} would get the key {after!r}: a key does not"
+        " change; delete the row, and insert another one"
+    )
 
 
 def commit(asked: CommitWrite, payload: bytes) -> None:
@@ -117,27 +171,37 @@ def commit(asked: CommitWrite, payload: bytes) -> None:
         InvariantError: They staged other rows than Spark gave them.
         OwnedError, DuplicateKeyError, ConflictError, InDoubtError: As `BatchWriter.commit`.
     """
-    job, written = unpacked(asked.sizes, payload)
-    rows = sum(each.staged.rows for each in written)
-    if rows != asked.rows:
-        raise InvariantError(f"Spark gave {asked.rows} rows to write, {rows} were staged")
-    job.commit(written)
+    writes = unpacked(asked.writes, payload)
+    for write, (_, written) in zip(asked.writes, writes, strict=True):
+        rows = sum(each.staged.rows for each in written)
+        if rows != write.rows:
+            raise InvariantError(f"Spark gave {write.rows} rows to write, {rows} were staged")
+    commit_all(writes, None if asked.read is None else _read(asked.read))
 
 
-def abort(sizes: Sequence[int], payload: bytes) -> None:
+def _read(asked: messages.StatementRead) -> StatementRead:
+    tables = asked.tables if asked.isolation == "serializable" else ()
+    return StatementRead(asked.seq, tuple(tables))
+
+
+def abort(asked: AbortWrite, payload: bytes) -> None:
     """Delete what tasks staged."""
-    job, written = unpacked(sizes, payload)
-    job.abort(written)
+    for job, written in unpacked(asked.writes, payload):
+        job.abort(written)
 
 
-def unpacked(sizes: Sequence[int], payload: bytes) -> tuple[BatchWriter, list[BatchWritten]]:
-    """Return the job and what its tasks got."""
-    found, at = list[bytes](), 0
-    for size in sizes:
-        found.append(payload[at : at + size])
-        at += size
-    job, *written = (pickle.loads(each) for each in found)  # noqa: S301 - see `serving`
-    return job, written
+def unpacked(
+    writes: Sequence[StagedWrite], payload: bytes
+) -> list[tuple[BatchWriter, list[BatchWritten]]]:
+    """Return the jobs, each with what its tasks got."""
+    found, at = list[tuple[BatchWriter, list[BatchWritten]]](), 0
+    for write in writes:
+        parts: list[Any] = []
+        for size in write.sizes:
+            parts.append(pickle.loads(payload[at : at + size]))  # noqa: S301 - see `serving`
+            at += size
+        found.append((parts[0], parts[1:]))
+    return found
 
 
 class _Pieces(io.RawIOBase):
@@ -151,11 +215,11 @@ class _Pieces(io.RawIOBase):
         """It is only read."""
         return True
 
-    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, into: bytearray | memoryview) -> int:  # type: ignore[override]
         """Fill `into`; less only at the end, which is how Arrow knows an end."""
-        got = 0
-        while got < len(into) and not self._is_over:
-            got += self._read_some(into[got:])
+        got, place = 0, memoryview(into)  # what reads into a bytearray gets copies of its slices
+        while got < len(place) and not self._is_over:
+            got += self._read_some(place[got:])
         return got
 
     def _read_some(self, into: memoryview) -> int:
@@ -169,6 +233,6 @@ class _Pieces(io.RawIOBase):
 
     def drain(self) -> None:
         """Read what is left."""
-        place = memoryview(bytearray(1 << 16))
+        place = bytearray(1 << 16)
         while not self._is_over:
             self.readinto(place)

@@ -6,14 +6,16 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
+import org.apache.spark.sql.catalyst.QueryPlanningTracker
 import org.apache.spark.sql.catalyst.analysis.{
-  NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
+  CannotReplaceMissingTableException, NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.constraints.PrimaryKey
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.connector.write.{
+  LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -44,7 +46,7 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     val name = named(id)
     val source =
       pin.source(name, Source.load(pin, name)).getOrElse(throw new NoSuchTableException(id))
-    if (isPast) new SiltstoneTable(source) else new WritableTable(source, insert)
+    if (isPast) new SiltstoneTable(source) else new WritableTable(source, target(name, Some(source)))
   }
 
   private def listed(namespace: Array[String]): JsonNode = {
@@ -76,33 +78,35 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     EnumSet.of(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT)
 
   private def named(id: Identifier): String = (id.namespace.toSeq :+ id.name).mkString(".")
-  private def change(op: String, id: Identifier, more: ObjectNode => Unit = _ => ()): JsonNode = {
-    val head = Daemon.request(op).put("uri", uri).put("table", named(id))
-    more(head)
-    Daemon.change(head, Array.emptyByteArray, s"$op is done to ${named(id)}")._1
-  }
-  private def insert: String =
-    SQLConf.get.getConfString(s"spark.sql.catalog.$catalog.insert", "insert")
+  private def change(op: String, id: Identifier, more: ObjectNode => Unit = _ => ()): JsonNode =
+    Definition.change(op, uri, named(id), more)
+  private def setting(name: String, otherwise: String): String =
+    SQLConf.get.getConfString(s"spark.sql.catalog.$catalog.$name", otherwise)
+  private def target(table: String, source: Option[Source], creates: Option[Seq[String]] = None): Target =
+    Target(uri, table, setting("insert", "insert"), setting("isolation", "snapshot"), source, creates)
   private def fresh(id: Identifier): Table = table(id, Pin.take(uri), isPast = false)
 
   override def createTable(id: Identifier, info: TableInfo): Table = {
     val key = keyOf(info)
     if (tableExists(id)) throw new TableAlreadyExistsException(id)
-    change("create", id, head => {
-      val names = head.put("columns", info.schema.json).putArray("primary_key")
-      key.foreach(each => names.add(each))
-    })
+    Definition.create(uri, named(id), info.schema, key, replaces = false)
     fresh(id)
   }
   override def stageCreate(id: Identifier, info: TableInfo): StagedTable = {
-    val key = keyOf(info, SparkSession.active.sessionState.conf.defaultDataSourceName)
+    val made = staged(id, info)
     if (tableExists(id)) throw new TableAlreadyExistsException(id)
-    new NewTable(Target(uri, named(id), insert, None, Some(key)), info.columns)
+    made
+  }
+  override def stageReplace(id: Identifier, info: TableInfo): StagedTable = {
+    if (!tableExists(id)) throw new CannotReplaceMissingTableException(id)
+    staged(id, info, replaces = true)
   }
   override def stageCreateOrReplace(id: Identifier, info: TableInfo): StagedTable =
-    if (tableExists(id)) stageReplace(id, info) else stageCreate(id, info)
-  override def stageReplace(id: Identifier, info: TableInfo): StagedTable =
-    refused("REPLACE TABLE", "INSERT OVERWRITE keeps the columns; else DROP TABLE and create it")
+    staged(id, info, replaces = true)
+  private def staged(id: Identifier, info: TableInfo, replaces: Boolean = false): StagedTable = {
+    val key = keyOf(info, SparkSession.active.sessionState.conf.defaultDataSourceName)
+    new NewTable(target(named(id), None, Some(key)), info, replaces)
+  }
 
   /** The primary key of a new table, by its constraint or by the property primaryKey; `saveAsTable`
     * names the default source where its caller names none.
@@ -126,6 +130,9 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     refused(s"the comment of column ${column.name}", "describe columns by their metadata, in Python")
 
   override def alterTable(id: Identifier, changes: TableChange*): Table = {
+    if (QueryPlanningTracker.get.isDefined) { // in an analysis, EXPLAIN's too
+      refused("WITH SCHEMA EVOLUTION", s"add the columns that ${named(id)} lacks by ALTER TABLE first")
+    }
     change("alter", id, head => {
       val list = head.putArray("changes")
       changes.foreach { each =>
@@ -171,9 +178,24 @@ object SiltstoneCatalog {
   private val properties = Set("provider", "owner", "primaryKey")
 }
 
+/** Statements that make, change and drop tables. */
+object Definition {
+  def change(op: String, uri: String, table: String, more: ObjectNode => Unit): JsonNode = {
+    val head = Daemon.request(op).put("uri", uri).put("table", table)
+    more(head)
+    Daemon.change(head, Array.emptyByteArray, s"$op is done to $table")._1
+  }
+  def create(uri: String, table: String, schema: StructType, key: Seq[String], replaces: Boolean): Unit =
+    change("create", uri, table, head => {
+      head.put("columns", schema.json).put("replaces", replaces)
+      val names = head.putArray("primary_key")
+      key.foreach(each => names.add(each))
+    })
+}
+
 /** A table at a pin, as Python describes it. */
 final class Source(val pin: Pin, val name: String, val said: String, val id: Long, val rows: Long,
-    val schema: StructType, width: Long, widths: Map[String, Long],
+    val schema: StructType, val key: Seq[String], width: Long, widths: Map[String, Long],
     val properties: JMap[String, String]) {
   /** How many bytes Spark should assume of so many rows, with these columns. */
   def bytes(columns: StructType, of: Long): Long =
@@ -202,7 +224,7 @@ object Source {
       val properties = new HashMap[String, String]()
       found.get("properties").properties.asScala.foreach(e => properties.put(e.getKey, e.getValue.asText))
       Some(new Source(pin, name, found.get("said").asText, found.get("id").asLong, found.get("rows").asLong, schema,
-        found.get("width").asLong, widths, Collections.unmodifiableMap(properties)))
+        found.get("key").asScala.map(_.asText).toSeq, found.get("width").asLong, widths, Collections.unmodifiableMap(properties)))
     }
   }
 }
@@ -221,13 +243,15 @@ class SiltstoneTable(val source: Source) extends SupportsRead {
 }
 
 /** A table of the newest seq, which statements write. */
-class WritableTable(source: Source, insert: String) extends SiltstoneTable(source)
-    with SupportsWrite with SupportsDeleteV2 with TruncatableTable {
+class WritableTable(source: Source, target: Target) extends SiltstoneTable(source)
+    with SupportsWrite with SupportsDeleteV2 with TruncatableTable with SupportsRowLevelOperations {
   override def capabilities(): JSet[TableCapability] = EnumSet.of(
     TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
-    TableCapability.OVERWRITE_BY_FILTER)
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new TableWriteBuilder(
-    Target(source.pin.uri, source.name, insert, Some(source), None), info)
+    TableCapability.OVERWRITE_BY_FILTER, TableCapability.AUTOMATIC_SCHEMA_EVOLUTION)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
+    new TableWriteBuilder(target, info)
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+    () => new KeyedOperation(target, source, info)
 
   override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
     Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined)

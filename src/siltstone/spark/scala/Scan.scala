@@ -52,7 +52,7 @@ class TableScanBuilder(source: Source, options: ScanOptions) extends ScanBuilder
   }
 
   override def build(): Scan =
-    if (counts > 0) CountScan(source.name, source.pin, source.rows, counts)
+    if (counts > 0) CountScan(source, counts)
     else TableScan(source, columns, filters, limit, options.taskRows)
 }
 
@@ -75,14 +75,14 @@ object ScanOptions {
 }
 
 /** `count(*)`: the plan knows it. */
-case class CountScan(table: String, pin: Pin, rowsOfTable: Long, counts: Int) extends LocalScan {
+case class CountScan(source: Source, counts: Int) extends LocalScan {
   override def readSchema(): StructType =
     StructType((0 until counts).map(n => StructField(s"count_$n", LongType, nullable = false)))
   override def rows(): Array[InternalRow] = {
-    Source.tell(pin, table)
-    Array(InternalRow.fromSeq(Seq.fill(counts)(rowsOfTable)))
+    Source.tell(source.pin, source.name)
+    Array(InternalRow.fromSeq(Seq.fill(counts)(source.rows)))
   }
-  override def description(): String = s"siltstone: count of $table at $pin"
+  override def description(): String = s"siltstone: count of ${source.name} at ${source.pin}"
 }
 
 /** Some columns and rows of a table. Equal scans are equal, so Spark reads once what a query reads

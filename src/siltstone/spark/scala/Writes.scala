@@ -7,18 +7,21 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.arrow.vector.VectorSchemaRoot
 import org.apache.arrow.vector.ipc.ArrowStreamWriter
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.connector.catalog.{Column, StagedTable, SupportsWrite, TableCapability}
+import org.apache.spark.sql.catalyst.expressions.JoinedRow
+import org.apache.spark.sql.connector.catalog.{Column, StagedTable, SupportsWrite, TableCapability, TableInfo}
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.execution.arrow.ArrowWriter
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.sql.util.ArrowUtils
+import org.apache.spark.sql.util.{ArrowUtils, CaseInsensitiveStringMap}
 
 /** A table that a statement writes: one that is there, or (with a key, or none) one that it makes. */
-case class Target(uri: String, table: String, insert: String, source: Option[Source], creates: Option[Seq[String]])
+case class Target(uri: String, table: String, insert: String, isolation: String, source: Option[Source],
+    creates: Option[Seq[String]])
 
 /** Takes from Spark what a statement writes. */
-class TableWriteBuilder(target: Target, info: LogicalWriteInfo) extends WriteBuilder with SupportsOverwriteV2 {
+class TableWriteBuilder(target: Target, info: LogicalWriteInfo, replacesTable: Boolean = false)
+    extends WriteBuilder with SupportsOverwriteV2 {
   private var overwrites = false
   private var replaced: Option[String] = None
 
@@ -35,107 +38,154 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo) extends WriteBui
   }
   override def build(): Write = new Write {
     override def description(): String = s"siltstone: ${target.table}"
-    override def toBatch: BatchWrite = new StagedWrite(target.table, info.schema, planned())
+    override def toBatch: BatchWrite = new StagedWrite(target.table, Seq(planned()))
   }
 
-  private def planned(): Array[Byte] = {
-    val head = Daemon.request("plan_write").put("uri", target.uri).put("table", target.table)
-      .put("columns", info.schema.json).put("application", Daemon.application)
-      .put("insert", target.insert).put("overwrites", overwrites)
-    val options = head.putObject("options")
-    info.options.asCaseSensitiveMap.forEach((key, value) => options.put(key, value))
+  private def planned(): Job = Job.plan(target, info.schema, info.options, head => {
+    head.put("overwrites", overwrites).put("replaces_table", replacesTable)
     replaced.foreach(head.put("replaces", _))
-    target.source.foreach(source => head.put("id", source.id))
     target.creates.foreach { key =>
       val names = head.putArray("creates")
       key.foreach(each => names.add(each))
     }
-    Daemon.call(head)._2
+  })
+}
+
+/** Rows of one kind that a statement writes, as Python planned them, pickled. Of an update the old
+  * key comes behind each row.
+  */
+case class Job(schema: StructType, oldKey: StructType, planned: Array[Byte]) {
+  val columns: StructType = StructType(schema ++ oldKey)
+}
+
+object Job {
+  def plan(target: Target, schema: StructType, options: CaseInsensitiveStringMap,
+      more: ObjectNode => Unit, oldKey: StructType = new StructType()): Job = {
+    val head = Daemon.request("plan_write").put("uri", target.uri).put("table", target.table)
+      .put("columns", schema.json).put("application", Daemon.application).put("insert", target.insert)
+    val texts = head.putObject("options")
+    options.asCaseSensitiveMap.forEach((key, value) => texts.put(key, value))
+    target.source.foreach(source => head.put("id", source.id))
+    more(head)
+    Job(schema, oldKey, Daemon.call(head)._2)
   }
 }
 
-/** The job of a statement: tasks stage rows, the driver commits all of them, or none. */
-class StagedWrite(table: String, schema: StructType, job: Array[Byte]) extends BatchWrite {
+/** What a statement writes: tasks stage rows of some kinds, the driver commits all, or none. */
+class StagedWrite(table: String, jobs: Seq[Job], read: Option[StatementReads] = None)
+    extends DeltaBatchWrite {
   private var tasks = 0
 
-  override def createBatchWriterFactory(info: PhysicalWriteInfo): DataWriterFactory = {
+  override def createBatchWriterFactory(info: PhysicalWriteInfo): DeltaWriterFactory = {
     tasks = info.numPartitions
-    RowsWriterFactory(schema, job)
+    RowsWriterFactory(jobs)
   }
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
-    val pieces = messages.map(StagedRows.of)
-    if (pieces.length != tasks) {
-      throw new IllegalStateException(s"$tasks tasks wrote, ${pieces.length} said what")
+    val all = messages.toSeq.map(StagedRows.of)
+    if (all.length != tasks) {
+      throw new IllegalStateException(s"$tasks tasks wrote, ${all.length} said what")
     }
-    val head = Daemon.request("commit").put("rows", pieces.map(_._1).sum)
-    Daemon.change(head, packed(head, pieces.map(_._2)), s"rows of this statement are in $table")
+    val head = Daemon.request("commit")
+    read.foreach(_.put(head))
+    Daemon.change(head, packed(head, all), s"rows of this statement are in $table")
   }
   override def abort(messages: Array[WriterCommitMessage]): Unit = {
     val head = Daemon.request("abort")
-    Daemon.call(head, packed(head, messages.filter(_ != null).map(StagedRows.of(_)._2)))
+    Daemon.call(head, packed(head, messages.toSeq.filter(_ != null).map(StagedRows.of)))
   }
 
-  private def packed(head: ObjectNode, pieces: Array[Array[Byte]]): Array[Byte] = {
-    val sizes = head.putArray("sizes")
-    val all = new ByteArrayOutputStream()
-    (job +: pieces).foreach { each =>
-      sizes.add(each.length)
-      all.write(each)
+  private def packed(head: ObjectNode, all: Seq[StagedRows]): Array[Byte] = {
+    val writes = head.putArray("writes")
+    val bytes = new ByteArrayOutputStream()
+    jobs.indices.foreach { n =>
+      val pieces = all.filter(_.written(n) != null)
+      val write = writes.addObject().put("rows", pieces.map(_.rows(n)).sum)
+      val sizes = write.putArray("sizes")
+      (jobs(n).planned +: pieces.map(_.written(n))).foreach { each =>
+        sizes.add(each.length)
+        bytes.write(each)
+      }
     }
-    all.toByteArray
+    bytes.toByteArray
   }
 }
 
-/** What a task staged: how many rows it was given, and what Python knows of them, pickled. */
-case class StagedRows(rows: Long, written: Array[Byte]) extends WriterCommitMessage
+/** What a task staged of each job: how many rows it was given, and what Python knows of them,
+  * pickled; null: it was given none.
+  */
+case class StagedRows(rows: Array[Long], written: Array[Array[Byte]]) extends WriterCommitMessage
 
 object StagedRows {
   /** In a session that had the jar added, tasks have this class from another loader: rows of a
     * message that was skipped for that would be lost.
     */
-  def of(message: WriterCommitMessage): (Long, Array[Byte]) = message match {
+  def of(message: WriterCommitMessage): StagedRows = message match {
     case null => throw new IllegalStateException("a task that wrote said nothing")
-    case ours: StagedRows => (ours.rows, ours.written)
+    case ours: StagedRows => ours
     case other if other.getClass.getName == classOf[StagedRows].getName =>
       def field(name: String): Any = other.getClass.getMethod(name).invoke(other)
-      (field("rows").asInstanceOf[Long], field("written").asInstanceOf[Array[Byte]])
+      StagedRows(field("rows").asInstanceOf[Array[Long]], field("written").asInstanceOf[Array[Array[Byte]]])
     case other => throw new IllegalStateException(s"a task that wrote said a ${other.getClass.getName}")
   }
 }
 
-case class RowsWriterFactory(schema: StructType, job: Array[Byte]) extends DataWriterFactory {
-  override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
-    new RowsWriter(schema, job, partition)
+case class RowsWriterFactory(jobs: Seq[Job]) extends DeltaWriterFactory {
+  override def createWriter(partition: Int, task: Long): DeltaWriter[InternalRow] =
+    new RowsWriter(jobs, partition)
 }
 
-/** Sends the rows of a task to Python, in batches. */
-class RowsWriter(schema: StructType, job: Array[Byte], partition: Int) extends DataWriter[InternalRow] {
+/** Sends the rows of a task to Python, those of each job in a stream of its own. */
+class RowsWriter(jobs: Seq[Job], partition: Int) extends DeltaWriter[InternalRow] {
+  private val streams = new Array[RowStream](jobs.length)
+  private val withKey = new JoinedRow()
+  private val (inserts, updates, deletes) = (0, math.min(1, jobs.length - 1), jobs.length - 1)
+
+  private def stream(job: Int): RowStream = {
+    if (streams(job) == null) streams(job) = new RowStream(jobs(job), partition)
+    streams(job)
+  }
+  override def write(row: InternalRow): Unit = insert(row)
+  override def insert(row: InternalRow): Unit = stream(inserts).write(row)
+  override def update(metadata: InternalRow, key: InternalRow, row: InternalRow): Unit =
+    stream(updates).write(withKey(row, key))
+  override def delete(metadata: InternalRow, key: InternalRow): Unit = stream(deletes).write(key)
+
+  override def commit(): WriterCommitMessage = StagedRows(
+    streams.map(each => if (each == null) 0L else each.total),
+    streams.map(each => if (each == null) null else each.end()))
+  override def abort(): Unit = ()
+  override def close(): Unit = streams.foreach(each => if (each != null) each.close())
+}
+
+/** The rows of one job in a task, in batches. */
+class RowStream(job: Job, partition: Int) {
+  var total = 0L
   private val connection = Daemon.take()
   private val allocator = ArrowUtils.rootAllocator.newChildAllocator("siltstone write", 0, Long.MaxValue)
   private val root =
-    VectorSchemaRoot.create(ArrowUtils.toArrowSchema(schema, "UTC", true, false, true), allocator)
+    VectorSchemaRoot.create(ArrowUtils.toArrowSchema(job.columns, "UTC", true, false, true), allocator)
   private val rows = ArrowWriter.create(root)
   private val pieces = new BufferedOutputStream(new SentPieces(connection), 1 << 20)
   private val batches = new ArrowStreamWriter(root, null, pieces)
   private var inBatch = 0
-  private var total = 0L
   private var isDone = false
   begin()
 
   private def begin(): Unit = SiltstoneException.inTask {
     try {
-      connection.send(Daemon.request("write").put("task", partition), job)
+      connection.send(
+        Daemon.request("write").put("task", partition).put("old_keys", job.oldKey.length), job.planned)
       batches.start()
     } catch { // nobody has this object yet, to close it
       case e: Throwable => close(); throw e
     }
   }
 
-  override def write(row: InternalRow): Unit = {
+  def write(row: InternalRow): Unit = {
     rows.write(row)
     inBatch += 1
     total += 1
-    if (inBatch == RowsWriter.rowsMax || (inBatch % 256 == 0 && rows.sizeInBytes() > RowsWriter.bytesMax)) {
+    if (inBatch == RowStream.rowsMax || (inBatch % 256 == 0 && rows.sizeInBytes() > RowStream.bytesMax)) {
       flush()
     }
   }
@@ -145,7 +195,9 @@ class RowsWriter(schema: StructType, job: Array[Byte], partition: Int) extends D
     rows.reset()
     inBatch = 0
   }
-  override def commit(): WriterCommitMessage = SiltstoneException.inTask {
+
+  /** What Python says of the rows. */
+  def end(): Array[Byte] = SiltstoneException.inTask {
     flush()
     batches.end()
     pieces.flush()
@@ -154,7 +206,7 @@ class RowsWriter(schema: StructType, job: Array[Byte], partition: Int) extends D
     try {
       val (_, written) = connection.receive()
       isAnswered = true
-      StagedRows(total, written)
+      written
     } catch {
       case e: SiltstoneException.Gone => throw e
       case e: SiltstoneException => isAnswered = true; throw e
@@ -163,15 +215,14 @@ class RowsWriter(schema: StructType, job: Array[Byte], partition: Int) extends D
       Daemon.give(connection)
     }
   }
-  override def abort(): Unit = ()
-  override def close(): Unit = {
+  def close(): Unit = {
     if (!isDone) connection.close()
     root.close()
     allocator.close()
   }
 }
 
-object RowsWriter {
+object RowStream {
   private val rowsMax = 16384
   private val bytesMax = 16 << 20
 }
@@ -185,13 +236,20 @@ class SentPieces(connection: Connection) extends OutputStream {
   }
 }
 
-/** The table of `CREATE TABLE .. AS SELECT`: the commit of its rows makes it. */
-class NewTable(target: Target, schema: Array[Column]) extends StagedTable with SupportsWrite {
+/** The table of `CREATE TABLE .. AS SELECT`, or what replaces one: the commit of its rows makes it. */
+class NewTable(target: Target, info: TableInfo, replaces: Boolean) extends StagedTable with SupportsWrite {
+  private var hasRows = false
+
   override def name(): String = target.table
-  override def columns(): Array[Column] = schema
-  override def capabilities(): JSet[TableCapability] = EnumSet.of(TableCapability.BATCH_WRITE)
-  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
-    new TableWriteBuilder(target, info)
-  override def commitStagedChanges(): Unit = ()
+  override def columns(): Array[Column] = info.columns
+  override def capabilities(): JSet[TableCapability] =
+    EnumSet.of(TableCapability.BATCH_WRITE, TableCapability.TRUNCATE)
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
+    hasRows = true
+    new TableWriteBuilder(target, info, replaces)
+  }
+  override def commitStagedChanges(): Unit = if (!hasRows) {
+    Definition.create(target.uri, target.table, info.schema, target.creates.getOrElse(Nil), replaces)
+  }
   override def abortStagedChanges(): Unit = ()
 }
