@@ -184,6 +184,30 @@ class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknow
     filter: str | None
 
 
+class ListProcedures(msgspec.Struct, tag_field="op", tag="procedures", forbid_unknown_fields=True):
+    """The names of the procedures in a namespace."""
+
+    namespace: list[str]
+
+
+class LoadProcedure(msgspec.Struct, tag_field="op", tag="procedure", forbid_unknown_fields=True):
+    """The parameters of a procedure, whose name has its namespace."""
+
+    name: str
+
+
+class CallProcedure(msgspec.Struct, tag_field="op", tag="call", forbid_unknown_fields=True):
+    """Run a procedure with all of its arguments, JSON by name; the answer's payload has its rows.
+
+    `application` is the folder of the driver.
+    """
+
+    uri: str
+    name: str
+    arguments: str
+    application: str
+
+
 Request: TypeAlias = (
     TakePin
     | ReleasePins
@@ -202,6 +226,9 @@ Request: TypeAlias = (
     | RenameTable
     | DropTable
     | DeleteMatching
+    | ListProcedures
+    | LoadProcedure
+    | CallProcedure
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

@@ -30,11 +30,14 @@ from siltstone.api.tasks import ScanTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import automatic_merge, schemas, stores
 from siltstone.spark.daemon import definitions, tables, writing
+from siltstone.spark.daemon.calls import procedures
+from siltstone.spark.daemon.calls.local_rows import LocalRows
 from siltstone.spark.daemon.layout import is_flat
 from siltstone.spark.daemon.messages import (
     AbortWrite,
     AlterTable,
     AskFilters,
+    CallProcedure,
     Channel,
     CommitWrite,
     CreateTable,
@@ -42,6 +45,8 @@ from siltstone.spark.daemon.messages import (
     DropTable,
     Ended,
     ListNames,
+    ListProcedures,
+    LoadProcedure,
     LoadTable,
     PlanScan,
     PlanWrite,
@@ -156,6 +161,13 @@ class CatalogServer:
         automatic_merge.report(db, ())
         return {"found": found is not False}
 
+    def call(self, asked: CallProcedure) -> LocalRows:
+        """Run a procedure."""
+        path = self._roots.path_of(asked.uri)
+        given = json.loads(asked.arguments)
+        called = procedures.Called(asked.uri, path, asked.application, given)
+        return LocalRows.of(procedures.call(asked.name, called))
+
 
 class Connection:
     """One connection of the JVM; one thread uses it."""
@@ -170,6 +182,8 @@ class Connection:
             LoadTable: server.load,
             AskFilters: server.filters,
             TellRead: server.tell,
+            ListProcedures: lambda asked: {"names": procedures.names_in(asked.namespace)},
+            LoadProcedure: lambda asked: procedures.describe(asked.name),
             **dict.fromkeys(_DEFINE, server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
@@ -179,6 +193,7 @@ class Connection:
             WriteRows: self._write,
             CommitWrite: self._commit,
             AbortWrite: self._abort,
+            CallProcedure: lambda asked, _payload: self._rows(server.call(asked)),
         }
 
     def answer_next(self) -> None:
@@ -222,6 +237,9 @@ class Connection:
     def _abort(self, asked: AbortWrite, payload: bytes) -> None:
         writing.abort(asked.sizes, payload)
         self._channel.answer({})
+
+    def _rows(self, found: LocalRows) -> None:
+        self._channel.answer({"schema": found.schema}, [found.stream])
 
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))
