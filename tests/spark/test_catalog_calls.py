@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
+import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.sql import Row, SparkSession
 
 import siltstone as st
 from siltstone.spark import register
 from siltstone.spark.daemon.calls import procedures
+from tests.spark.daemons import daemons, descriptors
 from tests.spark.stores import owner
 
 _numbers = itertools.count()
@@ -231,8 +235,9 @@ def test_a_search_returns_the_best_rows_first(shop: Shop) -> None:
     assert [row["id"] for row in near] == [3, 4]
     assert near[0]["v"] == [3.0, 0.0]
     assert near[0]["_distance"] == pytest.approx(0.04, abs=1e-4)
-    some = "CALL {shop}.system.search('at', vector => array(3.2, 0), filter => 'id > 6', columns => array('id'))"
-    assert [row["id"] for row in shop.sql(some)] == [7, 8, 9]
+    more = "filter => 'id > 6', columns => array('id')"
+    some = shop.sql(f"CALL {{shop}}.system.search('at', vector => array(3.2, 0), {more})")
+    assert [row["id"] for row in some] == [7, 8, 9]
     (found,) = shop.sql("CALL {shop}.system.search('docs', 'silt')")
     assert (found["id"], found["title"]) == (1, "river silt")
     assert shop.sql("CALL {shop}.system.search('docs', 'granite')") == []
@@ -282,3 +287,32 @@ def test_explain_calls_nothing(shop: Shop) -> None:
     before = shop.seq()
     shop.sql("EXPLAIN CALL {shop}.system.tag('release')")
     assert (shop.seq(), shop.read(lambda db: db.tags())) == (before, {})
+
+
+def test_a_process_that_dies_while_it_tags_leaves_that_in_doubt(shop: Shop) -> None:
+    said = list[str]()
+
+    def run() -> None:
+        try:
+            shop.call("tag('release')")
+        except Exception as error:  # noqa: BLE001 - what it says is looked at
+            said.append(str(error))
+
+    with owner(shop.path, "serve") as process:
+        assert shop.sql("SELECT count(*) c FROM {shop}.o")[0]["c"] == 20
+        (pid,) = daemons()
+        process.send_signal(signal.SIGSTOP)  # it holds the commit up
+        try:
+            before, working = descriptors(pid), InheritableThread(run)
+            working.start()
+            end = time.monotonic() + 120
+            while descriptors(pid) == before and time.monotonic() < end:  # it joins the owner
+                time.sleep(0.05)
+            os.kill(pid, signal.SIGKILL)
+            working.join(120)
+            assert not working.is_alive()
+        finally:
+            process.send_signal(signal.SIGCONT)
+        (first,) = said
+        assert "in the middle of a commit: look whether the tag is in system.tags" in first
+        assert shop.call("tag('release')")["tag"] == "release"

@@ -208,6 +208,18 @@ class CallProcedure(msgspec.Struct, tag_field="op", tag="call", forbid_unknown_f
     application: str
 
 
+class ReadMetadata(msgspec.Struct, tag_field="op", tag="metadata", forbid_unknown_fields=True):
+    """A metadata table: its columns, and `with_rows` its rows in the payload.
+
+    `is_past`: a version or a time of it is asked for.
+    """
+
+    token: str
+    table: str
+    is_past: bool
+    with_rows: bool
+
+
 Request: TypeAlias = (
     TakePin
     | ReleasePins
@@ -229,6 +241,7 @@ Request: TypeAlias = (
     | ListProcedures
     | LoadProcedure
     | CallProcedure
+    | ReadMetadata
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

@@ -30,7 +30,7 @@ from siltstone.api.tasks import ScanTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import automatic_merge, schemas, stores
 from siltstone.spark.daemon import definitions, tables, writing
-from siltstone.spark.daemon.calls import procedures
+from siltstone.spark.daemon.calls import metadata, procedures
 from siltstone.spark.daemon.calls.local_rows import LocalRows
 from siltstone.spark.daemon.layout import is_flat
 from siltstone.spark.daemon.messages import (
@@ -50,6 +50,7 @@ from siltstone.spark.daemon.messages import (
     LoadTable,
     PlanScan,
     PlanWrite,
+    ReadMetadata,
     ReadTasks,
     ReleasePins,
     RenameTable,
@@ -121,6 +122,8 @@ class CatalogServer:
         """Return what lies in a namespace now."""
         with kept(self._roots.path_of(asked.uri)) as store, store.snapshot() as snapshot:
             found, spaces, is_there = tables.names_in(snapshot, asked.namespace)
+            if asked.namespace == [metadata.SYSTEM]:
+                found, is_there = sorted({*found, *metadata.OF_STORE}), True
         return {"tables": found, "namespaces": spaces, "exists": is_there}
 
     def pin(self, asked: TakePin) -> dict[str, object]:
@@ -157,9 +160,20 @@ class CatalogServer:
         """Make, change or drop a table, or delete rows of one."""
         self._roots.path_of(asked.uri)
         with stores.owner(asked.uri) as db:
+            metadata.refuse_change(db, asked.table)
             found = _DEFINE[type(asked)](db, asked)
         automatic_merge.report(db, ())
         return {"found": found is not False}
+
+    def metadata(self, asked: ReadMetadata) -> LocalRows | None:
+        """Return a metadata table; None: there is none of that name."""
+        found = metadata.read(
+            self.pins.of(asked.token),
+            asked.table,
+            is_past=asked.is_past,
+            with_rows=asked.with_rows,
+        )
+        return None if found is None else LocalRows.of(found)
 
     def call(self, asked: CallProcedure) -> LocalRows:
         """Run a procedure."""
@@ -194,6 +208,7 @@ class Connection:
             CommitWrite: self._commit,
             AbortWrite: self._abort,
             CallProcedure: lambda asked, _payload: self._rows(server.call(asked)),
+            ReadMetadata: lambda asked, _payload: self._rows(server.metadata(asked)),
         }
 
     def answer_next(self) -> None:
@@ -238,8 +253,11 @@ class Connection:
         writing.abort(asked.sizes, payload)
         self._channel.answer({})
 
-    def _rows(self, found: LocalRows) -> None:
-        self._channel.answer({"schema": found.schema}, [found.stream])
+    def _rows(self, found: LocalRows | None) -> None:
+        if found is None:
+            self._channel.answer({"missing": True})
+        else:
+            self._channel.answer({"schema": found.schema}, [found.stream])
 
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))

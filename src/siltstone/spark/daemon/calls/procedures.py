@@ -230,13 +230,13 @@ PROCEDURES: Mapping[str, Procedure] = {
             Parameter("lasts", "STRING", "a duration, as '30d'; NULL: for ever", NULL),
         ),
         _tag,
-        doubt="the tag is in shop.system.tags",
+        doubt="the tag is in system.tags",
     ),
     "drop_tag": Procedure(
         "Remove a tag; vacuum may then delete the past that only this tag kept.",
         (Parameter("name", "STRING", "the tag"),),
         _drop_tag,
-        doubt="the tag is gone from shop.system.tags",
+        doubt="the tag is gone from system.tags",
     ),
     "rollback_to": Procedure(
         "Give a table the rows that it had at a seq or a tag, in a new commit.",

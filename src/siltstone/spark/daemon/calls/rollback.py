@@ -46,17 +46,20 @@ def roll_back(uri: str, path: str, table: str, seq: int | None, tag: str | None)
     """
     if (seq is None) == (tag is None):
         raise RequestError("rollback_to takes a seq or a tag: where the table goes back to")
-    with kept(path) as reader, reader.snapshot() as now:
-        with reader.snapshot(seq=seq, tag=tag) as past:
-            _require_same(past, now, table)
-            stage = reader.stage(table)
-            staged: list[Staged] = []
-            try:
-                staged.append(stage.run(past[table].scan()))
-                commit_seq, rows = _committed(uri, stage, staged, now.seq)
-            finally:
-                stage.discard(staged)  # of what is committed only what nobody reads any more
-            return RolledBack(past.seq, commit_seq, rows)
+    with (
+        kept(path) as reader,
+        reader.snapshot() as now,
+        reader.snapshot(seq=seq, tag=tag) as past,
+    ):
+        _require_same(past, now, table)
+        stage = reader.stage(table)
+        staged: list[Staged] = []
+        try:
+            staged.append(stage.run(past[table].scan()))
+            commit_seq, rows = _committed(uri, stage, staged, now.seq)
+        finally:
+            stage.discard(staged)  # of what is committed only what nobody reads any more
+        return RolledBack(past.seq, commit_seq, rows)
 
 
 def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
@@ -71,7 +74,7 @@ def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
     if past[name].schema != new.schema:
         raise RequestError(
             f"the columns of {name!r} have changed since seq {past.seq}: choose what becomes of"
-            f" them, by INSERT OVERWRITE {name} SELECT .. FROM {name} VERSION AS OF {past.seq}"
+            " them, by INSERT OVERWRITE from VERSION AS OF that seq"
         )
 
 
