@@ -135,7 +135,7 @@ OF_STORE: Mapping[str, MetadataTable] = {
 
 
 def find(tables: Sequence[str], name: str) -> tuple[MetadataTable, str] | None:
-    """Return the metadata of a name, and of which table it is, for a store with these tables.
+    """Return the metadata table with a name, and the table it is of; `tables`: the store's own.
 
     None: it is a table of the store, or nothing.
     """
