@@ -146,6 +146,23 @@ class CatalogServer:
         found = tables.answered(self.pins.of(asked.token), asked.table, asked.predicates)
         return {"sql": found}
 
+    def metadata(self, asked: ReadMetadata) -> LocalRows | None:
+        """Return a metadata table; None: there is none of that name."""
+        found = metadata.read(
+            self.pins.of(asked.token),
+            asked.table,
+            is_past=asked.is_past,
+            with_rows=asked.with_rows,
+        )
+        return None if found is None else LocalRows.of(found)
+
+    def call(self, asked: CallProcedure) -> LocalRows:
+        """Run a procedure."""
+        path = self._roots.path_of(asked.uri)
+        given = json.loads(asked.arguments)
+        called = procedures.Called(asked.uri, path, asked.application, given)
+        return LocalRows.of(procedures.call(asked.name, called))
+
     def tell(self, asked: TellRead) -> dict[str, object]:
         """Record a read for later overwrites of the application."""
         tables.told(self.pins.of(asked.token), asked.table, asked.application).tell()
@@ -165,23 +182,6 @@ class CatalogServer:
         automatic_merge.report(db, ())
         return {"found": found is not False}
 
-    def metadata(self, asked: ReadMetadata) -> LocalRows | None:
-        """Return a metadata table; None: there is none of that name."""
-        found = metadata.read(
-            self.pins.of(asked.token),
-            asked.table,
-            is_past=asked.is_past,
-            with_rows=asked.with_rows,
-        )
-        return None if found is None else LocalRows.of(found)
-
-    def call(self, asked: CallProcedure) -> LocalRows:
-        """Run a procedure."""
-        path = self._roots.path_of(asked.uri)
-        given = json.loads(asked.arguments)
-        called = procedures.Called(asked.uri, path, asked.application, given)
-        return LocalRows.of(procedures.call(asked.name, called))
-
 
 class Connection:
     """One connection of the JVM; one thread uses it."""
@@ -191,24 +191,24 @@ class Connection:
         self._writer = RegionWriter(channel, budget)
         self._answers: dict[type, Callable[[Any], dict[str, object]]] = {
             ListNames: server.names,
+            ListProcedures: lambda asked: {"names": procedures.names_in(asked.namespace)},
+            LoadProcedure: lambda asked: procedures.describe(asked.name),
             TakePin: server.pin,
             ReleasePins: server.release,
             LoadTable: server.load,
             AskFilters: server.filters,
             TellRead: server.tell,
-            ListProcedures: lambda asked: {"names": procedures.names_in(asked.namespace)},
-            LoadProcedure: lambda asked: procedures.describe(asked.name),
             **dict.fromkeys(_DEFINE, server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
+            CallProcedure: lambda asked, _payload: self._rows(server.call(asked)),
+            ReadMetadata: lambda asked, _payload: self._rows(server.metadata(asked)),
             ReadTasks: self._read,
             PlanScan: self._plan,
             PlanWrite: self._plan_write,
             WriteRows: self._write,
             CommitWrite: self._commit,
             AbortWrite: self._abort,
-            CallProcedure: lambda asked, _payload: self._rows(server.call(asked)),
-            ReadMetadata: lambda asked, _payload: self._rows(server.metadata(asked)),
         }
 
     def answer_next(self) -> None:
@@ -233,6 +233,12 @@ class Connection:
         """Give up what the connection holds."""
         self._writer.close()
 
+    def _rows(self, found: LocalRows | None) -> None:
+        if found is None:
+            self._channel.answer({"missing": True})
+        else:
+            self._channel.answer({"schema": found.schema}, [found.stream])
+
     def _plan(self, asked: PlanScan, _payload: bytes) -> None:
         rows, packed = tables.cut(self._server.pins.of(asked.token), asked)
         self._channel.answer({"rows": rows, "sizes": [len(p) for p in packed]}, packed)
@@ -252,12 +258,6 @@ class Connection:
     def _abort(self, asked: AbortWrite, payload: bytes) -> None:
         writing.abort(asked.sizes, payload)
         self._channel.answer({})
-
-    def _rows(self, found: LocalRows | None) -> None:
-        if found is None:
-            self._channel.answer({"missing": True})
-        else:
-            self._channel.answer({"schema": found.schema}, [found.stream])
 
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))
