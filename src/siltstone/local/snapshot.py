@@ -18,6 +18,7 @@ from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.read.kept import readable
+from siltstone.engine.read.past import LogEntry, commits_of, log_entry
 from siltstone.engine.read.read_arguments import keyed
 from siltstone.engine.read.read_union import Row
 from siltstone.engine.read.reader import Reader
@@ -30,6 +31,7 @@ from siltstone.options import resolve
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX, files_of, plan
 from siltstone.query.scan.scan_task import ScanTask
+from siltstone.query.scan.stored_files import StoredFile, stored_files
 from siltstone.storage.manifest.manifest_store import Lease
 
 if TYPE_CHECKING:
@@ -69,6 +71,10 @@ class LocalSnapshotTable(LocalReadable, SnapshotTable):
         """Return how many files the scan tasks of the table at this seq read."""
         return files_of(self._reader(), tasks)
 
+    def stored_files(self) -> list[StoredFile]:
+        """Return the data files that a read of the table at this seq reads."""
+        return self._snapshot.stored_files(self._definition)
+
     def _reader(self) -> Reader:
         return self._snapshot.reader(self._definition)
 
@@ -83,7 +89,7 @@ class _StatementTable(LocalSnapshotTable):
 class LocalSnapshot(Snapshot):
     """See the module."""
 
-    _also_public = frozenset({"versions"})
+    _also_public = frozenset({"versions", "log", "tags"})
 
     def __init__(self, core: Core, state: State, seq: int) -> None:
         self._core = core
@@ -142,6 +148,33 @@ class LocalSnapshot(Snapshot):
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """Return the properties of all namespaces at this seq, by name."""
         return spaces.properties_of(self._open().view.catalog, self.seq)
+
+    def tags(self) -> dict[str, int]:
+        """Return the tags that the store had when the snapshot was taken, and their seqs."""
+        return catalogs.store_tags(self._open().view.catalog)
+
+    def log(self, limit: int, table: str | None = None) -> list[LogEntry]:
+        """Return the commits up to this seq, newest first, at most `limit`.
+
+        Args:
+            limit: How many commits of the store are looked at.
+            table: Only those that wrote or changed the table of this name, whatever it was called
+                then.
+
+        Raises:
+            TableNotFoundError: No table had it.
+        """
+        state = self._open()
+        newest = self._core.commits.newest(state, limit + state.visible - self.seq)
+        found = [commit for commit in newest if commit.seq <= self.seq]
+        if table is not None:
+            definition = catalogs.find(state.view.catalog, table, self.seq)
+            found = commits_of(definition, found)
+        return [log_entry(state, commit) for commit in found]
+
+    def stored_files(self, definition: TableDefinition) -> list[StoredFile]:
+        """Return the data files of a table at this seq."""
+        return stored_files(self.reader(definition), self._core.tables.reader)
 
     def versions(self, table: str) -> TableVersions:
         """Return a table as other Lance clients see it at this seq: a keyed one as last merged.

@@ -294,6 +294,13 @@ def changed_since(
     return 0 if known == state.visible - since else UNKNOWN
 
 
+def commits_of(table: TableDefinition, commits: Iterable[Commit]) -> list[Commit]:
+    """Return those commits that wrote to a table, or changed its definition."""
+    incarnations = {step.id for step in table.incarnations}
+    redefined = set(_redefined(table))
+    return [c for c in commits if c.seq in redefined or not incarnations.isdisjoint(c.tables)]
+
+
 def _redefined(table: TableDefinition) -> Iterator[int]:
     yield table.created
     for steps in (table.names, table.schemas, table.incarnations):

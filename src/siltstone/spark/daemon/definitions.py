@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
 from siltstone.spark import schemas
+from siltstone.spark.daemon.calls import metadata
 from siltstone.spark.daemon.messages import (
     AlterTable,
     CreateTable,
@@ -72,8 +73,9 @@ def rename(db: Store, asked: RenameTable) -> None:
     """Give a table another name.
 
     Raises:
-        TableNotFoundError, RequestError: There is none, or another has the name.
+        TableNotFoundError, RequestError: There is none, or another (or metadata) has the name.
     """
+    metadata.refuse_change(db, asked.to)
     db.rename_table(asked.table, asked.to)
 
 

@@ -166,6 +166,42 @@ class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fie
     writes: list[StagedWrite]
 
 
+class ListProcedures(msgspec.Struct, tag_field="op", tag="procedures", forbid_unknown_fields=True):
+    """The names of the procedures in a namespace."""
+
+    namespace: list[str]
+
+
+class LoadProcedure(msgspec.Struct, tag_field="op", tag="procedure", forbid_unknown_fields=True):
+    """The parameters of a procedure, whose name has its namespace."""
+
+    name: str
+
+
+class CallProcedure(msgspec.Struct, tag_field="op", tag="call", forbid_unknown_fields=True):
+    """Run a procedure with all of its arguments, JSON by name; the answer's payload has its rows.
+
+    `application` is the folder of the driver.
+    """
+
+    uri: str
+    name: str
+    arguments: str
+    application: str
+
+
+class ReadMetadata(msgspec.Struct, tag_field="op", tag="metadata", forbid_unknown_fields=True):
+    """A metadata table: its columns, and `with_rows` its rows in the payload.
+
+    `is_past`: a version or a time of it is asked for.
+    """
+
+    token: str
+    table: str
+    is_past: bool
+    with_rows: bool
+
+
 class CreateTable(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_fields=True):
     """Make an empty table with the columns of a Spark schema, JSON; it may replace one."""
 
@@ -215,6 +251,10 @@ Request: TypeAlias = (
     | ReleasePins
     | ListNames
     | LoadTable
+    | ReadMetadata
+    | ListProcedures
+    | LoadProcedure
+    | CallProcedure
     | AskFilters
     | TellRead
     | PlanScan

@@ -30,11 +30,14 @@ from siltstone.api.tasks import ScanTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import automatic_merge, schemas, stores
 from siltstone.spark.daemon import definitions, tables, writing
+from siltstone.spark.daemon.calls import metadata, procedures
+from siltstone.spark.daemon.calls.local_rows import LocalRows
 from siltstone.spark.daemon.layout import is_flat
 from siltstone.spark.daemon.messages import (
     AbortWrite,
     AlterTable,
     AskFilters,
+    CallProcedure,
     Channel,
     CommitWrite,
     CreateTable,
@@ -42,9 +45,12 @@ from siltstone.spark.daemon.messages import (
     DropTable,
     Ended,
     ListNames,
+    ListProcedures,
+    LoadProcedure,
     LoadTable,
     PlanScan,
     PlanWrite,
+    ReadMetadata,
     ReadTasks,
     ReleasePins,
     RenameTable,
@@ -116,6 +122,8 @@ class CatalogServer:
         """Return what lies in a namespace now."""
         with kept(self._roots.path_of(asked.uri)) as store, store.snapshot() as snapshot:
             found, spaces, is_there = tables.names_in(snapshot, asked.namespace)
+            if asked.namespace == [metadata.SYSTEM]:
+                found, is_there = sorted({*found, *metadata.OF_STORE}), True
         return {"tables": found, "namespaces": spaces, "exists": is_there}
 
     def pin(self, asked: TakePin) -> dict[str, object]:
@@ -138,6 +146,23 @@ class CatalogServer:
         found = tables.answered(self.pins.of(asked.token), asked.table, asked.predicates)
         return {"sql": found}
 
+    def metadata(self, asked: ReadMetadata) -> LocalRows | None:
+        """Return a metadata table; None: there is none of that name."""
+        found = metadata.read(
+            self.pins.of(asked.token),
+            asked.table,
+            is_past=asked.is_past,
+            with_rows=asked.with_rows,
+        )
+        return None if found is None else LocalRows.of(found)
+
+    def call(self, asked: CallProcedure) -> LocalRows:
+        """Run a procedure."""
+        path = self._roots.path_of(asked.uri)
+        given = json.loads(asked.arguments)
+        called = procedures.Called(asked.uri, path, asked.application, given)
+        return LocalRows.of(procedures.call(asked.name, called))
+
     def tell(self, asked: TellRead) -> dict[str, object]:
         """Record a read for later overwrites of the application."""
         tables.told(self.pins.of(asked.token), asked.table, asked.application).tell()
@@ -152,6 +177,7 @@ class CatalogServer:
         """Make, change or drop a table, or delete rows of one."""
         self._roots.path_of(asked.uri)
         with stores.owner(asked.uri) as db:
+            metadata.refuse_change(db, asked.table)
             found = _DEFINE[type(asked)](db, asked)
         automatic_merge.report(db, ())
         return {"found": found is not False}
@@ -165,6 +191,8 @@ class Connection:
         self._writer = RegionWriter(channel, budget)
         self._answers: dict[type, Callable[[Any], dict[str, object]]] = {
             ListNames: server.names,
+            ListProcedures: lambda asked: {"names": procedures.names_in(asked.namespace)},
+            LoadProcedure: lambda asked: procedures.describe(asked.name),
             TakePin: server.pin,
             ReleasePins: server.release,
             LoadTable: server.load,
@@ -173,6 +201,8 @@ class Connection:
             **dict.fromkeys(_DEFINE, server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
+            CallProcedure: lambda asked, _payload: self._rows(server.call(asked)),
+            ReadMetadata: lambda asked, _payload: self._rows(server.metadata(asked)),
             ReadTasks: self._read,
             PlanScan: self._plan,
             PlanWrite: self._plan_write,
@@ -202,6 +232,12 @@ class Connection:
     def close(self) -> None:
         """Give up what the connection holds."""
         self._writer.close()
+
+    def _rows(self, found: LocalRows | None) -> None:
+        if found is None:
+            self._channel.answer({"missing": True})
+        else:
+            self._channel.answer({"schema": found.schema}, [found.stream])
 
     def _plan(self, asked: PlanScan, _payload: bytes) -> None:
         rows, packed = tables.cut(self._server.pins.of(asked.token), asked)

@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.analysis.{
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.constraints.PrimaryKey
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{
@@ -21,7 +22,7 @@ import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** A store as a catalog of Spark: spark.sql.catalog.shop is this class, .uri where the store is. */
-class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
+class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with ProcedureCatalog {
   private var catalog = ""
   private var uri = ""
 
@@ -44,9 +45,11 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
 
   private def table(id: Identifier, pin: Pin, isPast: Boolean): Table = {
     val name = named(id)
-    val source =
-      pin.source(name, Source.load(pin, name)).getOrElse(throw new NoSuchTableException(id))
-    if (isPast) new SiltstoneTable(source) else new WritableTable(source, target(name, Some(source)))
+    pin.source(name, Source.load(pin, name)) match {
+      case Some(source) if isPast => new SiltstoneTable(source)
+      case Some(source) => new WritableTable(source, target(name, Some(source)))
+      case None => MetadataTable.load(pin, name, isPast).getOrElse(throw new NoSuchTableException(id))
+    }
   }
 
   private def listed(namespace: Array[String]): JsonNode = {
@@ -73,6 +76,9 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
   override def loadNamespaceMetadata(namespace: Array[String]): JMap[String, String] =
     if (namespaceExists(namespace)) new HashMap[String, String]()
     else throw new NoSuchNamespaceException(namespace)
+
+  override def listProcedures(namespace: Array[String]): Array[Identifier] = Procedures.list(namespace)
+  override def loadProcedure(id: Identifier): UnboundProcedure = new CatalogProcedure(uri, named(id))
 
   override def capabilities(): JSet[TableCatalogCapability] =
     EnumSet.of(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT)
