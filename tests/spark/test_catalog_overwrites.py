@@ -102,3 +102,26 @@ def test_a_frame_of_the_catalog_that_is_used_again_after_an_overwrite_is_as_old_
     with pytest.raises(PySparkException, match="an overwrite would lose that"):
         _overwrite(frame, path)
     assert _values(path)[1] == 100
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {0} WHERE id = 3",
+        "DELETE FROM {0} WHERE id % 4 = 3",
+        "UPDATE {0} SET n = 3 WHERE id % 4 = 3",
+        "TRUNCATE TABLE {0}",
+        "ALTER TABLE {0} ADD COLUMN z INT",
+        "INSERT INTO {0} (id, n) VALUES (70, 1)",
+        "INSERT OVERWRITE {0} SELECT 71, 1",
+        "CALL {1}.system.rollback_to('a.t', 2)",
+    ],
+)
+def test_an_overwrite_does_not_conflict_with_statements_of_its_own_application(
+    spark: SparkSession, path: Path, statement: str
+) -> None:
+    name = _catalog(spark, path)
+    spark.table(f"{name}.a.t").collect()
+    spark.sql(statement.format(f"{name}.a.t", name))
+    spark.sql(f"INSERT OVERWRITE {name}.a.t BY NAME SELECT 8L id, 5L AS n")
+    assert _values(path) == {8: 5}
