@@ -215,7 +215,7 @@ def test_a_rollback_conflicts_with_a_commit_that_came_after_it_began(
 
         monkeypatch.setattr(rollback.stores, "owner", late)
         with pytest.raises(st.ConflictError, match="nothing was rolled back; call it again"):
-            rollback.roll_back(str(path), str(path), "o", before, None)
+            rollback.roll_back(str(path), str(path), "o", before, None, "")
         assert db["o"].count() == 18
 
 

@@ -254,7 +254,9 @@ def test_a_commit_after_the_check_is_found_in_the_commit_itself(
         known = of_process(os.environ)
         options = WriteOptions(str(db.path), table)
         piece = plan(reader, options, ROWS, known, is_overwrite=True)
-    guard = LateCommit(Unchanged.plan(piece.stage, known, None), lambda: foreign(db, table))
+    guard = LateCommit(
+        Unchanged.plan(piece.stage, piece.stage.table_id, known, None), lambda: foreign(db, table)
+    )
     batch = pa.RecordBatch.from_pylist(rows, pa.schema([("id", pa.int64()), ("v", pa.int64())]))
     job = piece.job((piece.write([batch]),), cast("Unchanged", guard), is_near=True)
     with pytest.raises(st.ConflictError, match=f"'{table}' was read at seq {at} and has changed"):
@@ -424,7 +426,7 @@ def test_a_commit_that_was_not_told_stands_and_is_taken_for_a_foreign_one(
     away = app.folder.rename(app.folder.with_name("away"))
     app.save([{"id": 2, "v": 1}], writer)
     away.rename(app.folder)
-    assert "the rows are committed; an overwrite may find them foreign" in caplog.text
+    assert "it is committed; an overwrite may find the commit foreign" in caplog.text
     assert ids(db, table) == [1, 2]
     refused(app, rows, table, at, db.seq)
 

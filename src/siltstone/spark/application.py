@@ -22,6 +22,7 @@ passes.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -35,7 +36,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from siltstone.errors import BusyError, UnavailableError
+from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 
 # Where the blocks of this Spark application lie: a folder of a fresh name for each, known to all
 # Python processes that its driver starts.
@@ -47,6 +48,7 @@ _LOCK_S_MAX = 60.0
 _FAR = 4_102_444_800  # 2100: who cleans /tmp goes by age, and a forgotten read loses an update
 ASK = "application"
 _ASKED_MAX = 256
+_log = logging.getLogger(__name__)
 _asked: dict[str, Application | None] = {}
 STORES_MAX = 256
 TABLES_MAX = 4096
@@ -201,6 +203,16 @@ def _acquire(lock: int, folder: str) -> None:
             time.sleep(0.005)
         else:
             return
+
+
+def tell_own(
+    application: Application, store: str, seq: int, overwritten: Sequence[tuple[int, str]] = ()
+) -> None:
+    """Tell an application of its commit (see `tell_commit`), which stands, even if that fails."""
+    try:
+        application.tell_commit(store, seq, overwritten)
+    except SiltstoneError as error:
+        _log.warning("it is committed; an overwrite may find the commit foreign: %s", error)
 
 
 def of_process(environment: Mapping[str, str]) -> Application | None:

@@ -29,7 +29,7 @@ from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, S
 from siltstone.process import malloc
 from siltstone.process.retry import Retry
 from siltstone.spark import schemas
-from siltstone.spark.application import Application, store_of
+from siltstone.spark.application import Application, store_of, tell_own
 from siltstone.spark.guards import Unchanged, WholeRows, require_whole
 from siltstone.spark.options import SinkOptions, WriteOptions
 from siltstone.spark.replacing import Replaced
@@ -433,7 +433,4 @@ def _tell(jobs: Sequence[StageJob], seq: int) -> None:
     told = {piece.application for piece in pieces if piece.application is not None}
     for application in told:
         overwritten = [(p.stage.table_id, p.stage.table) for p in pieces if p.truncates]
-        try:
-            application.tell_commit(store_of(stage.root, stage.store_id), seq, overwritten)
-        except SiltstoneError as error:
-            _log.warning("the rows are committed; an overwrite may find them foreign: %s", error)
+        tell_own(application, store_of(stage.root, stage.store_id), seq, overwritten)

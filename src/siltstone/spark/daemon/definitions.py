@@ -6,6 +6,8 @@ What a statement means is decided here; the catalog in Spark carries it.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -13,6 +15,7 @@ from pyspark.sql.types import StructType
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
 from siltstone.spark import schemas
+from siltstone.spark.application import APPLICATION, of_process, tell_own
 from siltstone.spark.daemon.calls import metadata
 from siltstone.spark.daemon.messages import (
     AlterTable,
@@ -23,8 +26,41 @@ from siltstone.spark.daemon.messages import (
 )
 from siltstone.spark.daemon.writing import require_same
 
+Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteMatching
 
-def create(db: Store, asked: CreateTable) -> None:
+
+def run(db: Store, asked: Definition, store: str) -> bool:
+    """Run a statement as one commit; return whether it found what it names.
+
+    `store`: what an application calls it (`application.store_of`).
+
+    Raises:
+        TableNotFoundError, RequestError, SchemaMismatchError: As the statements below; or the name
+            is one of metadata.
+    """
+    metadata.refuse_change(db, asked.table)
+    if isinstance(asked, RenameTable):
+        metadata.refuse_change(db, asked.to)
+    tried = list[Transaction]()
+
+    def work(tx: Transaction) -> bool | None:
+        tried.append(tx)
+        return _WORK[type(asked)](tx, asked)
+
+    found = db.run(work)
+    application = of_process({APPLICATION: asked.application})
+    if application is not None and tried[-1].seq > tried[-1].read_seq:
+        tell_own(application, store, tried[-1].seq, _emptied(asked))
+    return found is not False
+
+
+def _emptied(asked: Definition) -> list[tuple[int, str]]:
+    if isinstance(asked, DeleteMatching) and asked.filter is None:
+        return [(asked.id, asked.table)]
+    return []
+
+
+def _create(tx: Transaction, asked: CreateTable) -> None:
     """Make an empty table, or replace one by it.
 
     The columns of its key, and those that say so, may not be null.
@@ -37,73 +73,65 @@ def create(db: Store, asked: CreateTable) -> None:
     fields = schemas.of_new_columns(given, asked.table)
     not_null = {field.name for field in given.fields if not field.nullable} | {*asked.primary_key}
     schema = pa.schema([field.with_nullable(field.name not in not_null) for field in fields])
-
-    def work(tx: Transaction) -> None:
-        if asked.replaces and asked.table in tx.tables():
-            tx.drop_table(asked.table)
-        tx.create_table(asked.table, schema, asked.primary_key)
-
-    db.run(work)
+    if asked.replaces and asked.table in tx.tables():
+        tx.drop_table(asked.table)
+    tx.create_table(asked.table, schema, asked.primary_key)
 
 
-def alter(db: Store, asked: AlterTable) -> None:
-    """Change columns of a table, all in one commit.
+def _alter(tx: Transaction, asked: AlterTable) -> None:
+    """Change columns of a table.
 
     Raises:
         TableNotFoundError: There is no such table.
         RequestError, SchemaMismatchError: A column is not there, or cannot be changed so.
     """
-
-    def work(tx: Transaction) -> None:
-        table = tx[asked.table]
-        for change in asked.changes:
-            if change.kind == "add":
-                given = StructType.fromJson(json.loads(change.to))
-                (field,) = schemas.of_new_columns(given, asked.table)
-                table.add_column(change.name, field.type)
-            elif change.kind == "rename":
-                table.rename_column(change.name, change.to)
-            else:
-                table.drop_column(change.name)
-
-    db.run(work)
+    table = tx[asked.table]
+    for change in asked.changes:
+        if change.kind == "add":
+            given = StructType.fromJson(json.loads(change.to))
+            (field,) = schemas.of_new_columns(given, asked.table)
+            table.add_column(change.name, field.type)
+        elif change.kind == "rename":
+            table.rename_column(change.name, change.to)
+        else:
+            table.drop_column(change.name)
 
 
-def rename(db: Store, asked: RenameTable) -> None:
+def _rename(tx: Transaction, asked: RenameTable) -> None:
     """Give a table another name.
 
     Raises:
-        TableNotFoundError, RequestError: There is none, or another (or metadata) has the name.
+        TableNotFoundError, RequestError: There is none, or another has the name.
     """
-    metadata.refuse_change(db, asked.to)
-    db.rename_table(asked.table, asked.to)
+    tx.rename_table(asked.table, asked.to)
 
 
-def drop(db: Store, asked: DropTable) -> bool:
+def _drop(tx: Transaction, asked: DropTable) -> bool:
     """Drop a table; return whether there was one."""
-
-    def work(tx: Transaction) -> bool:
-        if asked.table not in tx.tables():
-            return False
-        tx.drop_table(asked.table)
-        return True
-
-    return db.run(work)
+    if asked.table not in tx.tables():
+        return False
+    tx.drop_table(asked.table)
+    return True
 
 
-def delete(db: Store, asked: DeleteMatching) -> None:
-    """Delete the rows that match a filter, or all, in one commit at the newest seq.
+def _delete(tx: Transaction, asked: DeleteMatching) -> None:
+    """Delete the rows that match a filter, or all, at the newest seq.
 
     Raises:
         RequestError: The statement was made for another table of that name.
     """
+    table = tx[asked.table]
+    require_same(asked.table, asked.id, table.id)
+    if asked.filter is None:
+        table.truncate()
+    else:
+        table.delete_where(asked.filter)
 
-    def work(tx: Transaction) -> None:
-        table = tx[asked.table]
-        require_same(asked.table, asked.id, table.id)
-        if asked.filter is None:
-            table.truncate()
-        else:
-            table.delete_where(asked.filter)
 
-    db.run(work)
+_WORK: dict[type, Callable[[Transaction, Any], bool | None]] = {
+    CreateTable: _create,
+    AlterTable: _alter,
+    RenameTable: _rename,
+    DropTable: _drop,
+    DeleteMatching: _delete,
+}

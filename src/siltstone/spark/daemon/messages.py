@@ -145,7 +145,7 @@ class StagedWrite(msgspec.Struct, forbid_unknown_fields=True):
     rows: int
 
 
-class StatementRead(msgspec.Struct, forbid_unknown_fields=True):
+class PlanRead(msgspec.Struct, forbid_unknown_fields=True):
     """What a statement read that changes rows by key: the lowest seq, and the tables, by id."""
 
     seq: int
@@ -157,7 +157,7 @@ class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_f
     """Commit what tasks staged, which is the payload, job after job."""
 
     writes: list[StagedWrite]
-    read: StatementRead | None = None
+    read: PlanRead | None = None
 
 
 class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fields=True):
@@ -207,6 +207,7 @@ class CreateTable(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_f
 
     uri: str
     table: str
+    application: str
     columns: str
     primary_key: list[str]
     replaces: bool
@@ -223,18 +224,21 @@ class ColumnStep(msgspec.Struct, forbid_unknown_fields=True):
 class AlterTable(msgspec.Struct, tag_field="op", tag="alter", forbid_unknown_fields=True):
     uri: str
     table: str
+    application: str
     changes: list[ColumnStep]
 
 
 class RenameTable(msgspec.Struct, tag_field="op", tag="rename", forbid_unknown_fields=True):
     uri: str
     table: str
+    application: str
     to: str
 
 
 class DropTable(msgspec.Struct, tag_field="op", tag="drop", forbid_unknown_fields=True):
     uri: str
     table: str
+    application: str
 
 
 class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknown_fields=True):
@@ -242,6 +246,7 @@ class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknow
 
     uri: str
     table: str
+    application: str
     id: int
     filter: str | None
 

@@ -19,30 +19,27 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from siltstone.api.store import Store
 from siltstone.api.tasks import ScanTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import automatic_merge, schemas, stores
+from siltstone.spark.application import store_of
 from siltstone.spark.daemon import definitions, tables, writing
 from siltstone.spark.daemon.calls import metadata, procedures
 from siltstone.spark.daemon.calls.local_rows import LocalRows
+from siltstone.spark.daemon.definitions import Definition
 from siltstone.spark.daemon.layout import is_flat
 from siltstone.spark.daemon.messages import (
     AbortWrite,
-    AlterTable,
     AskFilters,
     CallProcedure,
     Channel,
     CommitWrite,
-    CreateTable,
-    DeleteMatching,
-    DropTable,
     Ended,
     ListNames,
     ListProcedures,
@@ -53,7 +50,6 @@ from siltstone.spark.daemon.messages import (
     ReadMetadata,
     ReadTasks,
     ReleasePins,
-    RenameTable,
     TakePin,
     TellRead,
     WriteRows,
@@ -66,14 +62,6 @@ from siltstone.spark.kept_stores import kept
 from siltstone.spark.task_rows import Told, require_path, rows_of
 from siltstone.spark.writer import BatchWriter
 
-Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteMatching
-_DEFINE: dict[type, Callable[[Store, Any], bool | None]] = {
-    CreateTable: definitions.create,
-    AlterTable: definitions.alter,
-    RenameTable: definitions.rename,
-    DropTable: definitions.drop,
-    DeleteMatching: definitions.delete,
-}
 _WAITING_MAX = 128
 _CREDENTIALS = struct.Struct("3i")
 
@@ -175,12 +163,13 @@ class CatalogServer:
 
     def define(self, asked: Definition) -> dict[str, object]:
         """Make, change or drop a table, or delete rows of one."""
-        self._roots.path_of(asked.uri)
+        path = self._roots.path_of(asked.uri)
+        with kept(path) as store:
+            known_as = store_of(path, store.store_id)
         with stores.owner(asked.uri) as db:
-            metadata.refuse_change(db, asked.table)
-            found = _DEFINE[type(asked)](db, asked)
+            found = definitions.run(db, asked, known_as)
         automatic_merge.report(db, ())
-        return {"found": found is not False}
+        return {"found": found}
 
 
 class Connection:
@@ -198,7 +187,7 @@ class Connection:
             LoadTable: server.load,
             AskFilters: server.filters,
             TellRead: server.tell,
-            **dict.fromkeys(_DEFINE, server.define),
+            **dict.fromkeys(get_args(Definition), server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
             CallProcedure: lambda asked, _payload: self._rows(server.call(asked)),

@@ -179,7 +179,7 @@ def commit(asked: CommitWrite, payload: bytes) -> None:
     commit_all(writes, None if asked.read is None else _read(asked.read))
 
 
-def _read(asked: messages.StatementRead) -> StatementRead:
+def _read(asked: messages.PlanRead) -> StatementRead:
     tables = asked.tables if asked.isolation == "serializable" else ()
     return StatementRead(asked.seq, tuple(tables))
 

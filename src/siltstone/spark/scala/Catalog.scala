@@ -188,6 +188,7 @@ object SiltstoneCatalog {
 object Definition {
   def change(op: String, uri: String, table: String, more: ObjectNode => Unit): JsonNode = {
     val head = Daemon.request(op).put("uri", uri).put("table", table)
+      .put("application", Daemon.application)
     more(head)
     Daemon.change(head, Array.emptyByteArray, s"$op is done to $table")._1
   }
@@ -269,7 +270,7 @@ class WritableTable(source: Source, target: Target) extends SiltstoneTable(sourc
   }
   private def delete(filter: Option[String]): Unit = {
     val head = Daemon.request("delete").put("uri", source.pin.uri).put("table", source.name)
-      .put("id", source.id)
+      .put("id", source.id).put("application", Daemon.application)
     filter.fold[Any](head.putNull("filter"))(head.put("filter", _))
     Daemon.change(head, Array.emptyByteArray, s"the rows are gone from ${source.name}")
   }

@@ -172,7 +172,9 @@ def _drop_tag(called: Called) -> pa.Table:
 
 def _rollback_to(called: Called) -> pa.Table:
     table = called["table"]
-    done = roll_back(called.uri, called.path, table, called["seq"], called["tag"])
+    done = roll_back(
+        called.uri, called.path, table, called["seq"], called["tag"], called.application
+    )
     return _one(_ROLLED_BACK, table=table, **asdict(done))
 
 

@@ -15,6 +15,7 @@ from siltstone.api.tasks import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.spark import automatic_merge, stores
+from siltstone.spark.application import APPLICATION, of_process, store_of, tell_own
 from siltstone.spark.kept_stores import kept
 
 
@@ -27,7 +28,9 @@ class RolledBack:
     rows: int
 
 
-def roll_back(uri: str, path: str, table: str, seq: int | None, tag: str | None) -> RolledBack:
+def roll_back(
+    uri: str, path: str, table: str, seq: int | None, tag: str | None, application: str
+) -> RolledBack:
     """Give a table the rows that it had at a seq, or at a tag.
 
     Args:
@@ -36,6 +39,7 @@ def roll_back(uri: str, path: str, table: str, seq: int | None, tag: str | None)
         table: The name of the table, then and now.
         seq: A seq that the store keeps.
         tag: Or a tag.
+        application: The folder of the driver.
 
     Raises:
         RequestError: Neither or both are given, or no such tag; the table was made, or its columns
@@ -59,6 +63,9 @@ def roll_back(uri: str, path: str, table: str, seq: int | None, tag: str | None)
             commit_seq, rows = _committed(uri, stage, staged, now.seq)
         finally:
             stage.discard(staged)  # of what is committed only what nobody reads any more
+        teller = of_process({APPLICATION: application})
+        if teller is not None:
+            tell_own(teller, store_of(path, reader.store_id), commit_seq)
         return RolledBack(past.seq, commit_seq, rows)
 
 
