@@ -19,6 +19,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from siltstone.spark.feed import RunState
+
 MESSAGE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<i")
 
@@ -184,6 +186,32 @@ class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknow
     filter: str | None
 
 
+class DescribeFeed(msgspec.Struct, tag_field="op", tag="feed", forbid_unknown_fields=True):
+    """The columns of the stream of a table's changes."""
+
+    uri: str
+    table: str
+
+
+class FeedStep(msgspec.Struct, tag_field="op", tag="feed_step", forbid_unknown_fields=True):
+    """A step of a run of a query that reads changes as columns of a Spark schema, JSON.
+
+    `token` names the run, and `run` is what it has decided, as the last answer had it. Offsets are
+    the JSON of Spark's log.
+    """
+
+    token: str
+    uri: str
+    table: str
+    options: dict[str, str]
+    columns: str
+    step: Literal["limit", "initial", "target", "latest", "newest", "plan", "commit", "stop"]
+    run: RunState = RunState()
+    start: str | None = None
+    end: str | None = None
+    rows: int | None = None
+
+
 Request: TypeAlias = (
     TakePin
     | ReleasePins
@@ -202,6 +230,8 @@ Request: TypeAlias = (
     | RenameTable
     | DropTable
     | DeleteMatching
+    | DescribeFeed
+    | FeedStep
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

@@ -26,10 +26,10 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from siltstone.api.store import Store
-from siltstone.api.tasks import ScanTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import automatic_merge, schemas, stores
-from siltstone.spark.daemon import definitions, tables, writing
+from siltstone.spark.daemon import definitions, feeds, tables, writing
+from siltstone.spark.daemon.feeds import StreamRuns
 from siltstone.spark.daemon.layout import is_flat
 from siltstone.spark.daemon.messages import (
     AbortWrite,
@@ -39,8 +39,10 @@ from siltstone.spark.daemon.messages import (
     CommitWrite,
     CreateTable,
     DeleteMatching,
+    DescribeFeed,
     DropTable,
     Ended,
+    FeedStep,
     ListNames,
     LoadTable,
     PlanScan,
@@ -57,7 +59,7 @@ from siltstone.spark.daemon.reading import END, FAILED, RegionWriter, send_strea
 from siltstone.spark.daemon.regions import MemoryBudget
 from siltstone.spark.daemon.roots import Roots
 from siltstone.spark.kept_stores import kept
-from siltstone.spark.task_rows import Told, require_path, rows_of
+from siltstone.spark.task_rows import RowsTask, Told, require_path, rows_of
 from siltstone.spark.writer import BatchWriter
 
 Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteMatching
@@ -78,6 +80,7 @@ class CatalogServer:
     def __init__(self, roots: Roots, budget: MemoryBudget) -> None:
         self._roots, self._budget = roots, budget
         self.pins = Pins(roots)
+        self.runs = StreamRuns()
 
     def listen(self, path: str) -> socket.socket:
         """Return the socket at `path`, which nobody has connected to yet.
@@ -148,6 +151,16 @@ class CatalogServer:
         self._roots.path_of(asked.uri)
         return pickle.dumps(writing.plan(asked))
 
+    def feed(self, asked: DescribeFeed) -> dict[str, object]:
+        """Describe the stream of a table's changes."""
+        self._roots.path_of(asked.uri)
+        return feeds.describe(asked)
+
+    def feed_step(self, asked: FeedStep) -> tuple[dict[str, object], list[bytes]]:
+        """Take a step of a run of a query that reads changes."""
+        self._roots.path_of(asked.uri)
+        return self.runs.take(asked)
+
     def define(self, asked: Definition) -> dict[str, object]:
         """Make, change or drop a table, or delete rows of one."""
         self._roots.path_of(asked.uri)
@@ -170,6 +183,7 @@ class Connection:
             LoadTable: server.load,
             AskFilters: server.filters,
             TellRead: server.tell,
+            DescribeFeed: server.feed,
             **dict.fromkeys(_DEFINE, server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
@@ -179,6 +193,7 @@ class Connection:
             WriteRows: self._write,
             CommitWrite: self._commit,
             AbortWrite: self._abort,
+            FeedStep: self._feed_step,
         }
 
     def answer_next(self) -> None:
@@ -223,13 +238,17 @@ class Connection:
         writing.abort(asked.sizes, payload)
         self._channel.answer({})
 
+    def _feed_step(self, asked: FeedStep, _payload: bytes) -> None:
+        self._channel.answer(*self._server.feed_step(asked))
+
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))
         wanted = schemas.arrow_schema(schema)
         told, work = _unpacked(payload)
         for task in work:
             _require_store(task.root, asked.store)
-        told.tell_again()
+        if told is not None:
+            told.tell_again()
         region = self._writer.open() if asked.maps and is_flat(wanted) else None
         self._channel.answer({"maps": False} if region is None else region.place())
         is_mapped = region is not None and self._channel.receive(1) == b"\1"
@@ -248,12 +267,13 @@ class Connection:
         self._channel.number(END)
 
 
-def _unpacked(payload: bytes) -> tuple[Told, tuple[ScanTask, ...]]:
-    found: tuple[Told, tuple[ScanTask, ...]] = pickle.loads(payload)  # noqa: S301 - see the module
+def _unpacked(payload: bytes) -> tuple[Told | None, tuple[RowsTask, ...]]:
+    """Return what is read, and the record of the read; changes have none."""
+    found: tuple[Told | None, tuple[RowsTask, ...]] = pickle.loads(payload)  # noqa: S301 - see the module
     return found
 
 
-def _batches(work: tuple[ScanTask, ...], schema: StructType) -> Generator[pa.RecordBatch]:
+def _batches(work: tuple[RowsTask, ...], schema: StructType) -> Generator[pa.RecordBatch]:
     for task in work:
         if len(schema):
             yield from rows_of(task, schema)

@@ -42,9 +42,11 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
 
   private def table(id: Identifier, pin: Pin, isPast: Boolean): Table = {
     val name = named(id)
-    val source =
-      pin.source(name, Source.load(pin, name)).getOrElse(throw new NoSuchTableException(id))
-    if (isPast) new SiltstoneTable(source) else new WritableTable(source, insert)
+    pin.source(name, Source.load(pin, name)) match {
+      case Some(source) => if (isPast) new SiltstoneTable(source) else new WritableTable(source, insert)
+      case None if isPast => throw new NoSuchTableException(id)
+      case None => ChangesTable.of(pin, id).getOrElse(throw new NoSuchTableException(id))
+    }
   }
 
   private def listed(namespace: Array[String]): JsonNode = {
