@@ -104,3 +104,237 @@ def test_the_stream_of_a_table_begins_with_its_rows_and_goes_on_with_its_changes
     later = [row for row in shop.fed() if row[0] > since]
     assert collected(shop, shop.changes(startingSeq=since), "m2") == later
     assert collected(shop, shop.changes(startingVersion=since + 1), "m3") == later
+
+
+def test_a_batch_ends_with_a_commit_within_the_limit(shop: Followed) -> None:
+    for step in range(3):
+        shop.put(step)
+    query = shop.follow(shop.changes(maxRowsPerTrigger=10))
+    assert shop.logged() == shop.fed()
+    sizes = [progress["numInputRows"] for progress in query.recentProgress]
+    assert [size for size in sizes if size] == [10] * 4
+
+
+def test_a_run_of_available_now_ends_where_it_began(shop: Followed) -> None:
+    shop.put(0)
+    done: list[int] = []
+
+    def late(_batch: DataFrame, number: int) -> None:
+        done.append(number)
+        shop.put(number)  # which the run does not wait for
+
+    stream = shop.changes(maxRowsPerTrigger=10).writeStream.foreachBatch(late)
+    stream = stream.option("checkpointLocation", str(shop.root / "now"))
+    stream.trigger(availableNow=True).start().awaitTermination()
+    assert done == [0, 1]
+
+
+def test_a_batch_read_of_a_stream_names_what_reads_changes_instead(shop: Followed) -> None:
+    with pytest.raises(Exception, match=r"t\.changes is a stream.*t CHANGES FROM VERSION"):
+        shop.spark.read.table(f"{shop.source}.t.changes").collect()
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        shop.spark.sql(f"SELECT * FROM {shop.source}.t.changes VERSION AS OF 1").collect()
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "said"),
+    [
+        ("t", {}, r"t is no stream: its changes are.*t\.changes"),
+        ("plain.changes", {}, "'plain' is a plain table: it has versions, not changes"),
+        ("nope.changes", {}, "TABLE_OR_VIEW_NOT_FOUND"),
+        ("t.changes", {"startingSeq": "soon"}, "'earliest', 'latest' or a seq"),
+        ("t.changes", {"startingSeq": "99"}, "changes since seq 99: the store keeps seq 0 to"),
+        ("t.changes", {"seq": "1"}, "a stream of changes has no option 'seq'"),
+        ("t.changes", {"uri": "/x"}, "has no option 'uri': the catalog knows it"),
+        ("t.changes", {"maxRowsPerTrigger": "0"}, "'maxRowsPerTrigger' must be an integer from 1"),
+        ("t.changes", {"readChangeFeed": "true"}, "a stream is a change feed already"),
+    ],
+)
+def test_a_stream_that_cannot_be_read_is_refused_by_one_sentence(
+    shop: Followed, table: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Exception, match=said):
+        frame = shop.spark.readStream.options(**options).table(f"{shop.source}.{table}")
+        query = frame.writeStream.format("noop").option("checkpointLocation", str(shop.root / "n"))
+        query.start().awaitTermination()
+
+
+def test_a_column_that_is_dropped_ends_the_run_and_the_next_one_goes_on(shop: Followed) -> None:
+    frame = shop.changes(maxRowsPerTrigger=1)
+    query = frame.writeStream.option("checkpointLocation", str(shop.root / "c"))
+    running = query.trigger(processingTime="0 seconds").toTable(f"{shop.sink}.log")
+    try:
+        running.processAllAvailable()
+        shop.a["t"].add_column("w", "int64")
+        shop.a["t"].upsert({"id": 50, "v": "x", "w": 1})
+        running.processAllAvailable()  # the run has no such column
+        shop.a["t"].drop_column("v")
+        shop.a["t"].upsert({"id": 51, "w": 1})
+        with pytest.raises(Exception, match="SchemaMismatchError.*'v'|has no column 'v'|'v'"):
+            running.processAllAvailable()
+    finally:
+        running.stop()
+    frame = shop.spark.readStream.table(f"{shop.source}.t.changes")
+    assert "w" in frame.columns
+    shop.follow(frame.selectExpr("_seq AS seq", "_op AS op", "id", "string(w) AS v"))
+    assert {row[2:] for row in shop.logged() if row[2] >= 50} == {(50, "x"), (51, "1")}
+
+
+# --- the sink
+
+
+def test_each_change_is_written_once_over_restarts(shop: Followed) -> None:
+    for step in range(3):
+        shop.put(step)
+        shop.follow()
+        assert shop.logged() == shop.fed()
+    batches = [entry.token for entry in shop.b.log(100) if entry.token]
+    assert len({app for app, _ in batches}) == 1
+    assert [batch for _, batch in batches] == list(reversed(range(len(batches))))
+
+
+def test_a_batch_of_a_keyed_table_is_an_upsert(shop: Followed) -> None:
+    shop.b.create_table("copy", {"id": "int64", "v": "string"}, primary_key="id")
+    shop.put(0)
+    shop.put(0)
+    frame = shop.spark.readStream.table(f"{shop.source}.t.changes")
+    newest = frame.selectExpr("id", "v", "_seq").where("_op = 'upsert'")
+    shop.b["copy"].upsert({"id": 3, "v": "older"})
+    with pytest.raises(Exception, match=r"copy\[0\]|twice"):
+        shop.follow(newest.select("id", "v"), table="copy")
+    shop.b["copy"].add_column("_seq", "int64")
+    shop.follow(newest, table="copy", order_by="_seq", checkpointLocation=shop.root / "c2")
+    found = {row["id"]: row["v"] for row in shop.b["copy"].to_arrow().to_pylist()}
+    assert found == {row["id"]: row["v"] for row in shop.a["t"].to_arrow().to_pylist()}
+    gone = frame.where("_op = 'delete'").select("id")
+    shop.a["t"].delete([1, 2])
+    shop.follow(gone, table="copy", op="delete", checkpointLocation=shop.root / "c3")
+    assert {1, 2}.isdisjoint(shop.b["copy"].to_arrow()["id"].to_pylist())
+
+
+def test_output_modes_write_as_those_of_the_format(shop: Followed) -> None:
+    shop.b.create_table("counts", {"op": "string", "n": "int64"}, primary_key="op")
+    counts = shop.changes().groupBy("op").count().selectExpr("op", "count AS n")
+    shop.b["counts"].upsert({"op": "mine", "n": 1})
+    shop.follow(counts, table="counts", mode="update")
+    assert sorted(map(tuple, map(dict.values, shop.b["counts"].to_arrow().to_pylist()))) == [
+        ("mine", 1), ("upsert", 10)
+    ]  # fmt: skip
+    shop.a["t"].delete([1])
+    where = shop.root / "c2"
+    shop.follow(counts, table="counts", mode="complete", checkpointLocation=where)
+    found = sorted(map(tuple, map(dict.values, shop.b["counts"].to_arrow().to_pylist())))
+    assert found == [("delete", 1), ("upsert", 10)]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "said"),
+    [
+        ("log", {"op": "upsert"}, "'log' is a plain table|plain table"),
+        ("log", {"seq": "1"}, "a streaming write has no option 'seq'"),
+        ("log", {"primaryKey": "id"}, "has no option 'primarykey': the catalog knows it"),
+        ("log", {"uri": "/x"}, "has no option 'uri': the catalog knows it"),
+        ("nope", {}, "has no USING parquet: .* a stream by toTable needs a table that is there"),
+    ],
+)
+def test_a_sink_that_cannot_be_written_is_refused_and_nothing_changes(
+    shop: Followed, table: str, options: dict[str, str], said: str
+) -> None:
+    before = shop.b.seq
+    with pytest.raises(Exception, match=said):
+        shop.follow(table=table, **options)
+    assert shop.b.seq == before
+
+
+def test_a_stream_without_a_checkpoint_is_refused(shop: Followed) -> None:
+    before = shop.b.seq
+    with pytest.raises(Exception, match="checkpointLocation must be specified"):
+        shop.changes().writeStream.toTable(f"{shop.sink}.log")
+    assert shop.b.seq == before
+
+
+def test_a_table_that_is_made_again_between_batches_ends_the_run(shop: Followed) -> None:
+    stream = shop.changes().writeStream.option("checkpointLocation", str(shop.root / "c"))
+    running = stream.trigger(processingTime="0 seconds").toTable(f"{shop.sink}.log")
+    try:
+        running.processAllAvailable()
+        shop.b.drop_table("log")
+        shop.b.create_table("log", LOG)
+        shop.put(0)
+        with pytest.raises(Exception, match="'log' was dropped and made again since the query"):
+            running.processAllAvailable()
+    finally:
+        running.stop()
+    assert shop.logged() == []
+    shop.follow()
+    assert shop.logged() == [row for row in shop.fed() if row[3] != "first"]
+
+
+# --- processes that end
+
+
+def kill_daemons() -> None:
+    for each in daemons() or siblings():
+        os.kill(each, signal.SIGKILL)
+
+
+def test_a_run_goes_on_when_the_process_dies_between_two_steps(shop: Followed) -> None:
+    stream = shop.changes(maxRowsPerTrigger=10)
+    stream = stream.writeStream.option("checkpointLocation", str(shop.root / "c"))
+    running = stream.trigger(processingTime="0 seconds").toTable(f"{shop.sink}.log")
+    try:
+        for step in range(3):
+            running.processAllAvailable()
+            assert shop.logged() == shop.fed()
+            kill_daemons()
+            shop.put(step)
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    assert shop.logged() == shop.fed()
+    assert len(shop.a.tags()) == 1, "the run has one reader"
+
+
+def test_a_process_that_dies_in_a_batch_leaves_it_to_the_next_run(shop: Followed) -> None:
+    once = iter([True])
+
+    def kill(batches):
+        for batch in batches:
+            if next(once, False) and not (shop_root / "killed").exists():
+                (shop_root / "killed").touch()
+                for each in siblings():
+                    os.kill(each, signal.SIGKILL)
+            yield batch
+
+    shop_root = shop.root
+    killed = shop.changes().mapInArrow(kill, "seq bigint, op string, id bigint, v string")
+    with pytest.raises(Exception, match="the Python process of siltstone ended"):
+        shop.follow(killed)
+    assert shop.logged() == []
+    shop.follow()
+    assert shop.logged() == shop.fed()
+
+
+def test_of_two_drivers_of_one_app_the_older_one_is_fenced(shop: Followed) -> None:
+    def running(where: str, **options: object) -> StreamingQuery:
+        stream = shop.changes(**options).writeStream.option("app", "shared")
+        stream = stream.option("checkpointLocation", str(shop.root / where))
+        return stream.trigger(processingTime="0 seconds").toTable(f"{shop.sink}.log")
+
+    older = running("c1", maxRowsPerTrigger=10)
+    try:
+        for step in range(2):
+            older.processAllAvailable()
+            shop.put(step)
+        older.processAllAvailable()
+        newer = running("c2", startingSeq=shop.a.seq)
+        try:
+            shop.put(3)
+            newer.processAllAvailable()
+            shop.put(4)
+            with pytest.raises(Exception, match=r"'shared' ended"):
+                older.processAllAvailable()
+        finally:
+            newer.stop()
+    finally:
+        older.stop()

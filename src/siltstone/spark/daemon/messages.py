@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from siltstone.spark.drivers import Start
 from siltstone.spark.feed import RunState
 
 MESSAGE_BYTES_MAX = 1 << 30
@@ -131,10 +132,14 @@ class WriteRows(msgspec.Struct, tag_field="op", tag="write", forbid_unknown_fiel
 
 
 class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_fields=True):
-    """Commit what tasks staged: the payload has the job, and what each task got, of these sizes."""
+    """Commit what tasks staged: the payload has the job, and what each task got, of these sizes.
+
+    `batch`: the number of the batch, of a stream.
+    """
 
     sizes: list[int]
     rows: int
+    batch: int | None = None
 
 
 class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fields=True):
@@ -186,6 +191,24 @@ class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknow
     filter: str | None
 
 
+class PlanSink(msgspec.Struct, tag_field="op", tag="plan_sink", forbid_unknown_fields=True):
+    """The job of a batch of a stream that writes rows of a Spark schema, JSON, into a table.
+
+    `options`, `application`, `id`: as of `PlanWrite`; `query`: the id of the query. `start`: what
+    the answer to the run's first batch had.
+    """
+
+    uri: str
+    table: str
+    columns: str
+    options: dict[str, str]
+    application: str
+    overwrites: bool
+    id: int
+    query: str
+    start: Start | None = None
+
+
 class DescribeFeed(msgspec.Struct, tag_field="op", tag="feed", forbid_unknown_fields=True):
     """The columns of the stream of a table's changes."""
 
@@ -230,6 +253,7 @@ Request: TypeAlias = (
     | RenameTable
     | DropTable
     | DeleteMatching
+    | PlanSink
     | DescribeFeed
     | FeedStep
 )

@@ -46,6 +46,7 @@ from siltstone.spark.daemon.messages import (
     ListNames,
     LoadTable,
     PlanScan,
+    PlanSink,
     PlanWrite,
     ReadTasks,
     ReleasePins,
@@ -151,6 +152,11 @@ class CatalogServer:
         self._roots.path_of(asked.uri)
         return pickle.dumps(writing.plan(asked))
 
+    def plan_sink(self, asked: PlanSink) -> writing.SinkJob:
+        """Begin the job of a batch of a stream."""
+        self._roots.path_of(asked.uri)
+        return writing.plan_sink(asked)
+
     def feed(self, asked: DescribeFeed) -> dict[str, object]:
         """Describe the stream of a table's changes."""
         self._roots.path_of(asked.uri)
@@ -193,6 +199,7 @@ class Connection:
             WriteRows: self._write,
             CommitWrite: self._commit,
             AbortWrite: self._abort,
+            PlanSink: self._plan_sink,
             FeedStep: self._feed_step,
         }
 
@@ -226,7 +233,7 @@ class Connection:
         self._channel.answer({}, [self._server.plan_write(asked)])
 
     def _write(self, asked: WriteRows, payload: bytes) -> None:
-        job: BatchWriter = pickle.loads(payload)  # noqa: S301 - see the module
+        job: BatchWriter | writing.SinkJob = pickle.loads(payload)  # noqa: S301 - see the module
         written = writing.staged(job, self._channel, asked.task)
         self._channel.answer({"rows": written.staged.rows}, [pickle.dumps(written)])
 
@@ -237,6 +244,10 @@ class Connection:
     def _abort(self, asked: AbortWrite, payload: bytes) -> None:
         writing.abort(asked.sizes, payload)
         self._channel.answer({})
+
+    def _plan_sink(self, asked: PlanSink, _payload: bytes) -> None:
+        job = self._server.plan_sink(asked)
+        self._channel.answer({"start": job.start}, [pickle.dumps(job)])
 
     def _feed_step(self, asked: FeedStep, _payload: bytes) -> None:
         self._channel.answer(*self._server.feed_step(asked))

@@ -115,7 +115,8 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     val unknown = info.properties.keySet.asScala.diff(SiltstoneCatalog.properties)
     unknown.headOption.foreach(name => refused(s"the property $name", "a table has primaryKey alone"))
     Option(info.properties.get("provider")).filter(each => !Set("siltstone", unnamed)(each.toLowerCase))
-      .foreach(name => refused(s"USING $name", s"the tables of catalog $catalog are siltstone's"))
+      .foreach(name => refused(s"USING $name",
+        s"the tables of catalog $catalog are siltstone's; a stream by toTable needs a table that is there"))
     val keys = Option(info.constraints).toSeq.flatten.map {
       case key: PrimaryKey => key.columns.map(_.fieldNames.mkString(".")).toSeq
       case other => refused(s"the constraint ${other.name}", "a table has a primary key alone")
@@ -225,11 +226,12 @@ class SiltstoneTable(val source: Source) extends SupportsRead {
 /** A table of the newest seq, which statements write. */
 class WritableTable(source: Source, insert: String) extends SiltstoneTable(source)
     with SupportsWrite with SupportsDeleteV2 with TruncatableTable {
+  private val run = new SinkRun // of a stream, whose batches all have this table
   override def capabilities(): JSet[TableCapability] = EnumSet.of(
     TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
-    TableCapability.OVERWRITE_BY_FILTER)
+    TableCapability.OVERWRITE_BY_FILTER, TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = new TableWriteBuilder(
-    Target(source.pin.uri, source.name, insert, Some(source), None), info)
+    Target(source.pin.uri, source.name, insert, Some(source), None), info, run)
 
   override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
     Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined)

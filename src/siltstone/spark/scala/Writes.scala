@@ -3,6 +3,7 @@ package org.apache.spark.sql.siltstone
 import java.io.{BufferedOutputStream, ByteArrayOutputStream, OutputStream}
 import java.util.{EnumSet, Set => JSet}
 
+import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.arrow.vector.VectorSchemaRoot
 import org.apache.arrow.vector.ipc.ArrowStreamWriter
@@ -10,7 +11,9 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.catalog.{Column, StagedTable, SupportsWrite, TableCapability}
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
 import org.apache.spark.sql.execution.arrow.ArrowWriter
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.ArrowUtils
 
@@ -18,7 +21,8 @@ import org.apache.spark.sql.util.ArrowUtils
 case class Target(uri: String, table: String, insert: String, source: Option[Source], creates: Option[Seq[String]])
 
 /** Takes from Spark what a statement writes. */
-class TableWriteBuilder(target: Target, info: LogicalWriteInfo) extends WriteBuilder with SupportsOverwriteV2 {
+class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = new SinkRun)
+    extends WriteBuilder with SupportsOverwriteV2 with SupportsStreamingUpdateAsAppend {
   private var overwrites = false
   private var replaced: Option[String] = None
 
@@ -36,16 +40,23 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo) extends WriteBui
   override def build(): Write = new Write {
     override def description(): String = s"siltstone: ${target.table}"
     override def toBatch: BatchWrite = new StagedWrite(target.table, info.schema, planned())
+    override def toStreaming: StreamingWrite =
+      new StreamedWrite(new StagedWrite(target.table, info.schema, run.planned(sinkHead())))
   }
 
-  private def planned(): Array[Byte] = {
-    val head = Daemon.request("plan_write").put("uri", target.uri).put("table", target.table)
+  private def head(op: String): ObjectNode = {
+    val head = Daemon.request(op).put("uri", target.uri).put("table", target.table)
       .put("columns", info.schema.json).put("application", Daemon.application)
-      .put("insert", target.insert).put("overwrites", overwrites)
+      .put("overwrites", overwrites)
     val options = head.putObject("options")
     info.options.asCaseSensitiveMap.forEach((key, value) => options.put(key, value))
-    replaced.foreach(head.put("replaces", _))
     target.source.foreach(source => head.put("id", source.id))
+    head
+  }
+  private def sinkHead(): ObjectNode = head("plan_sink").put("query", info.queryId)
+  private def planned(): Array[Byte] = {
+    val head = this.head("plan_write").put("insert", target.insert)
+    replaced.foreach(head.put("replaces", _))
     target.creates.foreach { key =>
       val names = head.putArray("creates")
       key.foreach(each => names.add(each))
@@ -58,17 +69,26 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo) extends WriteBui
 class StagedWrite(table: String, schema: StructType, job: Array[Byte]) extends BatchWrite {
   private var tasks = 0
 
-  override def createBatchWriterFactory(info: PhysicalWriteInfo): DataWriterFactory = {
+  override def createBatchWriterFactory(info: PhysicalWriteInfo): RowsWriterFactory = {
     tasks = info.numPartitions
     RowsWriterFactory(schema, job)
   }
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
+    val (head, payload) = asked(messages)
+    Daemon.change(head, payload, s"rows of this statement are in $table")
+  }
+  /** Commit a batch of a stream, which is done once, however often it is asked for. */
+  def commit(batch: Long, messages: Array[WriterCommitMessage]): Unit = {
+    val (head, payload) = asked(messages)
+    Daemon.call(head.put("batch", batch), payload)
+  }
+  private def asked(messages: Array[WriterCommitMessage]): (ObjectNode, Array[Byte]) = {
     val pieces = messages.map(StagedRows.of)
     if (pieces.length != tasks) {
       throw new IllegalStateException(s"$tasks tasks wrote, ${pieces.length} said what")
     }
     val head = Daemon.request("commit").put("rows", pieces.map(_._1).sum)
-    Daemon.change(head, packed(head, pieces.map(_._2)), s"rows of this statement are in $table")
+    (head, packed(head, pieces.map(_._2)))
   }
   override def abort(messages: Array[WriterCommitMessage]): Unit = {
     val head = Daemon.request("abort")
@@ -84,6 +104,28 @@ class StagedWrite(table: String, schema: StructType, job: Array[Byte]) extends B
     }
     all.toByteArray
   }
+}
+
+/** A run of a query that writes a table: what Python said of its start with the first batch. */
+class SinkRun {
+  private var start: Option[JsonNode] = None
+
+  /** The job of a batch. */
+  def planned(head: ObjectNode): Array[Byte] = synchronized {
+    start.foreach(head.set[JsonNode]("start", _))
+    val (answer, job) = Daemon.call(head)
+    start = Some(answer.get("start"))
+    job
+  }
+}
+
+/** A batch of a stream. */
+class StreamedWrite(batch: StagedWrite) extends StreamingWrite {
+  override def createStreamingWriterFactory(info: PhysicalWriteInfo): StreamingDataWriterFactory =
+    batch.createBatchWriterFactory(info)
+  override def commit(epoch: Long, messages: Array[WriterCommitMessage]): Unit =
+    batch.commit(epoch, messages)
+  override def abort(epoch: Long, messages: Array[WriterCommitMessage]): Unit = batch.abort(messages)
 }
 
 /** What a task staged: how many rows it was given, and what Python knows of them, pickled. */
@@ -103,9 +145,12 @@ object StagedRows {
   }
 }
 
-case class RowsWriterFactory(schema: StructType, job: Array[Byte]) extends DataWriterFactory {
+case class RowsWriterFactory(schema: StructType, job: Array[Byte]) extends DataWriterFactory
+    with StreamingDataWriterFactory {
   override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
     new RowsWriter(schema, job, partition)
+  override def createWriter(partition: Int, task: Long, batch: Long): DataWriter[InternalRow] =
+    createWriter(partition, task)
 }
 
 /** Sends the rows of a task to Python, in batches. */
