@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import siltstone as st
-from siltstone.spark import register
+from siltstone.spark import feed, register
+from siltstone.spark.daemon.feeds import StreamRuns
+from siltstone.spark.daemon.messages import FeedStep, PlanSink
+from siltstone.spark.daemon.writing import SinkJob, plan_sink
+from siltstone.spark.feed import RunState
+from siltstone.spark.options import FeedOptions
+from siltstone.spark.schemas import to_spark
+from tests.spark import killing_daemon
 from tests.spark.daemons import daemons, siblings
+from tests.spark.stream_driver import STEPS, follow_by_catalog, run_killed, stores_of
 
 _numbers = itertools.count()
 SOURCE = {"id": "int64", "v": "string"}
@@ -38,13 +50,15 @@ class Followed:
         found = self.spark.readStream.options(**given).table(f"{self.source}.t.changes")
         return found.selectExpr("_seq AS seq", "_op AS op", "id", "v")
 
-    def start(self, frame: DataFrame, table: str = "log", mode: str = "append", **more: object):
+    def start(
+        self, frame: DataFrame, table: str = "log", mode: str = "append", **more: object
+    ) -> StreamingQuery:
         given = {"checkpointLocation": str(self.root / "c"), **more}
         writer = frame.writeStream.outputMode(mode).trigger(availableNow=True)
         writer = writer.options(**{name: str(value) for name, value in given.items()})
         return writer.toTable(f"{self.sink}.{table}")
 
-    def follow(self, frame: DataFrame | None = None, **more: object) -> StreamingQuery:
+    def follow(self, frame: DataFrame | None = None, **more: Any) -> StreamingQuery:
         query = self.start(self.changes() if frame is None else frame, **more)
         query.awaitTermination()
         return query
@@ -153,10 +167,13 @@ def test_a_batch_read_of_a_stream_names_what_reads_changes_instead(shop: Followe
 def test_a_stream_that_cannot_be_read_is_refused_by_one_sentence(
     shop: Followed, table: str, options: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(Exception, match=said):
+    def follow() -> None:
         frame = shop.spark.readStream.options(**options).table(f"{shop.source}.{table}")
         query = frame.writeStream.format("noop").option("checkpointLocation", str(shop.root / "n"))
         query.start().awaitTermination()
+
+    with pytest.raises(Exception, match=said):
+        follow()
 
 
 def test_a_column_that_is_dropped_ends_the_run_and_the_next_one_goes_on(shop: Followed) -> None:
@@ -170,7 +187,7 @@ def test_a_column_that_is_dropped_ends_the_run_and_the_next_one_goes_on(shop: Fo
         running.processAllAvailable()  # the run has no such column
         shop.a["t"].drop_column("v")
         shop.a["t"].upsert({"id": 51, "w": 1})
-        with pytest.raises(Exception, match="SchemaMismatchError.*'v'|has no column 'v'|'v'"):
+        with pytest.raises(Exception, match="'v'"):
             running.processAllAvailable()
     finally:
         running.stop()
@@ -198,12 +215,12 @@ def test_a_batch_of_a_keyed_table_is_an_upsert(shop: Followed) -> None:
     shop.put(0)
     shop.put(0)
     frame = shop.spark.readStream.table(f"{shop.source}.t.changes")
-    newest = frame.selectExpr("id", "v", "_seq").where("_op = 'upsert'")
+    newest = frame.where("_op = 'upsert'").selectExpr("id", "v", "_seq AS version")
     shop.b["copy"].upsert({"id": 3, "v": "older"})
     with pytest.raises(Exception, match=r"copy\[0\]|twice"):
         shop.follow(newest.select("id", "v"), table="copy")
-    shop.b["copy"].add_column("_seq", "int64")
-    shop.follow(newest, table="copy", order_by="_seq", checkpointLocation=shop.root / "c2")
+    shop.b["copy"].add_column("version", "int64")
+    shop.follow(newest, table="copy", order_by="version", checkpointLocation=shop.root / "c2")
     found = {row["id"]: row["v"] for row in shop.b["copy"].to_arrow().to_pylist()}
     assert found == {row["id"]: row["v"] for row in shop.a["t"].to_arrow().to_pylist()}
     gone = frame.where("_op = 'delete'").select("id")
@@ -242,7 +259,7 @@ def test_a_sink_that_cannot_be_written_is_refused_and_nothing_changes(
 ) -> None:
     before = shop.b.seq
     with pytest.raises(Exception, match=said):
-        shop.follow(table=table, **options)
+        shop.follow(None, table=table, **options)
     assert shop.b.seq == before
 
 
@@ -296,23 +313,155 @@ def test_a_run_goes_on_when_the_process_dies_between_two_steps(shop: Followed) -
 
 
 def test_a_process_that_dies_in_a_batch_leaves_it_to_the_next_run(shop: Followed) -> None:
-    once = iter([True])
+    mark = shop.root / "killed"
 
-    def kill(batches):
+    def kill(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            if next(once, False) and not (shop_root / "killed").exists():
-                (shop_root / "killed").touch()
+            if not mark.exists():
+                mark.touch()
                 for each in siblings():
                     os.kill(each, signal.SIGKILL)
             yield batch
 
-    shop_root = shop.root
     killed = shop.changes().mapInArrow(kill, "seq bigint, op string, id bigint, v string")
     with pytest.raises(Exception, match="the Python process of siltstone ended"):
         shop.follow(killed)
     assert shop.logged() == []
     shop.follow()
     assert shop.logged() == shop.fed()
+
+
+@pytest.mark.timeout(1_200)  # drivers, one after the other
+def test_a_driver_killed_at_any_step_leaves_each_change_once(shop: Followed) -> None:
+    for turn, step in enumerate(STEPS):
+        shop.put(turn)
+        killed = run_killed(shop.root, step, 0, "main_by_catalog")
+        assert killed == -signal.SIGKILL
+        assert shop.b["log"].count() == (10 if step == "committed" else 0)
+        assert len(shop.a.tags()) == 1
+    shop.a["t"].delete([3, 4])
+    shop.a.checkpoint()
+    register(shop.spark, stores=stores_of(shop.root))
+    follow_by_catalog(shop.spark, shop.root)
+    assert shop.logged() == shop.fed()
+    batches = [entry.token[1] for entry in shop.b.log(100) if entry.token]
+    assert batches == list(reversed(range(len(batches))))
+    assert len(shop.a.tags()) == 1
+
+
+@pytest.mark.parametrize("step", ["staged", "committed"])
+def test_a_process_that_dies_in_a_commit_is_asked_for_it_again(
+    shop: Followed, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    mark = shop.root / "died"
+    monkeypatch.setenv(killing_daemon.DEATH, f"{step}:1:{mark}")
+    for turn in range(3):
+        shop.put(turn)
+    assert run_killed(shop.root, "never", 0, "main_by_catalog") == 0
+    assert mark.exists()
+    assert shop.logged() == shop.fed()
+
+
+# --- two drivers
+
+
+class Driver:
+    """An application that writes batches of the stream of one checkpoint, as its JVM asks."""
+
+    def __init__(self, shop: Followed, name: str, table: int | None = None) -> None:
+        folder = shop.root / f"blockmgr-{name}"
+        folder.mkdir(exist_ok=True)
+        self.asked = PlanSink(
+            uri=str(shop.root / "b"), table="log",
+            columns=to_spark(shop.b["log"].schema).json(),
+            options={"checkpointLocation": "/c"}, application=str(folder), overwrites=False,
+            id=table or shop.b["log"].id, query="the-query",
+        )  # fmt: skip
+
+    def planned(self) -> SinkJob:
+        job = pickle.loads(pickle.dumps(plan_sink(self.asked)))
+        self.asked = msgspec.structs.replace(self.asked, start=job.start)
+        return job
+
+    def write(self, number: int, job: SinkJob | None = None) -> None:
+        job = job or self.planned()
+        rows = pa.RecordBatch.from_pylist(
+            [{"seq": number, "op": "upsert", "id": number, "v": "x"}], job.piece.columns
+        )
+        job.commit([job.write(iter([rows]), 0)], number)
+
+
+def test_of_two_drivers_of_one_checkpoint_the_one_that_started_last_goes_on(
+    shop: Followed,
+) -> None:
+    older, newer = Driver(shop, "older"), Driver(shop, "newer")
+    older.write(0)
+    late = older.planned()
+    newer.write(0)  # the same batch: nothing happens, but the app is taken
+    for number in (1, 2):
+        with pytest.raises(st.FencedError, match="stop this process"):
+            older.write(number, late)
+        newer.write(number)
+        with pytest.raises(st.FencedError):
+            older.write(number)
+    assert [row[0] for row in shop.logged()] == [0, 1, 2]
+    again = Driver(shop, "older")  # its application runs the stream again
+    again.write(3)
+    with pytest.raises(st.FencedError):
+        newer.write(4)
+    assert [row[0] for row in shop.logged()] == [0, 1, 2, 3]
+
+
+def test_a_driver_that_never_committed_is_fenced_by_one_that_started_after_it(
+    shop: Followed,
+) -> None:
+    older, newer = Driver(shop, "older"), Driver(shop, "newer")
+    late = older.planned()
+    newer.write(0)
+    with pytest.raises(st.FencedError):
+        older.write(0, late)
+    newer.write(1)
+    with pytest.raises(st.FencedError):
+        older.write(2)
+    assert [row[0] for row in shop.logged()] == [0, 1]
+
+
+def test_a_batch_that_is_asked_for_again_is_committed_once(shop: Followed) -> None:
+    driver = Driver(shop, "one")
+    job = driver.planned()
+    driver.write(0, job)
+    driver.write(0, job)
+    driver.write(0)
+    assert [row[0] for row in shop.logged()] == [0]
+
+
+def test_a_run_that_another_process_goes_on_with_ends_where_it_was_to(shop: Followed) -> None:
+    schema = feed.describe(FeedOptions(str(shop.root / "a"), "t"))
+
+    def step(runs: StreamRuns, what: Any, run: RunState, **more: Any) -> tuple[Any, RunState]:
+        answer: Any
+        answer, _ = runs.take(
+            FeedStep(
+                token="r", uri=str(shop.root / "a"), table="t", options={},
+                columns=schema.json(), step=what, run=run, **more,
+            )
+        )  # fmt: skip
+        return answer, answer.get("run", run)
+
+    first, second = StreamRuns(), StreamRuns()
+    initial, run = step(first, "initial", RunState())
+    _, run = step(first, "target", run)
+    shop.put(0)
+    assert step(second, "initial", run)[0]["offset"] == initial["offset"]
+    begun, run = step(second, "latest", run, start=initial["offset"])
+    ended, run = step(second, "latest", run, start=begun["offset"])
+    assert ended["offset"] == begun["offset"], "the run ends before the rows that came later"
+    with pytest.raises(st.RequestError, match="an offset of another source"):
+        step(second, "latest", run, start="12")
+    for runs in (first, second):
+        step(runs, "stop", run)
+        step(runs, "stop", run)
+        assert runs.count() == 0
 
 
 def test_of_two_drivers_of_one_app_the_older_one_is_fenced(shop: Followed) -> None:

@@ -235,6 +235,39 @@ class FeedStep(msgspec.Struct, tag_field="op", tag="feed_step", forbid_unknown_f
     rows: int | None = None
 
 
+class ChangeBound(msgspec.Struct, forbid_unknown_fields=True):
+    """An end of a range of changes: a version (seq or tag), or a time."""
+
+    version: str | None = None
+    time_us: int | None = None
+    inclusive: bool = True
+
+
+class FindChanges(msgspec.Struct, tag_field="op", tag="changes", forbid_unknown_fields=True):
+    """A range of the changes of a table; without an `end` up to the seq of the pin.
+
+    `dedup`, `updates`: what Spark is to make of the changes, by its names.
+    """
+
+    token: str
+    uri: str
+    table: str
+    start: ChangeBound | None
+    end: ChangeBound | None
+    dedup: str
+    updates: bool
+
+
+class PlanChanges(msgspec.Struct, tag_field="op", tag="plan_changes", forbid_unknown_fields=True):
+    """The tasks of the changes (since, until], as columns of a Spark schema, JSON."""
+
+    uri: str
+    table: str
+    columns: str
+    since: int
+    until: int
+
+
 Request: TypeAlias = (
     TakePin
     | ReleasePins
@@ -256,6 +289,8 @@ Request: TypeAlias = (
     | PlanSink
     | DescribeFeed
     | FeedStep
+    | FindChanges
+    | PlanChanges
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

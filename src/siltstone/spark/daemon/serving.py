@@ -43,8 +43,10 @@ from siltstone.spark.daemon.messages import (
     DropTable,
     Ended,
     FeedStep,
+    FindChanges,
     ListNames,
     LoadTable,
+    PlanChanges,
     PlanScan,
     PlanSink,
     PlanWrite,
@@ -162,6 +164,16 @@ class CatalogServer:
         self._roots.path_of(asked.uri)
         return feeds.describe(asked)
 
+    def changes(self, asked: FindChanges) -> dict[str, object]:
+        """Describe a range of the changes of a table."""
+        self._roots.path_of(asked.uri)
+        return feeds.find(asked, self.pins.of(asked.token).seq)
+
+    def plan_changes(self, asked: PlanChanges) -> tuple[dict[str, object], list[bytes]]:
+        """Cut a range of changes into tasks."""
+        self._roots.path_of(asked.uri)
+        return feeds.plan(asked)
+
     def feed_step(self, asked: FeedStep) -> tuple[dict[str, object], list[bytes]]:
         """Take a step of a run of a query that reads changes."""
         self._roots.path_of(asked.uri)
@@ -190,6 +202,7 @@ class Connection:
             AskFilters: server.filters,
             TellRead: server.tell,
             DescribeFeed: server.feed,
+            FindChanges: server.changes,
             **dict.fromkeys(_DEFINE, server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
@@ -201,6 +214,7 @@ class Connection:
             AbortWrite: self._abort,
             PlanSink: self._plan_sink,
             FeedStep: self._feed_step,
+            PlanChanges: self._plan_changes,
         }
 
     def answer_next(self) -> None:
@@ -251,6 +265,9 @@ class Connection:
 
     def _feed_step(self, asked: FeedStep, _payload: bytes) -> None:
         self._channel.answer(*self._server.feed_step(asked))
+
+    def _plan_changes(self, asked: PlanChanges, _payload: bytes) -> None:
+        self._channel.answer(*self._server.plan_changes(asked))
 
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))

@@ -163,9 +163,7 @@ def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> d
     return found
 
 
-def staged(
-    job: BatchWriter | SinkJob, channel: Channel, task: int
-) -> BatchWritten | SinkWritten:
+def staged(job: BatchWriter | SinkJob, channel: Channel, task: int) -> BatchWritten | SinkWritten:
     """Stage the rows of a task, which the JVM sends; take all that it sends, whatever fails.
 
     Raises:

@@ -49,6 +49,11 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces {
     }
   }
 
+  override def loadChangelog(
+      id: Identifier, asked: ChangelogContext, options: CaseInsensitiveStringMap): Changelog =
+    TableChanges.of(Statement.pin(uri), named(id), asked)
+      .getOrElse(throw new NoSuchTableException(id))
+
   private def listed(namespace: Array[String]): JsonNode = {
     val head = Daemon.request("list").put("uri", uri)
     val levels = head.putArray("namespace")

@@ -6,7 +6,8 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.connector.catalog.{
-  CatalogV2Util, Column, Identifier, SupportsRead, TableCapability}
+  CatalogV2Util, Changelog, ChangelogContext, ChangelogRange, Column, Identifier, SupportsRead, TableCapability}
+import org.apache.spark.sql.connector.expressions.{FieldReference, NamedReference}
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.streaming._
 import org.apache.spark.sql.types.{DataType, StructType}
@@ -96,6 +97,74 @@ class Feed(uri: String, store: String, table: String, schema: StructType, option
   override def createReaderFactory(): PartitionReaderFactory = BatchReaderFactory(schema, store)
   override def commit(end: Offset): Unit = take("commit", _.put("end", end.json))
   override def stop(): Unit = take("stop")
+}
+
+/** orders CHANGES FROM VERSION 5 TO VERSION 9: the changes of a table in a range, as a batch. */
+class TableChanges(pin: Pin, table: String, found: JsonNode) extends Changelog {
+  private val schema = DataType.fromJson(found.get("schema").asText).asInstanceOf[StructType]
+  override def name(): String = s"$table.${ChangesTable.suffix}"
+  override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(schema)
+  // A row of a feed is a change of its key; what there was before it does not say.
+  override def containsCarryoverRows(): Boolean = false
+  override def containsIntermediateChanges(): Boolean = true
+  override def representsUpdateAsDeleteAndInsert(): Boolean = false
+  override def rowId(): Array[NamedReference] =
+    found.get("key").asScala.map(each => FieldReference.column(each.asText): NamedReference).toArray
+  override def rowVersion(): NamedReference = FieldReference.column("_commit_version")
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    TableChanges.refuseOthers(options)
+    new ScanBuilder with SupportsPushDownRequiredColumns {
+      private var columns = schema
+      override def pruneColumns(required: StructType): Unit = columns = required
+      override def build(): Scan =
+        ChangesScan(pin, table, columns, found.get("since").asLong, found.get("until").asLong)
+    }
+  }
+}
+
+object TableChanges {
+  private val ofSpark = Set("startingversion", "endingversion", "startingtimestamp", "endingtimestamp",
+    "startingboundinclusive", "endingboundinclusive", "deduplicationmode", "computeupdates")
+
+  /** Spark has taken those that name a range. */
+  def refuseOthers(options: CaseInsensitiveStringMap): Unit =
+    options.keySet.asScala.find(key => !ofSpark(key.toLowerCase)).foreach { key =>
+      throw new SiltstoneException("RequestError", s"a read of changes has no option '$key'")
+    }
+
+  /** The range that a statement names; None: there is no such table. */
+  def of(pin: Pin, table: String, asked: ChangelogContext): Option[TableChanges] = {
+    val head = Daemon.request("changes").put("token", pin.token).put("uri", pin.uri).put("table", table)
+      .put("dedup", asked.deduplicationMode.value).put("updates", asked.computeUpdates)
+    asked.range match {
+      case range: ChangelogRange.VersionRange =>
+        head.putObject("start").put("version", range.startingVersion).put("inclusive", range.startingBoundInclusive)
+        range.endingVersion.ifPresent(version =>
+          head.putObject("end").put("version", version).put("inclusive", range.endingBoundInclusive))
+      case range: ChangelogRange.TimestampRange =>
+        head.putObject("start").put("time_us", range.startingTimestamp).put("inclusive", range.startingBoundInclusive)
+        range.endingTimestamp.ifPresent(time =>
+          head.putObject("end").put("time_us", time.longValue).put("inclusive", range.endingBoundInclusive))
+      case _ => ()
+    }
+    Seq("start", "end").filter(!head.has(_)).foreach(head.putNull(_))
+    val found = Daemon.call(head)._1
+    if (found.has("missing")) None else Some(new TableChanges(pin, table, found))
+  }
+}
+
+/** Some columns of the changes (since, until] of a table; its pin is held for as long as it may be read. */
+case class ChangesScan(pin: Pin, table: String, columns: StructType, since: Long, until: Long) extends Scan with Batch {
+  override def readSchema(): StructType = columns
+  override def description(): String = s"siltstone: changes of $table after seq $since, up to seq $until"
+  override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
+  override def toBatch: Batch = this
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = throw new SiltstoneException(
+    "RequestError", s"a stream reads $table.${ChangesTable.suffix}, by spark.readStream.table")
+  override def planInputPartitions(): Array[InputPartition] = ChangeTasks.of(Daemon.call(
+    Daemon.request("plan_changes").put("uri", pin.uri).put("table", table).put("columns", columns.json)
+      .put("since", since).put("until", until)))
+  override def createReaderFactory(): PartitionReaderFactory = BatchReaderFactory(columns, pin.store)
 }
 
 object ChangeTasks {
