@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import pickle
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,14 +92,14 @@ def shop(spark: SparkSession, tmp_path: Path) -> Iterator[Followed]:
         yield Followed(spark, tmp_path, a, b)
 
 
-def collected(shop: Followed, frame: DataFrame, where: str = "m", **trigger: object) -> list[tuple]:
+def collected(shop: Followed, frame: DataFrame, where: str = "m") -> list[tuple]:
     """Run a stream into memory, as far as there is something; return its rows."""
     name = f"rows{next(_numbers)}"
     query = (
         frame.writeStream.format("memory")
         .queryName(name)
         .option("checkpointLocation", str(shop.root / where))
-        .trigger(**(trigger or {"availableNow": True}))
+        .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
@@ -285,6 +287,43 @@ def test_a_table_that_is_made_again_between_batches_ends_the_run(shop: Followed)
     assert shop.logged() == []
     shop.follow()
     assert shop.logged() == [row for row in shop.fed() if row[3] != "first"]
+
+
+def test_a_running_stream_keeps_nothing_of_the_past_of_the_table_that_it_writes(
+    shop: Followed, tmp_path: Path
+) -> None:
+    with st.connect(tmp_path / "z", background=False, retention="0s") as db:
+        db.create_table("copy", SOURCE, primary_key="id")
+        db.serve_local()
+        register(shop.spark, stores={f"{shop.sink}z": tmp_path / "z"})
+
+        def churn() -> None:
+            for n in range(2):
+                db["copy"].upsert([{"id": key, "v": str(n)} for key in range(100, 120)])
+                db.checkpoint()
+                db.merge()
+            db.vacuum(dry_run=False, grace_s=0)
+
+        churn()
+        plain = sum(each.suffix == ".lance" for each in Path(db.path).rglob("*"))
+        stream = shop.changes().selectExpr("id", "v").writeStream
+        stream = stream.option("checkpointLocation", str(shop.root / "z_c"))
+        stream = stream.trigger(processingTime="0 seconds")
+        running = stream.toTable(f"{shop.sink}z.copy")
+        try:
+            until = time.monotonic() + 120
+            while time.monotonic() < until:
+                running.processAllAvailable()
+                shop.put(0)
+                gc.collect()
+                shop.spark._jvm.System.gc()
+                churn()
+                if sum(each.suffix == ".lance" for each in Path(db.path).rglob("*")) <= plain + 1:
+                    break
+            else:
+                pytest.fail("its files are kept")
+        finally:
+            running.stop()
 
 
 # --- processes that end

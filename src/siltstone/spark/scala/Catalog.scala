@@ -187,6 +187,8 @@ final class Source(val pin: Pin, val name: String, val said: String, val id: Lon
   def bytes(columns: StructType, of: Long): Long =
     math.max(1L, of * (width + columns.fieldNames.map(widths.getOrElse(_, 0L)).sum))
 
+  def unpinned: Source = new Source(pin.released, name, said, id, rows, schema, width, widths, properties)
+
   override def equals(other: Any): Boolean = other match {
     case that: Source => id == that.id && pin == that.pin
     case _ => false
@@ -218,7 +220,11 @@ object Source {
 /** A table of a statement. It has no `version()`: with one, Spark loads the tables of a frame again
   * before it runs, outside of the analysis, and so each at another seq.
   */
-class SiltstoneTable(val source: Source) extends SupportsRead {
+class SiltstoneTable(found: Source) extends SupportsRead {
+  @volatile private var known = found
+  def source: Source = known
+  /** Let go of the pin: a stream may write a table for months, and reads nothing of it. */
+  def unpin(): Unit = known = known.unpinned
   override def name(): String = source.name
   override def id(): String = s"${source.pin.store}#${source.id}"
   override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(source.schema)
@@ -229,9 +235,9 @@ class SiltstoneTable(val source: Source) extends SupportsRead {
 }
 
 /** A table of the newest seq, which statements write. */
-class WritableTable(source: Source, insert: String) extends SiltstoneTable(source)
+class WritableTable(found: Source, insert: String) extends SiltstoneTable(found)
     with SupportsWrite with SupportsDeleteV2 with TruncatableTable {
-  private val run = new SinkRun // of a stream, whose batches all have this table
+  private val run = new SinkRun(() => unpin()) // of a stream, whose batches all have this table
   override def capabilities(): JSet[TableCapability] = EnumSet.of(
     TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
     TableCapability.OVERWRITE_BY_FILTER, TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)

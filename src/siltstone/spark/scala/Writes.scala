@@ -21,7 +21,7 @@ import org.apache.spark.sql.util.ArrowUtils
 case class Target(uri: String, table: String, insert: String, source: Option[Source], creates: Option[Seq[String]])
 
 /** Takes from Spark what a statement writes. */
-class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = new SinkRun)
+class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = new SinkRun(() => ()))
     extends WriteBuilder with SupportsOverwriteV2 with SupportsStreamingUpdateAsAppend {
   private var overwrites = false
   private var replaced: Option[String] = None
@@ -107,7 +107,7 @@ class StagedWrite(table: String, schema: StructType, job: Array[Byte]) extends B
 }
 
 /** A run of a query that writes a table: what Python said of its start with the first batch. */
-class SinkRun {
+class SinkRun(begun: () => Unit) {
   private var start: Option[JsonNode] = None
 
   /** The job of a batch. */
@@ -115,6 +115,7 @@ class SinkRun {
     start.foreach(head.set[JsonNode]("start", _))
     val (answer, job) = Daemon.call(head)
     start = Some(answer.get("start"))
+    begun()
     job
   }
 }
