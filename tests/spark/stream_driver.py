@@ -96,9 +96,26 @@ def follow(spark: SparkSession, root: Path, name: str) -> None:
     query.awaitTermination()
 
 
-def run_killed(root: Path, step: str, batch: int) -> int:
-    """Run a driver that is killed; return how it ended."""
-    command = [sys.executable, "-c", "from tests.spark import stream_driver as it; it.main()"]
+def follow_by_catalog(spark: SparkSession, root: Path) -> None:
+    """Do as `follow` does, with the stores as the catalogs `a` and `b`."""
+    stream = spark.readStream.option("maxRowsPerTrigger", 10).table("a.t.changes")
+    query = (
+        stream.selectExpr("_seq AS seq", "_op AS op", "id", "v")
+        .writeStream.option("checkpointLocation", str(root / "checkpoint"))
+        .trigger(availableNow=True)
+        .toTable("b.log")
+    )
+    query.awaitTermination()
+
+
+def stores_of(root: Path) -> dict[str, Path]:
+    """Return the stores of `follow_by_catalog`."""
+    return {"a": root / "a", "b": root / "b"}
+
+
+def run_killed(root: Path, step: str, batch: int, way: str = "main") -> int:
+    """Run a driver that is killed; return how it ended. `way`: `main` or `main_by_catalog`."""
+    command = [sys.executable, "-c", f"from tests.spark import stream_driver as it; it.{way}()"]
     environment = {**os.environ, "PYTHONPATH": with_tests(), _KILL: f"{step}:{batch}"}
     return subprocess.run(
         [*command, str(root)],
@@ -124,3 +141,15 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(KillingSource)
     follow(spark, Path(sys.argv[1]), "killing")
+
+
+def main_by_catalog() -> None:
+    """Be that driver, through catalogs: their Python process kills it."""
+    from tests.spark import killing_daemon
+
+    os.environ[_KILL] += f":{os.getpgid(0)}"
+    root = Path(sys.argv[1])
+    python = {"spark.siltstone.python": str(killing_daemon.executable(root))}
+    spark = session({**SHORT_LIVED, **python}, master="local[1]", stores=stores_of(root))
+    spark.sparkContext.setLogLevel("OFF")
+    follow_by_catalog(spark, root)

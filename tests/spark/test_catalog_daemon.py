@@ -594,6 +594,12 @@ WRITE = {
 }  # fmt: skip
 
 
+SINK = {name: value for name, value in WRITE.items() if name != "insert"} | {"query": "q"}
+STEP = {
+    "token": "r", "table": "x", "options": {}, "columns": WRITE["columns"], "step": "limit",
+}  # fmt: skip
+
+
 def test_a_write_to_a_table_that_was_made_again_is_refused(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         old = db.create_table("w", {"id": "int64"}).id
@@ -614,6 +620,10 @@ def test_what_changes_a_store_needs_a_store_below_the_roots(tmp_path: Path) -> N
         "rename": {"table": "x", "to": "y"},
         "drop": {"table": "x"},
         "delete": {"table": "x", "id": 1, "filter": None},
+        "plan_sink": {**SINK, "id": 1},
+        "feed": {"table": "x"},
+        "feed_step": STEP,
+        "plan_changes": {"table": "x", "columns": WRITE["columns"], "since": 0, "until": 1},
     }
     with served(roots=(str(tmp_path / "other"),)) as (client, _, _):
         for op, more in asked.items():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from siltstone.api.tasks import ChangeTask
 from siltstone.errors import RequestError, SnapshotExpiredError
 from siltstone.local.store import LocalStore
-from siltstone.process import malloc
 from siltstone.spark import schemas, stores
 from siltstone.spark.feed import seq_at, seq_before
 from siltstone.spark.options import ChangeOptions
-from siltstone.spark.task_rows import require_path
+from siltstone.spark.task_rows import rows_of
 from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -110,6 +110,38 @@ class CommitTimes:
         return pa.array(found, mask=~known).cast(pa.timestamp("us", tz="UTC"))
 
 
+@dataclass(frozen=True, slots=True)
+class MarkedTask:
+    """The changes of one task, in the columns of a batch of changes; pickles."""
+
+    task: ChangeTask
+    times: CommitTimes
+
+    @property
+    def root(self) -> str:
+        """The path of the store."""
+        return self.task.root
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the changes.
+
+        Raises:
+            SnapshotExpiredError: The store no longer keeps them.
+        """
+        for batch in self.task.read():
+            yield self._marked(batch)
+
+    def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the feed in the columns of this one."""
+        names = pa.array(list(_TYPES))
+        types = pa.array(list(_TYPES.values())).take(pc.index_in(batch.column("_op"), names))
+        seqs = batch.column("_seq")
+        columns = {name: batch.column(name) for name in batch.schema.names[2:]}
+        columns["_change_type"], columns["_commit_version"] = types, seqs
+        columns["_commit_timestamp"] = self.times.column(seqs.to_numpy())
+        return pa.RecordBatch.from_pydict(columns)
+
+
 class RangeTaskReader(DataSourceReader):
     """The changes of one task, as the batches that Spark demands; all that executors need."""
 
@@ -133,21 +165,7 @@ class RangeTaskReader(DataSourceReader):
             return
         assert isinstance(task, ChangeTask)
         with one_sentence():
-            require_path(task.root)
-            malloc.bound()
-            wanted = schemas.arrow_schema(self._schema)
-            for batch in task.read():
-                yield schemas.as_schema(self._marked(batch), wanted)
-
-    def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of the feed in the columns of this one."""
-        names = pa.array(list(_TYPES))
-        types = pa.array(list(_TYPES.values())).take(pc.index_in(batch.column("_op"), names))
-        seqs = batch.column("_seq")
-        columns = {name: batch.column(name) for name in batch.schema.names[2:]}
-        columns["_change_type"], columns["_commit_version"] = types, seqs
-        columns["_commit_timestamp"] = self._times.column(seqs.to_numpy())
-        return pa.RecordBatch.from_pydict(columns)
+            yield from rows_of(MarkedTask(task, self._times), self._schema)
 
 
 class RangeReader(RangeTaskReader):
@@ -172,3 +190,7 @@ class RangeReader(RangeTaskReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each task."""
         return [InputPartition(task) for task in self._tasks]
+
+    def marked(self) -> list[MarkedTask]:
+        """Return the tasks with what marks their changes."""
+        return [MarkedTask(task, self._times) for task in self._tasks]

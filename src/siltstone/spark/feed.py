@@ -86,6 +86,19 @@ class Offset:
         return {name: value for name, value in asdict(self).items() if value is not False}
 
 
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """What a run of a query has decided: another reader that gets it goes on with the run.
+
+    `initial`: where the query starts. `target`: the seq where the run ends. `columns_seq`: the one
+    of which it has the columns.
+    """
+
+    initial: Offset | None = None
+    target: int | None = None
+    columns_seq: int | None = None
+
+
 def describe(options: FeedOptions) -> spark.StructType:
     """Return the columns of a feed: `_seq`, `_op`, and those of the table, null in a delete.
 
@@ -189,15 +202,22 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         options: FeedOptions,
         schema: spark.StructType,
         clock_s: Callable[[], float] = time.monotonic,
+        run: RunState | None = None,
     ) -> None:
+        """Begin a run, or go on with one: `run` is what a reader before this one had decided."""
         super().__init__(schema)
         self._options, self._clock_s = options, clock_s
         self._open: LocalStore | None = None
-        self._target: int | None = None
         self._tagged_s: float | None = None
-        self._initial: Offset | None = None
         self._reader: str | None = None
-        self._columns_seq: int | None = None
+        found = run or RunState()
+        self._initial, self._target = found.initial, found.target
+        self._columns_seq = found.columns_seq
+
+    @property
+    def run(self) -> RunState:
+        """What the run has decided so far."""
+        return RunState(self._initial, self._target, self._columns_seq)
 
     @property
     def _columns_at(self) -> int:

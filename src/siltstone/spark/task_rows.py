@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -26,7 +26,7 @@ from siltstone.spark.workers import Sealed, one_sentence, sealed
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
-    from siltstone.api.tasks import ChangeTask, ScanTask
+    from siltstone.api.tasks import ScanTask
 
 LIVE_COLUMN = "_siltstone_live"
 PIECE_BYTES_MAX = 1 << 30
@@ -90,7 +90,20 @@ def _as_live(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(LIVE_COLUMN, pa.repeat(pa.scalar(value=True), batch.num_rows))
 
 
-def rows_of(task: ScanTask | ChangeTask, schema: StructType) -> Iterator[pa.RecordBatch]:
+class RowsTask(Protocol):
+    """What a worker reads: a scan task, a change task, or one with more columns."""
+
+    @property
+    def root(self) -> str:
+        """The path of the store."""
+        ...
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        ...
+
+
+def rows_of(task: RowsTask, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as Spark wants them, if this machine sees the store."""
     require_path(task.root)
     malloc.bound()  # a worker's process is Spark's, and stays for the next tasks

@@ -158,10 +158,15 @@ class Sink(DataSourceStreamArrowWriter):
         is_overwrite: bool,
         first_commit: int,
         environment: Mapping[str, str] = os.environ,
+        start: Start | None = None,
     ) -> None:
-        """Make what plans, or what commits: that one knows the seq of the run's `first_commit`."""
+        """Make what plans, or what commits: that one knows the seq of the run's `first_commit`.
+
+        `start`: that of the run, if its driver has claimed it and remembers.
+        """
         self._options, self._schema, self._is_overwrite = options, schema, is_overwrite
         self._first_commit, self._environment = first_commit, environment
+        self._start = start
         self._planned: tuple[FramePiece, Start] | None = None
 
     def __reduce__(self) -> Sealed:
@@ -184,7 +189,8 @@ class Sink(DataSourceStreamArrowWriter):
                 overwrites = self._is_overwrite
                 piece = plan(db, options, self._schema, application, is_overwrite=overwrites)
                 stream = options.app or options.checkpoint
-                self._planned = piece, drivers.started(db, options, stream, driver)
+                start = self._start or drivers.started(db, options, stream, driver)
+                self._planned = piece, start
         return self._planned
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkWritten:
@@ -201,24 +207,39 @@ class Sink(DataSourceStreamArrowWriter):
             DuplicateKeyError, ConflictError, InDoubtError: See `staging.commit`.
         """
         written = _written(messages)
-        if not written:  # a batch without a partition: it has no row, and no token to spend
-            return
-        app = self._options.app or written[0].query
-        with stores.owner(self._options.uri, force=self._options.force) as db:
-            claim = drivers.take(db, app, written[0].start, self._first_commit)
-            commit(db, [self._job(written)], (app, batchId), claim=claim)
-        automatic_merge.report(db, ())
+        if written:  # a batch without a partition has no row, and no token to spend
+            commit_batch(self._options, written, batchId, self._first_commit)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Delete the known files. Failed tasks report none; vacuum deletes theirs."""
         del batchId
-        written = _written(messages)
-        if written:
-            tidy([self._job(written)], "nothing was committed of the staged rows")
+        abort_batch(_written(messages))
 
-    def _job(self, written: Sequence[SinkWritten]) -> StageJob:
-        # Output mode "complete" is the query's own state, not what it read: it overwrites blindly.
-        return StageJob(written[0].piece, tuple(message.staged for message in written))
+
+def commit_batch(
+    options: SinkOptions, written: Sequence[SinkWritten], batch: int, first_commit: int
+) -> None:
+    """Commit a batch of a run once, whose first commit was at the seq `first_commit`.
+
+    Raises:
+        FencedError, OwnedError, DuplicateKeyError, ConflictError, InDoubtError: As `Sink.commit`.
+    """
+    app = options.app or written[0].query
+    with stores.owner(options.uri, force=options.force) as db:
+        claim = drivers.take(db, app, written[0].start, first_commit)
+        commit(db, [_job(written)], (app, batch), claim=claim)
+    automatic_merge.report(db, ())
+
+
+def abort_batch(written: Sequence[SinkWritten]) -> None:
+    """Delete what tasks of a batch staged."""
+    if written:
+        tidy([_job(written)], "nothing was committed of the staged rows")
+
+
+def _job(written: Sequence[SinkWritten]) -> StageJob:
+    # Output mode "complete" is the query's own state, not what it read: it overwrites blindly.
+    return StageJob(written[0].piece, tuple(message.staged for message in written))
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[SinkWritten]:

@@ -20,6 +20,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from siltstone.choices import Isolation
+from siltstone.spark.drivers import Start
+from siltstone.spark.feed import RunState
 
 MESSAGE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<i")
@@ -154,10 +156,14 @@ class PlanRead(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_fields=True):
-    """Commit what tasks staged, which is the payload, job after job."""
+    """Commit what tasks staged, which is the payload, job after job.
+
+    `batch`: the number of the batch, of a stream.
+    """
 
     writes: list[StagedWrite]
     read: PlanRead | None = None
+    batch: int | None = None
 
 
 class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fields=True):
@@ -251,6 +257,83 @@ class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknow
     filter: str | None
 
 
+class PlanSink(msgspec.Struct, tag_field="op", tag="plan_sink", forbid_unknown_fields=True):
+    """The job of a batch of a stream that writes rows of a Spark schema, JSON, into a table.
+
+    `options`, `application`, `id`: as of `PlanWrite`; `query`: the id of the query. `start`: what
+    the answer to the run's first batch had.
+    """
+
+    uri: str
+    table: str
+    columns: str
+    options: dict[str, str]
+    application: str
+    overwrites: bool
+    id: int
+    query: str
+    start: Start | None = None
+
+
+class DescribeFeed(msgspec.Struct, tag_field="op", tag="feed", forbid_unknown_fields=True):
+    """The columns of the stream of a table's changes."""
+
+    uri: str
+    table: str
+
+
+class FeedStep(msgspec.Struct, tag_field="op", tag="feed_step", forbid_unknown_fields=True):
+    """A step of a run of a query that reads changes as columns of a Spark schema, JSON.
+
+    `token` names the run, and `run` is what it has decided, as the last answer had it. Offsets are
+    the JSON of Spark's log.
+    """
+
+    token: str
+    uri: str
+    table: str
+    options: dict[str, str]
+    columns: str
+    step: Literal["limit", "initial", "target", "latest", "newest", "plan", "commit", "stop"]
+    run: RunState = RunState()
+    start: str | None = None
+    end: str | None = None
+    rows: int | None = None
+
+
+class ChangeBound(msgspec.Struct, forbid_unknown_fields=True):
+    """An end of a range of changes: a version (seq or tag), or a time."""
+
+    version: str | None = None
+    time_us: int | None = None
+    inclusive: bool = True
+
+
+class FindChanges(msgspec.Struct, tag_field="op", tag="changes", forbid_unknown_fields=True):
+    """A range of the changes of a table; without an `end` up to the seq of the pin.
+
+    `dedup`, `updates`: what Spark is to make of the changes, by its names.
+    """
+
+    token: str
+    uri: str
+    table: str
+    start: ChangeBound | None
+    end: ChangeBound | None
+    dedup: str
+    updates: bool
+
+
+class PlanChanges(msgspec.Struct, tag_field="op", tag="plan_changes", forbid_unknown_fields=True):
+    """The tasks of the changes (since, until], as columns of a Spark schema, JSON."""
+
+    uri: str
+    table: str
+    columns: str
+    since: int
+    until: int
+
+
 Request: TypeAlias = (
     TakePin
     | ReleasePins
@@ -273,6 +356,11 @@ Request: TypeAlias = (
     | RenameTable
     | DropTable
     | DeleteMatching
+    | PlanSink
+    | DescribeFeed
+    | FeedStep
+    | FindChanges
+    | PlanChanges
 )
 _DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode

@@ -25,14 +25,14 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from siltstone.api.tasks import ScanTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark import automatic_merge, schemas, stores
 from siltstone.spark.application import store_of
-from siltstone.spark.daemon import definitions, tables, writing
+from siltstone.spark.daemon import definitions, feeds, tables, writing
 from siltstone.spark.daemon.calls import metadata, procedures
 from siltstone.spark.daemon.calls.local_rows import LocalRows
 from siltstone.spark.daemon.definitions import Definition
+from siltstone.spark.daemon.feeds import StreamRuns
 from siltstone.spark.daemon.layout import is_flat
 from siltstone.spark.daemon.messages import (
     AbortWrite,
@@ -40,12 +40,17 @@ from siltstone.spark.daemon.messages import (
     CallProcedure,
     Channel,
     CommitWrite,
+    DescribeFeed,
     Ended,
+    FeedStep,
+    FindChanges,
     ListNames,
     ListProcedures,
     LoadProcedure,
     LoadTable,
+    PlanChanges,
     PlanScan,
+    PlanSink,
     PlanWrite,
     ReadMetadata,
     ReadTasks,
@@ -59,7 +64,7 @@ from siltstone.spark.daemon.reading import END, FAILED, RegionWriter, send_strea
 from siltstone.spark.daemon.regions import MemoryBudget
 from siltstone.spark.daemon.roots import Roots
 from siltstone.spark.kept_stores import kept
-from siltstone.spark.task_rows import Told, require_path, rows_of
+from siltstone.spark.task_rows import RowsTask, Told, require_path, rows_of
 from siltstone.spark.writer import BatchWriter
 
 _WAITING_MAX = 128
@@ -72,6 +77,7 @@ class CatalogServer:
     def __init__(self, roots: Roots, budget: MemoryBudget) -> None:
         self._roots, self._budget = roots, budget
         self.pins = Pins(roots)
+        self.runs = StreamRuns()
 
     def listen(self, path: str) -> socket.socket:
         """Return the socket at `path`, which nobody has connected to yet.
@@ -161,6 +167,31 @@ class CatalogServer:
         self._roots.path_of(asked.uri)
         return pickle.dumps(writing.plan(asked))
 
+    def plan_sink(self, asked: PlanSink) -> writing.SinkJob:
+        """Begin the job of a batch of a stream."""
+        self._roots.path_of(asked.uri)
+        return writing.plan_sink(asked)
+
+    def feed(self, asked: DescribeFeed) -> dict[str, object]:
+        """Describe the stream of a table's changes."""
+        self._roots.path_of(asked.uri)
+        return feeds.describe(asked)
+
+    def changes(self, asked: FindChanges) -> dict[str, object]:
+        """Describe a range of the changes of a table."""
+        self._roots.path_of(asked.uri)
+        return feeds.find(asked, self.pins.of(asked.token).seq)
+
+    def plan_changes(self, asked: PlanChanges) -> tuple[dict[str, object], list[bytes]]:
+        """Cut a range of changes into tasks."""
+        self._roots.path_of(asked.uri)
+        return feeds.plan(asked)
+
+    def feed_step(self, asked: FeedStep) -> tuple[dict[str, object], list[bytes]]:
+        """Take a step of a run of a query that reads changes."""
+        self._roots.path_of(asked.uri)
+        return self.runs.take(asked)
+
     def define(self, asked: Definition) -> dict[str, object]:
         """Make, change or drop a table, or delete rows of one."""
         path = self._roots.path_of(asked.uri)
@@ -187,6 +218,8 @@ class Connection:
             LoadTable: server.load,
             AskFilters: server.filters,
             TellRead: server.tell,
+            DescribeFeed: server.feed,
+            FindChanges: server.changes,
             **dict.fromkeys(get_args(Definition), server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
@@ -198,6 +231,9 @@ class Connection:
             WriteRows: self._write,
             CommitWrite: self._commit,
             AbortWrite: self._abort,
+            PlanSink: self._plan_sink,
+            FeedStep: self._feed_step,
+            PlanChanges: self._plan_changes,
         }
 
     def answer_next(self) -> None:
@@ -236,7 +272,7 @@ class Connection:
         self._channel.answer({}, [self._server.plan_write(asked)])
 
     def _write(self, asked: WriteRows, payload: bytes) -> None:
-        job: BatchWriter = pickle.loads(payload)  # noqa: S301 - see the module
+        job: BatchWriter | writing.SinkJob = pickle.loads(payload)  # noqa: S301 - see the module
         written = writing.staged(job, self._channel, asked)
         self._channel.answer({"rows": written.staged.rows}, [pickle.dumps(written)])
 
@@ -248,13 +284,24 @@ class Connection:
         writing.abort(asked, payload)
         self._channel.answer({})
 
+    def _plan_sink(self, asked: PlanSink, _payload: bytes) -> None:
+        job = self._server.plan_sink(asked)
+        self._channel.answer({"start": job.start}, [pickle.dumps(job)])
+
+    def _feed_step(self, asked: FeedStep, _payload: bytes) -> None:
+        self._channel.answer(*self._server.feed_step(asked))
+
+    def _plan_changes(self, asked: PlanChanges, _payload: bytes) -> None:
+        self._channel.answer(*self._server.plan_changes(asked))
+
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))
         wanted = schemas.arrow_schema(schema)
         told, work = _unpacked(payload)
         for task in work:
             _require_store(task.root, asked.store)
-        told.tell_again()
+        if told is not None:
+            told.tell_again()
         region = self._writer.open() if asked.maps and is_flat(wanted) else None
         self._channel.answer({"maps": False} if region is None else region.place())
         is_mapped = region is not None and self._channel.receive(1) == b"\1"
@@ -273,12 +320,13 @@ class Connection:
         self._channel.number(END)
 
 
-def _unpacked(payload: bytes) -> tuple[Told, tuple[ScanTask, ...]]:
-    found: tuple[Told, tuple[ScanTask, ...]] = pickle.loads(payload)  # noqa: S301 - see the module
+def _unpacked(payload: bytes) -> tuple[Told | None, tuple[RowsTask, ...]]:
+    """Return what is read, and the record of the read; changes have none."""
+    found: tuple[Told | None, tuple[RowsTask, ...]] = pickle.loads(payload)  # noqa: S301 - see the module
     return found
 
 
-def _batches(work: tuple[ScanTask, ...], schema: StructType) -> Generator[pa.RecordBatch]:
+def _batches(work: tuple[RowsTask, ...], schema: StructType) -> Generator[pa.RecordBatch]:
     for task in work:
         if len(schema):
             yield from rows_of(task, schema)

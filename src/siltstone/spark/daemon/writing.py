@@ -5,6 +5,10 @@
     commit   all of them at one seq, or none           in the driver's process
 
 A job is that of `format("siltstone")` (`writer`), as are its options and its conditions.
+
+A batch of a stream goes the same way. The run claims the start of its stream with its first batch
+(see `drivers`); the JVM remembers that for the next ones. A batch has a token, so its commit may be
+asked for again.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import json
 import pickle
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -30,16 +34,27 @@ from siltstone.spark.daemon.messages import (
     Change,
     Channel,
     CommitWrite,
+    PlanSink,
     PlanWrite,
     StagedWrite,
     WriteRows,
 )
-from siltstone.spark.options import WriteOptions
-from siltstone.spark.staging import StatementRead
-from siltstone.spark.writer import BatchWriter, BatchWritten, commit_all
+from siltstone.spark.drivers import Start
+from siltstone.spark.options import SinkOptions, WriteOptions
+from siltstone.spark.staging import FramePiece, StatementRead
+from siltstone.spark.writer import (
+    BatchWriter,
+    BatchWritten,
+    Sink,
+    SinkWritten,
+    abort_batch,
+    commit_all,
+    commit_batch,
+)
 
 _LENGTH = struct.Struct("<i")
 _OF_CATALOG = ("uri", "table", "path", "primarykey", "replacewhere", "mergeschema")
+_OF_SINK = ("uri", "table", "path", "primarykey")
 INSERTS = ("insert", "upsert")
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
@@ -57,11 +72,61 @@ def plan(asked: PlanWrite) -> BatchWriter:
     return BatchWriter.plan(options, schema, is_overwrite=asked.overwrites, environment=environment)
 
 
+@dataclass(frozen=True, slots=True)
+class SinkJob:
+    """The job of a batch of a stream; pickles."""
+
+    options: SinkOptions
+    piece: FramePiece
+    query: str
+    start: Start
+
+    def write(self, iterator: Iterator[pa.RecordBatch], task: int) -> SinkWritten:
+        """Stage the rows of one task; see `FramePiece.write`."""
+        return SinkWritten(self.piece, self.piece.write(iterator, task), self.query, self.start)
+
+    def commit(self, written: Sequence[SinkWritten], batch: int) -> None:
+        """Commit a batch once; see `Sink.commit`."""
+        # The run claimed its start once, before its first commit, and may take the app with it.
+        commit_batch(self.options, written, batch, first_commit=self.start.seq)
+
+
+def plan_sink(asked: PlanSink) -> SinkJob:
+    """Check a batch of a stream, and begin its job.
+
+    Raises:
+        TableNotFoundError, RequestError, SchemaMismatchError: As `staging.plan`; or the table was
+            made again since the query started.
+        OwnedError: The owner does not serve: call `serve_local()` there.
+    """
+    given = _without(asked.options, _OF_SINK, "stream of a catalog")
+    found = SinkOptions.parse({**given, "uri": asked.uri, "table": asked.table})
+    options = replace(found, checkpoint=found.checkpoint or asked.query)
+    with stores.reader(asked.uri) as db:
+        found_id = db[asked.table].id
+    require_same(asked.table, asked.id, found_id, "the query started: start it again")
+    sink = Sink(
+        options,
+        StructType.fromJson(json.loads(asked.columns)),
+        is_overwrite=asked.overwrites,
+        first_commit=0,
+        environment={APPLICATION: asked.application},
+        start=asked.start,
+    )
+    piece, start = sink.planned()
+    return SinkJob(options, piece, asked.query, start)
+
+
+def _without(given: Mapping[str, str], known: Sequence[str], what: str) -> dict[str, str]:
+    found = {name.lower(): text for name, text in given.items()}
+    for name in known:
+        if name in found:
+            raise RequestError(f"a {what} has no option {name!r}: the catalog knows it")
+    return found
+
+
 def _options_of(asked: PlanWrite) -> WriteOptions:
-    given = {name.lower(): text for name, text in asked.options.items()}
-    for name in _OF_CATALOG:
-        if name in given:
-            raise RequestError(f"a statement has no option {name!r}: the catalog knows it")
+    given = _without(asked.options, _OF_CATALOG, "statement")
     given |= {"uri": asked.uri, "table": asked.table}
     if asked.replaces is not None:
         given["replacewhere"] = asked.replaces
@@ -81,16 +146,19 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
     return WriteOptions.parse(_with_op(given, asked, is_keyed=is_keyed))
 
 
-def require_same(name: str, planned: int | None, found: int) -> None:
-    """Check that a statement meets the table that it was planned for.
+def require_same(
+    name: str,
+    planned: int | None,
+    found: int,
+    since: str = "the statement was planned: run it again",
+) -> None:
+    """Check that a statement, or a query, meets the table that it was planned for.
 
     Raises:
         RequestError: It is another one of that name.
     """
     if planned != found:
-        raise RequestError(
-            f"{name!r} was dropped and made again since the statement was planned: run it again"
-        )
+        raise RequestError(f"{name!r} was dropped and made again since {since}")
 
 
 def _of_change(given: Mapping[str, str], change: Change, isolation: str) -> WriteOptions:
@@ -121,7 +189,9 @@ def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> d
     return found
 
 
-def staged(job: BatchWriter, channel: Channel, asked: WriteRows) -> BatchWritten:
+def staged(
+    job: BatchWriter | SinkJob, channel: Channel, asked: WriteRows
+) -> BatchWritten | SinkWritten:
     """Stage the rows of a task, which the JVM sends; take all that it sends, whatever fails.
 
     Raises:
@@ -176,7 +246,11 @@ def commit(asked: CommitWrite, payload: bytes) -> None:
         rows = sum(each.staged.rows for each in written)
         if rows != write.rows:
             raise InvariantError(f"Spark gave {write.rows} rows to write, {rows} were staged")
-    commit_all(writes, None if asked.read is None else _read(asked.read))
+    if asked.batch is None:
+        commit_all(writes, None if asked.read is None else _read(asked.read))
+    else:
+        ((job, written),) = writes
+        job.commit(written, asked.batch)
 
 
 def _read(asked: messages.PlanRead) -> StatementRead:
@@ -187,14 +261,15 @@ def _read(asked: messages.PlanRead) -> StatementRead:
 def abort(asked: AbortWrite, payload: bytes) -> None:
     """Delete what tasks staged."""
     for job, written in unpacked(asked.writes, payload):
-        job.abort(written)
+        if isinstance(job, SinkJob):
+            abort_batch(written)
+        else:
+            job.abort(written)
 
 
-def unpacked(
-    writes: Sequence[StagedWrite], payload: bytes
-) -> list[tuple[BatchWriter, list[BatchWritten]]]:
+def unpacked(writes: Sequence[StagedWrite], payload: bytes) -> list[tuple[Any, list[Any]]]:
     """Return the jobs, each with what its tasks got."""
-    found, at = list[tuple[BatchWriter, list[BatchWritten]]](), 0
+    found, at = list[tuple[Any, list[Any]]](), 0
     for write in writes:
         parts: list[Any] = []
         for size in write.sizes:

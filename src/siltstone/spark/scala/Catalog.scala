@@ -47,10 +47,16 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
     val name = named(id)
     pin.source(name, Source.load(pin, name)) match {
       case Some(source) if isPast => new SiltstoneTable(source)
-      case Some(source) => new WritableTable(source, target(name, Some(source)))
-      case None => MetadataTable.load(pin, name, isPast).getOrElse(throw new NoSuchTableException(id))
+      case Some(source) => new WritableTable(source, target(name))
+      case None => (if (isPast) None else ChangesTable.of(pin, id))
+        .orElse(MetadataTable.load(pin, name, isPast)).getOrElse(throw new NoSuchTableException(id))
     }
   }
+
+  override def loadChangelog(
+      id: Identifier, asked: ChangelogContext, options: CaseInsensitiveStringMap): Changelog =
+    TableChanges.of(Statement.pin(uri), named(id), asked)
+      .getOrElse(throw new NoSuchTableException(id))
 
   private def listed(namespace: Array[String]): JsonNode = {
     val head = Daemon.request("list").put("uri", uri)
@@ -88,8 +94,8 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
     Definition.change(op, uri, named(id), more)
   private def setting(name: String, otherwise: String): String =
     SQLConf.get.getConfString(s"spark.sql.catalog.$catalog.$name", otherwise)
-  private def target(table: String, source: Option[Source], creates: Option[Seq[String]] = None): Target =
-    Target(uri, table, setting("insert", "insert"), setting("isolation", "snapshot"), source, creates)
+  private def target(table: String, creates: Option[Seq[String]] = None): Target =
+    Target(uri, table, setting("insert", "insert"), setting("isolation", "snapshot"), None, creates)
   private def fresh(id: Identifier): Table = table(id, Pin.take(uri), isPast = false)
 
   override def createTable(id: Identifier, info: TableInfo): Table = {
@@ -111,7 +117,7 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
     staged(id, info, replaces = true)
   private def staged(id: Identifier, info: TableInfo, replaces: Boolean = false): StagedTable = {
     val key = keyOf(info, SparkSession.active.sessionState.conf.defaultDataSourceName)
-    new NewTable(target(named(id), None, Some(key)), info, replaces)
+    new NewTable(target(named(id), Some(key)), info, replaces)
   }
 
   /** The primary key of a new table, by its constraint or by the property primaryKey; `saveAsTable`
@@ -123,7 +129,8 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
     val unknown = info.properties.keySet.asScala.diff(SiltstoneCatalog.properties)
     unknown.headOption.foreach(name => refused(s"the property $name", "a table has primaryKey alone"))
     Option(info.properties.get("provider")).filter(each => !Set("siltstone", unnamed)(each.toLowerCase))
-      .foreach(name => refused(s"USING $name", s"the tables of catalog $catalog are siltstone's"))
+      .foreach(name => refused(s"USING $name",
+        s"the tables of catalog $catalog are siltstone's; a stream by toTable needs a table that is there"))
     val keys = Option(info.constraints).toSeq.flatten.map {
       case key: PrimaryKey => key.columns.map(_.fieldNames.mkString(".")).toSeq
       case other => refused(s"the constraint ${other.name}", "a table has a primary key alone")
@@ -208,6 +215,9 @@ final class Source(val pin: Pin, val name: String, val said: String, val id: Lon
   def bytes(columns: StructType, of: Long): Long =
     math.max(1L, of * (width + columns.fieldNames.map(widths.getOrElse(_, 0L)).sum))
 
+  def unpinned: Source =
+    new Source(pin.released, name, said, id, rows, schema, key, width, widths, properties)
+
   override def equals(other: Any): Boolean = other match {
     case that: Source => id == that.id && pin == that.pin
     case _ => false
@@ -239,7 +249,11 @@ object Source {
 /** A table of a statement. It has no `version()`: with one, Spark loads the tables of a frame again
   * before it runs, outside of the analysis, and so each at another seq.
   */
-class SiltstoneTable(val source: Source) extends SupportsRead {
+class SiltstoneTable(found: Source) extends SupportsRead {
+  @volatile private var known = found
+  def source: Source = known
+  /** Let go of the pin: a stream may write a table for months, and reads nothing of it. */
+  def unpin(): Unit = known = known.unpinned
   override def name(): String = source.name
   override def id(): String = s"${source.pin.store}#${source.id}"
   override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(source.schema)
@@ -250,15 +264,18 @@ class SiltstoneTable(val source: Source) extends SupportsRead {
 }
 
 /** A table of the newest seq, which statements write. */
-class WritableTable(source: Source, target: Target) extends SiltstoneTable(source)
+class WritableTable(found: Source, target: Target) extends SiltstoneTable(found)
     with SupportsWrite with SupportsDeleteV2 with TruncatableTable with SupportsRowLevelOperations {
+  private val run = new SinkRun(() => unpin()) // of a stream, whose batches all have this table
+  private def here = target.copy(source = Some(source))
   override def capabilities(): JSet[TableCapability] = EnumSet.of(
     TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
-    TableCapability.OVERWRITE_BY_FILTER, TableCapability.AUTOMATIC_SCHEMA_EVOLUTION)
+    TableCapability.OVERWRITE_BY_FILTER, TableCapability.AUTOMATIC_SCHEMA_EVOLUTION,
+    TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
-    new TableWriteBuilder(target, info)
+    new TableWriteBuilder(here, info, run)
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
-    () => new KeyedOperation(target, source, info)
+    () => new KeyedOperation(here, source, info)
 
   override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
     Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined)

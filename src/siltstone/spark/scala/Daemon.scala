@@ -67,7 +67,7 @@ object Daemon {
   /** The head of a request. */
   def request(op: String): ObjectNode = json.createObjectNode().put("op", op)
 
-  /** Ask, and ask again if the process died meanwhile: such a request changes nothing. */
+  /** Ask, and ask again if the process died meanwhile: such a request changes nothing, or does it once. */
   def call(head: ObjectNode, payload: Array[Byte] = Array.emptyByteArray): (JsonNode, Array[Byte]) =
     again(once(head, payload))
 

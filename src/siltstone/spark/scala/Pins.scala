@@ -33,6 +33,9 @@ final class Pin private (val uri: String, val store: String, val seq: Long, val 
       made
     }
 
+  /** The same seq, which nothing keeps. */
+  def released: Pin = new Pin(uri, store, seq, "")
+
   override def equals(other: Any): Boolean = other match {
     case that: Pin => store == that.store && seq == that.seq && uri == that.uri
     case _ => false

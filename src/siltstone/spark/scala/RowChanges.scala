@@ -78,21 +78,26 @@ object StatementReads extends AdaptiveSparkPlanHelper {
     val id = SparkSession.active.sparkContext.getLocalProperty(SQLExecution.EXECUTION_ID_KEY)
     val running = Option(id).flatMap(each => Option(SQLExecution.getQueryExecution(each.toLong)))
       .getOrElse(throw new IllegalStateException("Spark does not tell the plan of this statement"))
-    val read = target +: ofPlan(running.optimizedPlan).filter(_.pin.store == target.pin.store)
-    StatementReads(read.map(_.pin.seq).min, read.map(_.id).distinct, isolation)
+    val read = (target.pin, Some(target.id)) +:
+      ofPlan(running.optimizedPlan).filter { case (pin, _) => pin.store == target.pin.store }
+    StatementReads(read.map(_._1.seq).min, read.flatMap(_._2).distinct, isolation)
   }
 
-  private def ofPlan(plan: LogicalPlan): Seq[Source] = plan.collectWithSubqueries {
+  // A pin, and a table whose later rows would have counted: a range of changes stays as it is.
+  private type Read = (Pin, Option[Long])
+
+  private def ofPlan(plan: LogicalPlan): Seq[Read] = plan.collectWithSubqueries {
     case scanned: DataSourceV2ScanRelation => ofScan(scanned.scan)
     case cached: InMemoryRelation => ofRun(cached.cacheBuilder.cachedPlan)
   }.flatten
-  private def ofRun(plan: SparkPlan): Seq[Source] = collectWithSubqueries(plan) {
+  private def ofRun(plan: SparkPlan): Seq[Read] = collectWithSubqueries(plan) {
     case scanned: DataSourceV2ScanExecBase => ofScan(scanned.scan)
     case cached: InMemoryTableScanExec => ofRun(cached.relation.cacheBuilder.cachedPlan)
   }.flatten
-  private def ofScan(scan: Scan): Seq[Source] = scan match {
-    case ours: TableScan => Seq(ours.source)
-    case ours: CountScan => Seq(ours.source)
+  private def ofScan(scan: Scan): Seq[Read] = scan match {
+    case ours: TableScan => Seq((ours.source.pin, Some(ours.source.id)))
+    case ours: CountScan => Seq((ours.source.pin, Some(ours.source.id)))
+    case ours: ChangesScan => Seq((ours.pin, None))
     case _ => Nil
   }
 }

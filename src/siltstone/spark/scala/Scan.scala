@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.expressions.aggregate.{Aggregation, CountS
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.CustomMetric
 import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.types._
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -96,6 +97,9 @@ case class TableScan(source: Source, columns: StructType, filters: Seq[String], 
       (if (filters.isEmpty) "" else filters.mkString(", filter ", " AND ", "").replace("\n", "")) +
       limit.map(rows => s", limit $rows").getOrElse("")
   override def toBatch: Batch = this
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = throw new SiltstoneException(
+    "RequestError",
+    s"${source.name} is no stream: its changes are, spark.readStream.table(\"..${source.name}.${ChangesTable.suffix}\")")
   override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
   override def planInputPartitions(): Array[InputPartition] = {
     Source.tell(source.pin, source.name)

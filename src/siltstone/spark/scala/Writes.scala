@@ -3,6 +3,7 @@ package org.apache.spark.sql.siltstone
 import java.io.{BufferedOutputStream, ByteArrayOutputStream, OutputStream}
 import java.util.{EnumSet, Set => JSet}
 
+import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.arrow.vector.VectorSchemaRoot
 import org.apache.arrow.vector.ipc.ArrowStreamWriter
@@ -11,7 +12,9 @@ import org.apache.spark.sql.catalyst.expressions.JoinedRow
 import org.apache.spark.sql.connector.catalog.{Column, StagedTable, SupportsWrite, TableCapability, TableInfo}
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
 import org.apache.spark.sql.execution.arrow.ArrowWriter
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.{ArrowUtils, CaseInsensitiveStringMap}
 
@@ -20,8 +23,9 @@ case class Target(uri: String, table: String, insert: String, isolation: String,
     creates: Option[Seq[String]])
 
 /** Takes from Spark what a statement writes. */
-class TableWriteBuilder(target: Target, info: LogicalWriteInfo, replacesTable: Boolean = false)
-    extends WriteBuilder with SupportsOverwriteV2 {
+class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = new SinkRun(() => ()),
+    replacesTable: Boolean = false)
+    extends WriteBuilder with SupportsOverwriteV2 with SupportsStreamingUpdateAsAppend {
   private var overwrites = false
   private var replaced: Option[String] = None
 
@@ -39,8 +43,13 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo, replacesTable: B
   override def build(): Write = new Write {
     override def description(): String = s"siltstone: ${target.table}"
     override def toBatch: BatchWrite = new StagedWrite(target.table, Seq(planned()))
+    override def toStreaming: StreamingWrite = new StreamedWrite(
+      new StagedWrite(target.table, Seq(Job(info.schema, new StructType(), run.planned(sinkHead())))))
   }
 
+  private def sinkHead(): ObjectNode =
+    Job.head("plan_sink", target, info.schema, info.options)
+      .put("query", info.queryId).put("overwrites", overwrites)
   private def planned(): Job = Job.plan(target, info.schema, info.options, head => {
     head.put("overwrites", overwrites).put("replaces_table", replacesTable)
     replaced.foreach(head.put("replaces", _))
@@ -61,13 +70,18 @@ case class Job(schema: StructType, oldKey: StructType, planned: Array[Byte]) {
 object Job {
   def plan(target: Target, schema: StructType, options: CaseInsensitiveStringMap,
       more: ObjectNode => Unit, oldKey: StructType = new StructType()): Job = {
-    val head = Daemon.request("plan_write").put("uri", target.uri).put("table", target.table)
-      .put("columns", schema.json).put("application", Daemon.application).put("insert", target.insert)
+    val head = this.head("plan_write", target, schema, options).put("insert", target.insert)
+    more(head)
+    Job(schema, oldKey, Daemon.call(head)._2)
+  }
+
+  def head(op: String, target: Target, schema: StructType, options: CaseInsensitiveStringMap): ObjectNode = {
+    val head = Daemon.request(op).put("uri", target.uri).put("table", target.table)
+      .put("columns", schema.json).put("application", Daemon.application)
     val texts = head.putObject("options")
     options.asCaseSensitiveMap.forEach((key, value) => texts.put(key, value))
     target.source.foreach(source => head.put("id", source.id))
-    more(head)
-    Job(schema, oldKey, Daemon.call(head)._2)
+    head
   }
 }
 
@@ -76,18 +90,27 @@ class StagedWrite(table: String, jobs: Seq[Job], read: Option[StatementReads] = 
     extends DeltaBatchWrite {
   private var tasks = 0
 
-  override def createBatchWriterFactory(info: PhysicalWriteInfo): DeltaWriterFactory = {
+  override def createBatchWriterFactory(info: PhysicalWriteInfo): RowsWriterFactory = {
     tasks = info.numPartitions
     RowsWriterFactory(jobs)
   }
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
+    val (head, payload) = asked(messages)
+    Daemon.change(head, payload, s"rows of this statement are in $table")
+  }
+  /** Commit a batch of a stream, which is done once, however often it is asked for. */
+  def commit(batch: Long, messages: Array[WriterCommitMessage]): Unit = {
+    val (head, payload) = asked(messages)
+    Daemon.call(head.put("batch", batch), payload)
+  }
+  private def asked(messages: Array[WriterCommitMessage]): (ObjectNode, Array[Byte]) = {
     val all = messages.toSeq.map(StagedRows.of)
     if (all.length != tasks) {
       throw new IllegalStateException(s"$tasks tasks wrote, ${all.length} said what")
     }
     val head = Daemon.request("commit")
     read.foreach(_.put(head))
-    Daemon.change(head, packed(head, all), s"rows of this statement are in $table")
+    (head, packed(head, all))
   }
   override def abort(messages: Array[WriterCommitMessage]): Unit = {
     val head = Daemon.request("abort")
@@ -110,6 +133,29 @@ class StagedWrite(table: String, jobs: Seq[Job], read: Option[StatementReads] = 
   }
 }
 
+/** A run of a query that writes a table: what Python said of its start with the first batch. */
+class SinkRun(begun: () => Unit) {
+  private var start: Option[JsonNode] = None
+
+  /** The job of a batch. */
+  def planned(head: ObjectNode): Array[Byte] = synchronized {
+    start.foreach(head.set[JsonNode]("start", _))
+    val (answer, job) = Daemon.call(head)
+    start = Some(answer.get("start"))
+    begun()
+    job
+  }
+}
+
+/** A batch of a stream. */
+class StreamedWrite(batch: StagedWrite) extends StreamingWrite {
+  override def createStreamingWriterFactory(info: PhysicalWriteInfo): StreamingDataWriterFactory =
+    batch.createBatchWriterFactory(info)
+  override def commit(epoch: Long, messages: Array[WriterCommitMessage]): Unit =
+    batch.commit(epoch, messages)
+  override def abort(epoch: Long, messages: Array[WriterCommitMessage]): Unit = batch.abort(messages)
+}
+
 /** What a task staged of each job: how many rows it was given, and what Python knows of them,
   * pickled; null: it was given none.
   */
@@ -129,9 +175,11 @@ object StagedRows {
   }
 }
 
-case class RowsWriterFactory(jobs: Seq[Job]) extends DeltaWriterFactory {
+case class RowsWriterFactory(jobs: Seq[Job]) extends DeltaWriterFactory with StreamingDataWriterFactory {
   override def createWriter(partition: Int, task: Long): DeltaWriter[InternalRow] =
     new RowsWriter(jobs, partition)
+  override def createWriter(partition: Int, task: Long, batch: Long): DataWriter[InternalRow] =
+    createWriter(partition, task)
 }
 
 /** Sends the rows of a task to Python, those of each job in a stream of its own. */
@@ -150,9 +198,12 @@ class RowsWriter(jobs: Seq[Job], partition: Int) extends DeltaWriter[InternalRow
     stream(updates).write(withKey(row, key))
   override def delete(metadata: InternalRow, key: InternalRow): Unit = stream(deletes).write(key)
 
-  override def commit(): WriterCommitMessage = StagedRows(
-    streams.map(each => if (each == null) 0L else each.total),
-    streams.map(each => if (each == null) null else each.end()))
+  override def commit(): WriterCommitMessage = {
+    if (jobs.length == 1) stream(0): Unit // a batch of a stream without a row counts, too
+    StagedRows(
+      streams.map(each => if (each == null) 0L else each.total),
+      streams.map(each => if (each == null) null else each.end()))
+  }
   override def abort(): Unit = ()
   override def close(): Unit = streams.foreach(each => if (each != null) each.close())
 }
@@ -246,7 +297,7 @@ class NewTable(target: Target, info: TableInfo, replaces: Boolean) extends Stage
     EnumSet.of(TableCapability.BATCH_WRITE, TableCapability.TRUNCATE)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
     hasRows = true
-    new TableWriteBuilder(target, info, replaces)
+    new TableWriteBuilder(target, info, replacesTable = replaces)
   }
   override def commitStagedChanges(): Unit = if (!hasRows) {
     Definition.create(target.uri, target.table, info.schema, target.creates.getOrElse(Nil), replaces)
