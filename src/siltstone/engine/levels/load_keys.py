@@ -52,18 +52,8 @@ class LoadKeys:
         return None
 
     def find_many(self, codes: Codes, keys: KeysAt) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of an index into `codes` and a position that may have that key.
-
-        `codes` are those of memory, ascending. Hashed codes are a filter: compare the keys.
-        """
-        codec, secret = self.table_schema.codec, self.runs.secret
-        assert secret is not None
-        if codec.exact or not len(codes):
-            return self.runs.find_many(codes)
-        stable = codec.stable_codes_of(keys(np.arange(len(codes))), secret)
-        order = np.argsort(stable)
-        needles, found = self.runs.find_many(stable[order])
-        return order[needles], found
+        """Return the pairs of an index into `codes` and a position; see `PinnedKeys.find_keys`."""
+        return self.runs.find_keys(self.table_schema.codec, codes, keys)
 
     def keys_at(self, positions: np.ndarray) -> list[Key]:
         """Return the keys of the rows at some positions."""
