@@ -236,7 +236,7 @@ class _Opening:
 
         def require_ours() -> None:
             ownership.require_in_place()
-            manifests.look.require_ours(core.state().view.record)
+            manifests.require_ours(core.state().view.record)
 
         return require_ours
 
