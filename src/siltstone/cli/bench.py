@@ -38,7 +38,7 @@ def bench(
     form: Form,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a store on this machine, next to its limits. It needs a checkout."""
+    """Measure a store on this machine, next to the machine's limits."""
     if not (SOURCE / "bench" / "trial.py").is_file():
         raise UnavailableError(
             "the bench is in the source of siltstone (bench/), not in the package: run this command"
