@@ -14,10 +14,10 @@ from rich.console import Console
 
 from bench import kept, limits, page, peer, report, runner
 from bench.curves import command as curves
+from bench.machine import facts
 from bench.results import Results
 from bench.workload import Sizes, Workload
 from bench.workloads import ALL
-from siltstone.cli.bench.machine import facts
 
 _QUICK = Sizes(scale=0.02, seconds=0.2, rounds=1)
 

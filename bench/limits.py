@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from bench import data
+from bench import data, machine, raw_lance
 from bench.measure import timed
-from siltstone.cli.bench import machine
-from siltstone.storage.lance import raw
 
 _ROWS = 1_000_000
 _REPEATS = 3
@@ -28,8 +26,8 @@ def measure(folder: Path, seconds: float) -> dict[str, float]:
 
 def _lance(path: Path) -> dict[str, float]:
     rows = data.base(_ROWS)
-    write = timed(lambda: raw.write(rows, path))
-    scan = min(timed(lambda: raw.scan(path)) for _ in range(_REPEATS))
+    write = timed(lambda: raw_lance.write(rows, path))
+    scan = min(timed(lambda: raw_lance.scan(path)) for _ in range(_REPEATS))
     shutil.rmtree(path)
     return {
         "raw Lance, rows/s written and synced": _ROWS / write,

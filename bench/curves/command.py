@@ -17,8 +17,8 @@ from rich.table import Table
 from bench import kept, limits
 from bench.curves import ALL
 from bench.curves.curve import Bounds, Curve, follow
+from bench.machine import facts
 from bench.report import number
-from siltstone.cli.bench.machine import facts
 
 
 def main(arguments: list[str]) -> int:

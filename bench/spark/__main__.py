@@ -16,12 +16,12 @@ from typing import Any
 from rich.console import Console
 
 from bench import kept
+from bench.machine import facts
 from bench.report import show_targets
 from bench.spark import tpch, workloads
 from bench.spark.raw_lance import RawLance
 from bench.spark.workloads import Place
 from bench.targets import Answer
-from siltstone.cli.bench.machine import facts
 from siltstone.spark import session
 
 Found = dict[str, Any]

@@ -1,7 +1,7 @@
 """Admin: maintenance, repair and backup of a store from any process, by its path alone.
 
 No process needs to own the store. An owner that is alive needs no message: it picks up what was
-published when it refreshes its record. Over 400 lines: public calls with their contracts.
+published when it refreshes its record.
 """
 
 from __future__ import annotations

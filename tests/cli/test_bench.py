@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.trial import scratch
 from siltstone.cli import main
-from siltstone.cli.bench.trial import scratch
 from siltstone.cli.exits import UsageError
 from tests.cli.shell import Shell
 
@@ -50,3 +50,11 @@ def test_a_bench_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), scratch(tmp_path, 1) as folder:
         fail_in(folder)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_its_source_a_bench_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    monkeypatch.setattr("siltstone.cli.bench.SOURCE", tmp_path)
+    assert shell(*SMALL) == 1
+    assert "bench/" in shell.err

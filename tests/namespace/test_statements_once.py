@@ -9,7 +9,7 @@ import pytest
 from lance_namespace import errors
 
 import siltstone as st
-from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.namespace import SiltstoneNamespace
 from tests.server.rest import Rest, rest_of
 
@@ -18,10 +18,10 @@ ROWS = pa.table({"id": [1, 2]})
 
 def swapped(monkeypatch: pytest.MonkeyPatch, verb: str, db: st.Store) -> None:
     """Let another table take the name of `t` while the first try of a statement is on its way."""
-    done: Any = getattr(DefiningTransaction, verb)
+    done: Any = getattr(EngineTransaction, verb)
     tries: list[object] = []
 
-    def first(tx: DefiningTransaction, *given: Any) -> Any:
+    def first(tx: EngineTransaction, *given: Any) -> Any:
         found = done(tx, *given)
         tries.append(tx)
         if len(tries) == 1:
@@ -29,7 +29,7 @@ def swapped(monkeypatch: pytest.MonkeyPatch, verb: str, db: st.Store) -> None:
             db.create_table("t", {"other": "int64"}).append([{"other": 7}])
         return found
 
-    monkeypatch.setattr(DefiningTransaction, verb, first)
+    monkeypatch.setattr(EngineTransaction, verb, first)
 
 
 def test_a_table_that_took_the_name_meanwhile_is_not_dropped(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from siltstone.engine.filter.filters import Expression, compile_value
-from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.formats.schema import column_named
 from siltstone.lance_namespace.rows.statements import collected, require_column, table_in
 from siltstone.lance_namespace.rows.version_numbers import version_now
@@ -22,7 +22,7 @@ def alter_table_add_columns(scope: Scope, asked: bodies.AddColumnsRequest) -> Al
     """Add columns, each the value of a SQL expression over the old ones."""
     name = ids.table_of(asked)
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         table, most = table_in(tx, name), scope.limits.columns_max
         if len(table.schema) + len(asked.new_columns) > most:
             raise invalid(f"a table has at most {most} columns")
@@ -57,7 +57,7 @@ def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -
     for entry in asked.alterations:
         _refuse_alteration(entry)
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         for entry in asked.alterations:
             deadline.check()
             require_column(tx, name, entry.path)
@@ -89,7 +89,7 @@ def alter_table_drop_columns(scope: Scope, asked: bodies.DropColumnsRequest) -> 
     """Drop columns."""
     name = ids.table_of(asked)
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         for column in asked.columns:
             deadline.check()
             require_column(tx, name, column)
@@ -104,7 +104,7 @@ def update_table_schema_metadata(
     """Replace the metadata of a table."""
     name = ids.table_of(asked)
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         table_in(tx, name).note(asked.metadata)
 
     _, commit = scope.write(work, None)
@@ -119,7 +119,7 @@ def update_field_metadata(
     """Change the metadata of columns."""
     name = ids.table_of(asked)
 
-    def work(tx: DefiningTransaction) -> dict[str, dict[str, str]]:
+    def work(tx: EngineTransaction) -> dict[str, dict[str, str]]:
         for update in asked.updates:
             _refuse_inner(tx, name, update.path)
             require_column(tx, name, update.path)
@@ -132,7 +132,7 @@ def update_field_metadata(
     return bodies.FieldMetadataAnswer(version, found), commit.seq
 
 
-def _refuse_inner(tx: DefiningTransaction, table: str, path: str) -> None:
+def _refuse_inner(tx: EngineTransaction, table: str, path: str) -> None:
     """Refuse the path of a field within a column.
 
     Raises:
@@ -144,12 +144,12 @@ def _refuse_inner(tx: DefiningTransaction, table: str, path: str) -> None:
 
 
 def _notes_of(
-    tx: DefiningTransaction, name: str, asked: bodies.FieldMetadataRequest
+    tx: EngineTransaction, name: str, asked: bodies.FieldMetadataRequest
 ) -> dict[str, dict[str, str]]:
     schema = tx.named(name).schemas[-1].schema
     return {each.path: dict(column_named(schema, each.path).metadata) for each in asked.updates}
 
 
-def _altered(scope: Scope, name: str, work: Callable[[DefiningTransaction], None]) -> Altered:
+def _altered(scope: Scope, name: str, work: Callable[[EngineTransaction], None]) -> Altered:
     _, commit = scope.write(work, None)
     return bodies.VersionAnswer(version_now(scope.db.core, name, commit.seq)), commit.seq

@@ -9,7 +9,7 @@ tag one finds the other.
 from __future__ import annotations
 
 from siltstone.engine.catalog import catalog as catalogs
-from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import no_such
 from siltstone.formats.manifest import Catalog
 from siltstone.lance_namespace.rows.version_numbers import past_of, version_in
@@ -53,7 +53,7 @@ def delete_table_tag(scope: Scope, asked: bodies.TagRequest) -> Set:
     """Forget a tag."""
     name = ids.table_of(asked)
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         _seq_at(_tags_of(tx.catalog, name), asked.tag)
         VersionStatements(tx).tag_table(name, asked.tag, None)
 
@@ -65,7 +65,7 @@ def delete_table_tag(scope: Scope, asked: bodies.TagRequest) -> Set:
 def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
     name, tag = ids.table_of(asked), asked.tag
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         known = _tags_of(tx.catalog, name)
         if not is_new:
             _seq_at(known, tag)
@@ -82,7 +82,7 @@ def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
 def _tags(scope: Scope, name: str) -> dict[str, int]:
     with shown(scope) as found:
         _ = found[name].schema  # it is there
-        if isinstance(found, DefiningTransaction):
+        if isinstance(found, EngineTransaction):
             return _tags_of(found.catalog, name)
     return _tags_of(scope.db.core.state().view.catalog, name)
 

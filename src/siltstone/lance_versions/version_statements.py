@@ -18,8 +18,8 @@ from siltstone.engine.catalog import namespaces as spaces
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.view import storage_folder
-from siltstone.engine.write.definition_statements import DefiningTransaction
 from siltstone.engine.write.plain_writes import PlainWrites
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.failpoints import Failpoint, cross
@@ -36,14 +36,14 @@ from siltstone.storage.tables.values import ImportedVersion, StagedVersion
 class VersionStatements:
     """See the module."""
 
-    tx: DefiningTransaction
+    tx: EngineTransaction
 
     def tables(self) -> list[str]:
         """Return the names of all tables, own changes included."""
         return self.tx.tables()
 
     @property
-    def definitions(self) -> DefiningTransaction:
+    def definitions(self) -> EngineTransaction:
         """What creates, renames and drops tables."""
         return self.tx
 

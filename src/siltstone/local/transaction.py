@@ -18,7 +18,7 @@ from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
-from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.readable import LocalReadable
@@ -50,7 +50,7 @@ class _ReadWholeTable(LocalReadable):
         return self._found
 
 
-class LocalTransaction(DefiningTransaction, Transaction):
+class LocalTransaction(EngineTransaction, Transaction):
     """A transaction of this process."""
 
     def _require_open(self) -> None:

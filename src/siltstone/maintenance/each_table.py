@@ -40,7 +40,7 @@ def isolated(
         whole = error
     done, failed = list[R](), list[SiltstoneError]()
     newest = manifests.newest()
-    manifests.look.require_follows(known, newest)
+    manifests.require_follows(known, newest)
     for each in filter(catalogs.is_alive, newest.catalog.tables):
         try:
             done.append(work(each.id, known))

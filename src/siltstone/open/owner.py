@@ -20,13 +20,11 @@ from pathlib import Path
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
-from siltstone.engine.commit.write_set import BLIND, WriteSet
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
-from siltstone.errors import ConflictError, CorruptionError, SiltstoneError, UnavailableError
-from siltstone.formats.log import group
-from siltstone.formats.manifest import Record, Tag
+from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
+from siltstone.formats.manifest import Record
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
@@ -168,12 +166,12 @@ class _Opening:
             after=malloc.trim if options.tune_malloc else None,
         )
         work = maintainers(storage, OwnPlainTables(core))
-        live = OwnerLive(committer, checkpointer, partial(_forget, core), self._require_ours(core))
+        live = OwnerLive(core, checkpointer, self._ownership)
         vacuum = self._vacuum(live)
         workers = Workers(
             MergeChild(self._root),
             MergeChild(self._root, kind="optimize"),
-            self._vacuum(replace(live, forget=lambda _: None)),
+            self._vacuum(replace(live, forgets_tags=False)),
         )
         rest = Rest(
             committer=committer,
@@ -230,16 +228,6 @@ class _Opening:
             bounds=self._env.bounds,
         )
 
-    def _require_ours(self, core: Core) -> Callable[[], None]:
-        """Return what refuses to go on where the store is not ours any more, or not as it was."""
-        manifests, ownership = self._storage.site.manifests, self._ownership
-
-        def require_ours() -> None:
-            ownership.require_in_place()
-            manifests.look.require_ours(core.state().view.record)
-
-        return require_ours
-
     def _vacuumed_s_ago(self) -> float:
         site, is_due = self._storage.site, self._options.background and self._env.is_real
         with suppress(SiltstoneError):  # a reason to vacuum later, not to refuse the store
@@ -295,10 +283,3 @@ def _memtable_bytes_max(options: Options) -> int:
     """Return when a checkpoint begins: all generations that may wait fit the share of memtables."""
     generations = options.sealed_generations_max + 1
     return min(options.memtable_bytes_max, options.shares.memtables // generations)
-
-
-def _forget(core: Core, tag: Tag) -> None:
-    """Remove a tag that has lapsed, unless it was set again or removed meanwhile."""
-    changes = [group.Tagged(tag.name, None)]
-    with suppress(ConflictError):
-        core.submit(WriteSet(next(core.numbers), BLIND, (), changes, unmoved=((tag.name, tag),)))

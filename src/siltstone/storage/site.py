@@ -111,7 +111,7 @@ class Site:
 
     def _require_ours(self, known: Record | None) -> None:
         if known is not None:
-            self.manifests.look.require_ours(known)
+            self.manifests.require_ours(known)
 
 
 class OfSite(Protocol):

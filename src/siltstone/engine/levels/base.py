@@ -312,7 +312,7 @@ class Base:
         """
         if not self.rows or not len(codes):
             return NOTHING
-        needles, found = self._covered(codes, keys)
+        needles, found = self.keys.find_keys(self.table_schema.codec, codes, keys)
         if self.keys.uncovered:
             index = self._uncovered_index() or self._by_scan(codes)
             more, places = index.find(codes)
@@ -327,20 +327,6 @@ class Base:
         stored = codec.keys(self.table.take(every, list(codec.names)))
         pairs = zip(back.tolist(), keys(needles), strict=True)
         return found[np.array([stored[place] == key for place, key in pairs], bool)]
-
-    def _covered(
-        self, codes: Codes, keys: Callable[[np.ndarray], list[Key]]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of an index into `codes` and a position that the runs have for it."""
-        codec, secret = self.table_schema.codec, self.keys.secret
-        if secret is None:
-            return NOTHING, NOTHING
-        if codec.exact:
-            return self.keys.find_many(codes)
-        stable = codec.stable_codes_of(keys(np.arange(len(codes))), secret)
-        order = np.argsort(stable)
-        needles, found = self.keys.find_many(stable[order])
-        return order[needles], found
 
     def _by_scan(self, wanted: Codes | None) -> Run:
         """Return the index of the rows that no run covers; `wanted`: of those with these codes.

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.chunk import Slice
 from siltstone.engine.levels.origin import Origin
 from siltstone.errors import SiltstoneError
+from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.keys import Codes, Key, KeyCodec
 from siltstone.storage.tables.keys.key_places import PinnedKeys
 
@@ -52,18 +54,8 @@ class LoadKeys:
         return None
 
     def find_many(self, codes: Codes, keys: KeysAt) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of an index into `codes` and a position that may have that key.
-
-        `codes` are those of memory, ascending. Hashed codes are a filter: compare the keys.
-        """
-        codec, secret = self.table_schema.codec, self.runs.secret
-        assert secret is not None
-        if codec.exact or not len(codes):
-            return self.runs.find_many(codes)
-        stable = codec.stable_codes_of(keys(np.arange(len(codes))), secret)
-        order = np.argsort(stable)
-        needles, found = self.runs.find_many(stable[order])
-        return order[needles], found
+        """Return the pairs of an index into `codes` and a position; see `PinnedKeys.find_keys`."""
+        return self.runs.find_keys(self.table_schema.codec, codes, keys)
 
     def keys_at(self, positions: np.ndarray) -> list[Key]:
         """Return the keys of the rows at some positions."""
@@ -80,7 +72,9 @@ class LoadKeys:
         if codec.exact:
             yield from ((codes, _no_keys) for codes, _ in self.runs.ordered())
             return
-        for batch in _in_blocks(self.table.scan_stored(list(codec.names))):
+        stored = self.table.scan_stored(list(codec.names))
+        for batches in gathered(stored, attrgetter("num_rows"), _BLOCK_ROWS):
+            batch = pa.concat_batches(batches)  # pyright: ignore[reportAttributeAccessIssue]
             codes = codec.codes(batch)
             order = np.argsort(codes)
 
@@ -141,17 +135,6 @@ class FiledCodes:
             _log.warning("%s; its keys count as written, all of them", error)
             return 0
         return None
-
-
-def _in_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= _BLOCK_ROWS:
-            yield pa.concat_batches(held)  # pyright: ignore[reportAttributeAccessIssue]
-            held = []
-    if held:
-        yield pa.concat_batches(held)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _keys_of(codec: KeyCodec, rows: pa.RecordBatch, order: np.ndarray, at: np.ndarray) -> list[Key]:

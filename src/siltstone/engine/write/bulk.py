@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch
 from siltstone.engine.write.row_order import ascending
 from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.conversion.row_codec import lacks
 from siltstone.formats.key_run import Entries, sorted_entries
 from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
@@ -209,21 +211,11 @@ def refuse_living(tables: TableReader, rows: BulkRows, reader: KeyedReader) -> N
     Raises:
         DuplicateKeyError: A key exists already.
     """
-    held: list[pa.RecordBatch] = []
-    for batch in rows.keys(tables):
-        held.append(batch)
-        if sum(each.nbytes for each in held) >= _CHECKED_BYTES:
-            _refuse_living(held, rows, reader)
-            held = []
-    if held:
-        _refuse_living(held, rows, reader)
-
-
-def _refuse_living(batches: list[pa.RecordBatch], rows: BulkRows, reader: KeyedReader) -> None:
-    (keys,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    found = reader.first_existing(chunk_of_batch(keys, rows.table_schema))
-    if found is not None:
-        raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(found))
+    for batches in gathered(rows.keys(tables), attrgetter("nbytes"), _CHECKED_BYTES):
+        (keys,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        found = reader.first_existing(chunk_of_batch(keys, rows.table_schema))
+        if found is not None:
+            raise DuplicateKeyError(rows.table, rows.table_schema.codec.to_user(found))
 
 
 class BulkWrites:

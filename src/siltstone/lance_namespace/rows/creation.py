@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import TableNotFoundError
 from siltstone.formats.types.layouts import plain_schema
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
@@ -35,7 +35,7 @@ def create_table(
     given = arrow_rows(rows, scope.limits)
     key = _key(asked, given.schema)
 
-    def work(tx: DefiningTransaction) -> str:
+    def work(tx: EngineTransaction) -> str:
         if name in tx.tables():
             if mode == "existok":
                 return place_of(scope, tx, name)
@@ -54,7 +54,7 @@ def create_table(
     return bodies.CreateTableAnswer(version, location), commit.seq
 
 
-def place_of(scope: Scope, tx: DefiningTransaction, name: str) -> str:
+def place_of(scope: Scope, tx: EngineTransaction, name: str) -> str:
     """Return the folder that a Lance client opens."""
     return location_of(scope, VersionStatements(tx).folder(name))
 
@@ -64,7 +64,7 @@ def root_of(scope: Scope) -> str:
     return str(scope.root)
 
 
-def _created(scope: Scope, tx: DefiningTransaction, name: str) -> str:
+def _created(scope: Scope, tx: EngineTransaction, name: str) -> str:
     """Return where a created table lies; if the token was applied before, where it is now."""
     if not tx.is_applied:
         return place_of(scope, tx, name)

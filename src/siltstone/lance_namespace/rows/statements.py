@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import compile_value
-from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.lance_namespace.limits import RowLimits
 from siltstone.lance_versions.errors import invalid, no_column
 from siltstone.local.readable import LocalReadable
 from siltstone.local.transaction_table import LocalTransactionTable
 
 
-def table_in(tx: DefiningTransaction, name: str) -> LocalTransactionTable:
+def table_in(tx: EngineTransaction, name: str) -> LocalTransactionTable:
     """Return the table of that name in a transaction.
 
     Raises:
@@ -28,14 +28,14 @@ def table_in(tx: DefiningTransaction, name: str) -> LocalTransactionTable:
     return LocalTransactionTable(tx, tx.named(name).id)
 
 
-def require_column(tx: DefiningTransaction, table: str, column: str) -> None:
+def require_column(tx: EngineTransaction, table: str, column: str) -> None:
     """Raise Refused unless a table has a column of that name."""
     known = table_in(tx, table).schema.names
     if column not in known:
         raise no_column(table, column, known)
 
 
-def insert(tx: DefiningTransaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
+def insert(tx: EngineTransaction, name: str, rows: pa.Table, *, overwrites: bool) -> int:
     """Add rows, or replace all that there are."""
     table = table_in(tx, name)
     if not table.primary_key:
@@ -46,7 +46,7 @@ def insert(tx: DefiningTransaction, name: str, rows: pa.Table, *, overwrites: bo
 
 
 def assign(
-    tx: DefiningTransaction,
+    tx: EngineTransaction,
     name: str,
     updates: Sequence[Sequence[str]],
     filter: str | None,  # noqa: A002 - the contract's name
@@ -82,7 +82,7 @@ def assign(
     return table.append(changed)
 
 
-def restore(tx: DefiningTransaction, name: str, past: LocalReadable, limits: RowLimits) -> int:
+def restore(tx: EngineTransaction, name: str, past: LocalReadable, limits: RowLimits) -> int:
     """Replace all rows of a table by those that it had.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from siltstone.engine.write.definition_statements import DefiningTransaction
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.lance_namespace.rows import statements
 from siltstone.lance_namespace.rows.arrow_input import arrow_rows
 from siltstone.lance_namespace.rows.version_numbers import past_of, version_now
@@ -24,7 +24,7 @@ def insert_into_table(
     if mode not in {"append", "overwrite"}:
         raise invalid(f"mode is append or overwrite, not {mode[:80]!r}")
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         statements.insert(tx, name, given, overwrites=mode == "overwrite")
 
     _, commit = scope.write(work, None)
@@ -47,7 +47,7 @@ def merge_insert_into_table(
     )
     given = arrow_rows(rows, scope.limits)
 
-    def work(tx: DefiningTransaction) -> MergeInserted:
+    def work(tx: EngineTransaction) -> MergeInserted:
         for column in how.on:
             statements.require_column(tx, name, column)
         return merge(tx, name, given, how)
@@ -69,7 +69,7 @@ def update_table(
     if len({column for column, _ in asked.updates}) != len(asked.updates):
         raise invalid("a column is set twice")
 
-    def work(tx: DefiningTransaction) -> int:
+    def work(tx: EngineTransaction) -> int:
         return statements.assign(tx, name, asked.updates, predicate, scope.limits)
 
     count, commit = scope.write(work, 0)
@@ -83,7 +83,7 @@ def delete_from_table(
     """Delete the rows that match."""
     name = ids.table_of(asked)
 
-    def work(tx: DefiningTransaction) -> int:
+    def work(tx: EngineTransaction) -> int:
         return statements.table_in(tx, name).delete_where(asked.predicate)
 
     count, commit = scope.write(work, 0)
@@ -95,7 +95,7 @@ def restore_table(scope: Scope, asked: bodies.RestoreRequest) -> Written:
     """Write the rows of an older version anew, as the newest one."""
     name = ids.table_of(asked)
 
-    def work(tx: DefiningTransaction) -> None:
+    def work(tx: EngineTransaction) -> None:
         past = past_of(scope.db.core, name, asked.version)
         with scope.db.snapshot(seq=past.seq) as snapshot:
             statements.restore(tx, name, snapshot[past.name], scope.limits)

@@ -312,7 +312,7 @@ class Backuper:
         )
         path = directory / f"BACKUP-{made.seq:020d}-{made.record:020d}.json"
         cross(Failpoint.BACKUP_BEFORE_PUBLISH)
-        self._manifests.look.require_ours(source.record)
+        self._manifests.require_ours(source.record)
         self._files.replace(path, formats.encode(made))
         cross(Failpoint.BACKUP_AFTER_PUBLISH)
         say(path.name, total, total)

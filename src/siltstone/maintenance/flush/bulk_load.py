@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -32,6 +33,7 @@ from siltstone.engine.write.bulk import (
 from siltstone.engine.write.stage_task import ATTACHED, stored_fields
 from siltstone.engine.write.submission import submit
 from siltstone.errors import ConflictError
+from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.manifest import KeyedStorage, TableDefinition
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.jobs import Begun
@@ -73,13 +75,8 @@ def load(
         return stream
     is_first = is_empty(levels) and not incarnation.versions
     least = bytes_min or (LOAD_BYTES_MIN if is_first else ATTACH_BYTES_MIN)
-    head, size = [], 0
-    for batch in conformed(stream, table_schema):
-        head.append(batch)
-        size += batch.nbytes
-        if size >= least:
-            break
-    if size < least:
+    head = next(gathered(conformed(stream, table_schema), attrgetter("nbytes"), least), [])
+    if sum(batch.nbytes for batch in head) < least:
         return pa.RecordBatchReader.from_batches(table_schema.arrow, head)
     batches = chain(head, conformed(stream, table_schema))
     begun = core.begun()

@@ -208,7 +208,7 @@ class Checkpointer:
             cross(Failpoint.FLUSH_BEFORE_PLAN)
             self._require_in_place()
             # The log goes on in place, in MARK and a segment: files that an older copy may have.
-            self._manifests.look.require_ours(state().view.record)
+            self._manifests.require_ours(state().view.record)
             self._committer.seal()
             sealed = self._unpublished()
             is_refused = bool(self._waiting_for_lance())
@@ -502,7 +502,7 @@ class Checkpointer:
 
     def _retire(self, record: Record, sealed: Sequence[Generation]) -> None:
         self._swap(record, sealed)
-        self._manifests.look.require_ours(record)  # the segments of a copy have the same names
+        self._manifests.require_ours(record)  # the segments of a copy have the same names
         self._log.retire(SegmentNumber(record.wal_floor))
 
     def _swap(self, record: Record, flushed: Sequence[Generation]) -> None:

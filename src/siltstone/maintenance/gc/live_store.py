@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from siltstone.engine.commit.committer import Committer
+from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.write_set import BLIND, WriteSet
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.view import View
 from siltstone.engine.recover.following import Follower
-from siltstone.errors import BusyError
+from siltstone.errors import BusyError, ConflictError
+from siltstone.formats.log import group
 from siltstone.formats.manifest import Pin, Tag
 from siltstone.maintenance.flush.checkpoint import Checkpointer
+from siltstone.storage.manifest.ownership import Ownership
 
 
 class LiveStore(Protocol):
@@ -36,22 +40,31 @@ class OwnerLive:
     """`LiveStore` in the owner's process, for as long as it owns the store.
 
     Another thread may close the store during a vacuum. From then on memory has neither the files in
-    the log (`Owner.close` releases them) nor the commits of the next owner: `require_held` raises
+    the log (`Owner.close` releases them) nor the commits of the next owner: `view` raises
     ClosedError once the store is not owned any more.
     """
 
-    committer: Committer
+    core: Core
     checkpointer: Checkpointer
-    forget: Callable[[Tag], object]
-    require_held: Callable[[], None]
+    ownership: Ownership
+    forgets_tags: bool = True
+    """False: nothing can be committed any more, and the next owner forgets them."""
 
     def view(self) -> View:
-        view = self.committer.state.view
-        self.require_held()  # after it was taken: until then nothing was let go of
+        view = self.core.state().view
+        self.ownership.require_in_place()  # after it was taken: until then nothing was let go of
+        self.core.site.manifests.require_ours(self.core.state().view.record)
         return view
 
     def renew(self) -> object:
         return self.checkpointer.renew()
+
+    def forget(self, tag: Tag) -> None:
+        core, changes = self.core, [group.Tagged(tag.name, None)]
+        unmoved = ((tag.name, tag),)
+        with suppress(ConflictError):
+            if self.forgets_tags:
+                core.submit(WriteSet(next(core.numbers), BLIND, (), changes, unmoved=unmoved))
 
 
 class LiveWithoutOwner:

@@ -212,13 +212,13 @@ class Vacuum:
             trimmed, built_on = newest, None  # what is deleted now makes space for that
         if built_on == floor.number:
             seen, floor = floor, Floor(trimmed.number)  # as of the same seqs, and with less past
-            self._manifests.look.require_ours(trimmed)
+            self._manifests.require_ours(trimmed)
             self._manifests.replace_floor(seen, floor)  # else another vacuum raised it
         cross(Failpoint.VACUUM_AFTER_TRIM)
         step()
         self._live.renew()
         census = self._settled(floor, oldest_seq)
-        self._manifests.look.require_ours(trimmed)
+        self._manifests.require_ours(trimmed)
         dead = [record for record in census.dead if self._unlink(record)]
         self._manifests.sync()
         cross(Failpoint.VACUUM_AFTER_UNLINK)
@@ -259,7 +259,7 @@ class Vacuum:
             cross(Failpoint.VACUUM_AFTER_PUBLISH)
             if built_on == floor.number:  # it is the same record, but for what was just said
                 floor = Floor(newest.number)
-            self._manifests.look.require_ours(newest)
+            self._manifests.require_ours(newest)
             if self._manifests.replace_floor(seen, floor):
                 return newest, floor, oldest_seq
         raise BusyError(f"{self._root}: FLOOR was raised {CENSUSES_MAX} times meanwhile; try again")
@@ -396,7 +396,7 @@ class Vacuum:
         step: Callable[[], object],
     ) -> tuple[Removed, ...]:
         """Delete what nothing needs, for as long as the store is the one of the record `known`."""
-        require_ours = partial(self._manifests.look.require_ours, known)
+        require_ours = partial(self._manifests.require_ours, known)
         sweep = Sweep(self._files, self._root, step)
         garbage, gc_horizon_us = self._condemned(sweep, dead, grace_s)
         records = self._records()

@@ -110,7 +110,7 @@ class Promoter:
     def promote(self, record: Record) -> None:
         """Show the kept bases and plain versions to readers of the plain path; idempotent."""
         manifests = self.site.manifests
-        manifests.look.require_ours(record)  # the names are the same ones in a copy of the store
+        manifests.require_ours(record)  # the names are the same ones in a copy of the store
         kept = existing(manifests, (n for n in manifests.numbers() if n < record.number))
         for pins in shown_pins([*kept, record]).values():
             self.site.tables.names.promote(pins, pins[-1])

@@ -61,7 +61,7 @@ class Exchange:
     route: Route
     request: HttpRequest
     begun_s: float
-    send: Callable[[Response], None]
+    send: Callable[[Response], object]
     caller: Any = None
     body: bytes = b""
     until: Deadline | None = None

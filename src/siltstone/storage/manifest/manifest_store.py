@@ -8,18 +8,19 @@ r"""Manifest store: the chain of records on disk; publishes, FLOOR and leases.
                  ▲                       │ exists                       │ n+1 is not kept: dead,
                  └── newest ◀────────────┴──────────────────────────────┘ or we slept
 
-LOOK  Another store may be at the path by now (`look`). `files` are bound to the directories that
-were opened, so that a publish lands in no other one; and record n must still be the one that it was
-planned on, and each new file be there. If not, it ends with ReplacedError. If it is the second look
-that sees it, n+1 is unlinked again, unless others built on it.
+LOOK  The directory may be moved or replaced, or an older copy put in its place file by file. So the
+path must lead to the directories that `files` are bound to, as they were opened: a publish lands in
+no other one. Record n must still be the one that it was planned on, by the same writer, and each
+new file be there. If not, it ends with ReplacedError. If it is the second look that sees it, n+1 is
+unlinked again, unless others built on it. A record that is gone proves nothing if FLOOR does not
+keep it: a vacuum took it. Nor does a damaged one: the next record is whole again.
 
 A record's writer token is new for each attempt, so after a lost acknowledgement the publisher reads
 the record back. If its sync failed, the next record repeats the contents, and its sync counts.
 Records that FLOOR does not keep (those below it, and thinned ones) are deleted, leased, or islands:
 only reads by number see them. A lease is a shared flock
 on the record's file: it needs no clock and no write, and ends with its process. No lock in memory:
-any thread may use a store, and any number of processes may. Over 400 lines: publish, FLOOR and
-leases are one protocol, and are reviewed as one.
+any thread may use a store, and any number of processes may.
 """
 
 from __future__ import annotations
@@ -48,9 +49,8 @@ from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, make_private, refusals
 from siltstone.storage.files.locks import Lock
-from siltstone.storage.files.place import in_place, require_links
+from siltstone.storage.files.place import in_place, require_in_place, require_links
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
-from siltstone.storage.manifest.look import Look
 from siltstone.units import require
 
 ATTEMPTS_MAX = 64
@@ -122,10 +122,10 @@ class ManifestStore:
         new_token: Callable[[], str] = random_token,
         first_missing: Callable[[Record, Record], str | None] = lambda _before, _after: None,
     ) -> None:
-        """`first_missing`: as `Look` has it."""
+        """`first_missing` names a file that is missing, and that only the second record names."""
         self.folder = root / "manifest"
         self._files, self._root, self._now_us, self._new_token = files, root, now_us, new_token
-        self.look = Look(files, root, self.read, self.kept, first_missing)
+        self._first_missing = first_missing
 
     # --- reading: no write call
 
@@ -222,6 +222,66 @@ class ManifestStore:
         newest = self.newest()
         return newest if newest.number > after.number else None
 
+    # --- is it still the store that some work was planned on?
+
+    def require_ours(self, known: Record, following: Record | None = None) -> None:
+        """Check that the store is still the one of a record; before a batch of deletes, say.
+
+        `following`: a record that is planned on it, whose new files must be there, too.
+
+        Raises:
+            ReplacedError: The directory was moved or replaced, or its contents were.
+            CorruptionError, UnavailableError: FLOOR is damaged; the file system refuses.
+        """
+        require_in_place(self._files, self._root)
+        with refusals(f"cannot look at {self._root}"):
+            why = self._other(known)
+            if why is None and following is not None:
+                why = self._missing(known, following)
+        if why is not None:
+            raise ReplacedError(self._root, why)
+
+    def require_follows(self, known: Record, newest: Record) -> None:
+        """Check that a newest record followed from one that was known.
+
+        Raises:
+            ReplacedError: The directory was moved or replaced, or its contents were.
+            CorruptionError, UnavailableError: FLOOR is damaged; the file system refuses.
+        """
+        self.require_ours(known)
+        ours, theirs = (known.store_id, known.number), (newest.store_id, newest.number)
+        if ours[0] != theirs[0] or theirs[1] < ours[1]:
+            why = (
+                f"its newest record is {theirs[1]} of store {theirs[0]}, not {ours[1]} of {ours[0]}"
+            )
+            raise ReplacedError(self._root, why)
+
+    def _missing(self, known: Record, following: Record) -> str | None:
+        """Return a new file that is not there; None: none, or another process won the race."""
+        missing = self._first_missing(known, following)
+        if missing is None or not self.kept().keeps(following.number):
+            return None  # a vacuum that took the winner's record may have taken the files before
+        with contextlib.suppress(FileNotFoundError, CorruptionError):
+            winner = self.read(following.number)
+            if winner.store_id == known.store_id and winner.writer != following.writer:
+                return None
+        return f"{missing} is not there, which was just written"
+
+    def _other(self, known: Record) -> str | None:
+        """Return what is wrong with a record that was known; None: nothing."""
+        try:
+            found = self.read(known.number)
+        except FileNotFoundError:
+            return f"record {known.number} is gone" if self.kept().keeps(known.number) else None
+        except CorruptionError:
+            return None
+        if (found.store_id, found.writer) == (known.store_id, known.writer):
+            return None
+        return (
+            f"record {known.number} there is of store {found.store_id}, by writer {found.writer},"
+            f" not of {known.store_id}, by {known.writer}"
+        )
+
     # --- publishing
 
     def publish(
@@ -282,7 +342,7 @@ class ManifestStore:
 
     def _attempt(self, record: Record, base: Record) -> Record | None:
         """Create a record; return the one that holds its change, None when the race is lost."""
-        self.look.require_ours(base, record)
+        self.require_ours(base, record)
         is_sure = True
         cross(Failpoint.PUBLISH_BEFORE_CREATE)
         try:
@@ -297,7 +357,7 @@ class ManifestStore:
                 return None
             self.sync()  # it was made, and only the answer was lost
         try:
-            self.look.require_ours(base, record)
+            self.require_ours(base, record)
         except ReplacedError:
             self._take_back(record)
             raise
@@ -449,7 +509,7 @@ class ManifestStore:
         for _ in range(ATTEMPTS_MAX):
             record = self.newest()
             if known is not None:
-                self.look.require_follows(known, record)
+                self.require_follows(known, record)
             lease = self.lease(record.number)
             if lease is not None:
                 return record, lease

@@ -29,6 +29,7 @@ import numpy as np
 
 from siltstone.errors import CorruptionError
 from siltstone.failpoints import Failpoint, cross
+from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import (
     OFFSET_BITS,
@@ -43,7 +44,13 @@ from siltstone.formats.manifest import KeyRun, Pin
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.keys.key_places import PinnedKeys, Serving
-from siltstone.storage.tables.keys.key_runs import OpenRun, PageCache, directory_of, write_run
+from siltstone.storage.tables.keys.key_runs import (
+    OpenRun,
+    PageCache,
+    directory_of,
+    joined,
+    write_run,
+)
 from siltstone.storage.tables.keys.staged_keys import (
     KeySorter,
     StagedKeysError,
@@ -291,7 +298,8 @@ class _Cover:
 
     def _sorted(self, units: Sequence[Unit]) -> Iterator[Entries]:
         read = [part for unit in units if unit.keys is None for part in unit.spans]
-        pieces = [sorted_entries(*piece) for piece in _in_pieces(self._entries(read))]
+        unsorted = gathered(self._entries(read), lambda entries: len(entries[0]), PIECE_ROWS)
+        pieces = [sorted_entries(*joined(piece)) for piece in unsorted]
         staged = [entries_of(unit, self.keys.opened_staged) for unit in units if unit.keys]
         return merged([merged_pieces(pieces), *staged]) if staged else merged_pieces(pieces)
 
@@ -311,24 +319,6 @@ class _Cover:
         run, file = self.write(self.table.pin.folder, blocks, parts, self.secret)
         self.written[run.path] = file
         return run
-
-
-def _in_pieces(batches: Iterator[Entries]) -> Iterator[Entries]:
-    """Yield entries, in no order, in pieces to sort."""
-    held: list[Entries] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += len(batch[0])
-        if rows >= PIECE_ROWS:
-            yield _joined(held)
-            held, rows = [], 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(held: Sequence[Entries]) -> Entries:
-    return np.concatenate([codes for codes, _ in held]), np.concatenate([at for _, at in held])
 
 
 def _due(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:

@@ -9,13 +9,13 @@ runs decides nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries, merged
-from siltstone.formats.keys import Codes, KeyCodec
+from siltstone.formats.keys import Codes, Key, KeyCodec
 from siltstone.storage.tables.keys.key_runs import OpenRun
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Span
@@ -85,6 +85,21 @@ class PinnedKeys:
             needles_found.append(needles[kept])
             positions_found.append(positions)
         return np.concatenate(needles_found), np.concatenate(positions_found)
+
+    def find_keys(
+        self, codec: KeyCodec, codes: Codes, keys: Callable[[np.ndarray], list[Key]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of an index into `codes` and a position that may have that key.
+
+        `codes` are those of memory, ascending; hashed ones are coded again, by the keys at some of
+        their indices, and stay a filter: compare the keys.
+        """
+        if self.secret is None or codec.exact or not len(codes):
+            return self.find_many(codes)  # without a secret there is no run
+        stable = codec.stable_codes_of(keys(np.arange(len(codes))), self.secret)
+        order = np.argsort(stable)
+        needles, found = self.find_many(stable[order])
+        return order[needles], found
 
     def living(self, serving: Serving) -> Iterator[Entries]:
         """Yield the entries of a run whose rows live."""

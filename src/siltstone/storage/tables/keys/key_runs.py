@@ -290,16 +290,17 @@ def _in_whole_pages(blocks: Iterable[Entries]) -> Iterator[Entries]:
         rows += len(block[0])
         if rows < PAGE_ROWS:
             continue
-        codes, places = _joined(held)
+        codes, places = joined(held)
         whole = rows - rows % PAGE_ROWS
         for low, high in pairwise([*range(0, whole, _BLOCK_PAGES * PAGE_ROWS), whole]):
             yield codes[low:high], places[low:high]
         held, rows = [(codes[whole:], places[whole:])], rows - whole
     if rows:
-        yield _joined(held)
+        yield joined(held)
 
 
-def _joined(held: list[Entries]) -> Entries:
+def joined(held: list[Entries]) -> Entries:
+    """Return entries as one block."""
     if len(held) == 1:
         return held[0]
     return np.concatenate([c for c, _ in held]), np.concatenate([p for _, p in held])

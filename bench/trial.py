@@ -28,10 +28,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench import machine, raw_lance
 from siltstone.api.tables import Table
-from siltstone.cli.bench import machine
 from siltstone.cli.exits import UsageError
-from siltstone.storage.lance import raw
 from siltstone.store import Store, connect
 
 _ROW_BYTES = 400  # of a row in all its copies: raw, log, history, base
@@ -117,10 +116,10 @@ class Trial:
     def _raw_lance(self, rows: pa.Table) -> None:
         self._told("raw Lance")
         path = self._folder / "raw.lance"
-        self._rate("raw Lance, write", _timed(lambda: raw.write(rows, path)))
+        self._rate("raw Lance, write", _timed(lambda: raw_lance.write(rows, path)))
         for name, columns in _COLUMNS:
-            raw.scan(path, columns)
-            seconds = [_timed(lambda c=columns: raw.scan(path, c)) for _ in range(_REPEATS)]
+            raw_lance.scan(path, columns)
+            seconds = [_timed(lambda c=columns: raw_lance.scan(path, c)) for _ in range(_REPEATS)]
             self._rate(f"raw Lance, scan of {name}", min(seconds))
         shutil.rmtree(path)
 

@@ -1,6 +1,7 @@
 """Bench: the limits of this machine and disk, next to the rates of a store on it.
 
-It uses its own store, in a new directory that it removes at the end; it opens no other store.
+It uses its own store, in a new directory that it removes at the end; it opens no other store. What
+it runs is in `bench/` of the source, not in the package.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Annotated
 import typer
 
 from siltstone.cli.arguments import Quiet
+from siltstone.cli.demo import SOURCE
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.sessions import note
+from siltstone.errors import UnavailableError
 
 Dir = Annotated[
     Path | None,
@@ -35,9 +38,15 @@ def bench(
     form: Form,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a store on this machine, next to the machine's limits."""
-    from siltstone.cli.bench.machine import facts
-    from siltstone.cli.bench.trial import Trial, scratch
+    """Measure a store on this machine, next to its limits. It needs a checkout."""
+    if not (SOURCE / "bench" / "trial.py").is_file():
+        raise UnavailableError(
+            "the bench is in the source of siltstone (bench/), not in the package: run this command"
+            " in a checkout"
+        )
+    sys.path.insert(0, str(SOURCE))
+    from bench.machine import facts
+    from bench.trial import Trial, scratch
 
     with scratch(dir, rows) as folder:
         machine = facts(folder)
