@@ -594,6 +594,7 @@ WRITE = {
 }  # fmt: skip
 
 
+NAMED = {"table": "x", "application": ""}
 SINK = {name: value for name, value in WRITE.items() if name != "insert"} | {"query": "q"}
 STEP = {
     "token": "r", "table": "x", "options": {}, "columns": WRITE["columns"], "step": "limit",
@@ -606,7 +607,8 @@ def test_a_write_to_a_table_that_was_made_again_is_refused(tmp_path: Path) -> No
         db.drop_table("w")
         db.create_table("w", {"id": "int64"})
     with served() as (client, _, _):
-        for op, more in (("plan_write", WRITE), ("delete", {"table": "w", "filter": None})):
+        gone = {**NAMED, "table": "w", "filter": None}
+        for op, more in (("plan_write", WRITE), ("delete", gone), ("plan_sink", SINK)):
             head, _ = client.ask(op, uri=str(tmp_path / "s"), id=old, **more)
             assert "was dropped and made again" in head["error"], op
 
@@ -615,11 +617,11 @@ def test_what_changes_a_store_needs_a_store_below_the_roots(tmp_path: Path) -> N
     st.connect(tmp_path / "s", background=False).close()
     asked = {
         "plan_write": {**WRITE, "id": 1},
-        "create": {"table": "x", "columns": WRITE["columns"], "primary_key": []},
-        "alter": {"table": "x", "changes": []},
-        "rename": {"table": "x", "to": "y"},
-        "drop": {"table": "x"},
-        "delete": {"table": "x", "id": 1, "filter": None},
+        "create": {**NAMED, "columns": WRITE["columns"], "primary_key": [], "replaces": False},
+        "alter": {**NAMED, "changes": []},
+        "rename": {**NAMED, "to": "y"},
+        "drop": NAMED,
+        "delete": {**NAMED, "id": 1, "filter": None},
         "plan_sink": {**SINK, "id": 1},
         "feed": {"table": "x"},
         "feed_step": STEP,

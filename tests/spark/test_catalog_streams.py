@@ -244,6 +244,11 @@ def test_output_modes_write_as_those_of_the_format(shop: Followed) -> None:
     shop.follow(counts, table="counts", mode="complete", checkpointLocation=where)
     found = sorted(map(tuple, map(dict.values, shop.b["counts"].to_arrow().to_pylist())))
     assert found == [("delete", 1), ("upsert", 10)]
+    nothing = counts.where("op = 'none'")
+    shop.follow(nothing, table="counts", mode="update", checkpointLocation=shop.root / "c3")
+    assert shop.b["counts"].count() == 2
+    shop.follow(nothing, table="counts", mode="complete", checkpointLocation=shop.root / "c4")
+    assert shop.b["counts"].count() == 0, "the table holds the state of the query"
 
 
 @pytest.mark.parametrize(
