@@ -29,8 +29,8 @@ from pyspark.sql.types import StructType
 
 import siltstone as st
 from siltstone.errors import LimitError, RequestError, UnavailableError
-from siltstone.spark import partitions, schemas
 from siltstone.spark.catalog.identity import Identity, here
+from siltstone.spark.context import schemas
 from siltstone.spark.daemon import serving
 from siltstone.spark.daemon.layout import bytes_of, fitting, is_flat, put
 from siltstone.spark.daemon.messages import Channel, Ended, TakePin
@@ -40,6 +40,7 @@ from siltstone.spark.daemon.reading import END, FAILED, GROWN
 from siltstone.spark.daemon.regions import SLOT_BYTES, SLOTS, MemoryBudget
 from siltstone.spark.daemon.roots import Roots
 from siltstone.spark.daemon.serving import CatalogServer
+from siltstone.spark.reads import partitions
 
 
 @pytest.fixture

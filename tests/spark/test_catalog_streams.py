@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import siltstone as st
-from siltstone.spark import feed, register
+from siltstone.spark import register
+from siltstone.spark.context.options import FeedOptions
+from siltstone.spark.context.schemas import to_spark
 from siltstone.spark.daemon.feeds import StreamRuns
 from siltstone.spark.daemon.messages import FeedStep, PlanSink
 from siltstone.spark.daemon.writing import SinkJob, plan_sink
-from siltstone.spark.feed import RunState
-from siltstone.spark.options import FeedOptions
-from siltstone.spark.schemas import to_spark
+from siltstone.spark.streams import feed
+from siltstone.spark.streams.feed import RunState
 from tests.spark import killing_daemon
 from tests.spark.daemons import daemons, siblings
 from tests.spark.stream_driver import STEPS, follow_by_catalog, run_killed, stores_of

@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 import siltstone as st
-from siltstone.spark.java import java_home
+from siltstone.spark.context.java import java_home
 from tests.spark import cluster_driver
 from tests.spark.stores import SCHEMA
 from tests.spark.stream_driver import with_tests

@@ -20,8 +20,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from siltstone.choices import Isolation
-from siltstone.spark.drivers import Start
-from siltstone.spark.feed import RunState
+from siltstone.spark.streams.feed import RunState
+from siltstone.spark.writes.drivers import Start
 
 MESSAGE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<i")

@@ -26,8 +26,9 @@ from pyspark.sql.types import StructType
 
 from siltstone.choices import Isolation
 from siltstone.errors import InvariantError, RequestError, not_one_of
-from siltstone.spark import stores
-from siltstone.spark.application import APPLICATION
+from siltstone.spark.context import stores
+from siltstone.spark.context.application import APPLICATION
+from siltstone.spark.context.options import SinkOptions, WriteOptions
 from siltstone.spark.daemon import messages
 from siltstone.spark.daemon.messages import (
     AbortWrite,
@@ -39,10 +40,9 @@ from siltstone.spark.daemon.messages import (
     StagedWrite,
     WriteRows,
 )
-from siltstone.spark.drivers import Start
-from siltstone.spark.options import SinkOptions, WriteOptions
-from siltstone.spark.staging import FramePiece, StatementRead
-from siltstone.spark.writer import (
+from siltstone.spark.writes.drivers import Start
+from siltstone.spark.writes.staging import FramePiece, StatementRead
+from siltstone.spark.writes.writer import (
     BatchWriter,
     BatchWritten,
     Sink,

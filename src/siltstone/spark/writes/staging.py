@@ -28,12 +28,12 @@ from siltstone.choices import Missing
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
 from siltstone.process import malloc
 from siltstone.process.retry import Retry
-from siltstone.spark import schemas
-from siltstone.spark.application import Application, store_of, tell_own
-from siltstone.spark.guards import Unchanged, WholeRows, require_whole
-from siltstone.spark.options import SinkOptions, WriteOptions
-from siltstone.spark.replacing import Replaced
-from siltstone.spark.task_rows import require_path
+from siltstone.spark.context import schemas
+from siltstone.spark.context.application import Application, store_of, tell_own
+from siltstone.spark.context.options import SinkOptions, WriteOptions
+from siltstone.spark.reads.task_rows import require_path
+from siltstone.spark.writes.guards import Unchanged, WholeRows, require_whole
+from siltstone.spark.writes.replacing import Replaced
 from siltstone.store import Store
 
 COMMIT_ATTEMPTS = 10

@@ -1,0 +1,1 @@
+"""Session: what a user of PySpark calls: sessions, snapshots, transactions, the data source."""
