@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.spark import session, transaction
 from siltstone.spark.context.options import WriteOptions
-from siltstone.spark.session.source import SiltstoneSource
+from siltstone.spark.sessions.source import SiltstoneSource
 from siltstone.spark.writes.writer import BatchWriter, BatchWritten
 from tests.spark.stream_driver import SHORT_LIVED, with_tests
 

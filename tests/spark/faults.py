@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceWriter
 from pyspark.sql.types import StructType
 
 from siltstone.spark.context.options import WriteOptions
-from siltstone.spark.session.source import SiltstoneSource
+from siltstone.spark.sessions.source import SiltstoneSource
 from siltstone.spark.writes.writer import BatchWriter, BatchWritten
 
 FILE_BYTES_MAX = 512

@@ -18,7 +18,7 @@ import pyarrow as pa
 from siltstone.spark.context.application import APPLICATION
 from siltstone.spark.context.options import FeedOptions, SinkOptions
 from siltstone.spark.context.schemas import arrow_schema, to_spark
-from siltstone.spark.session.source import durable_seq
+from siltstone.spark.sessions.source import durable_seq
 from siltstone.spark.streams import feed
 from siltstone.spark.streams.feed import ChangeTaskReader, FeedReader
 from siltstone.spark.writes.writer import Sink, SinkWritten

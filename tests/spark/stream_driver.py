@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from siltstone.spark import session
 from siltstone.spark.context.options import SinkOptions
 from siltstone.spark.context.workers import Sealed, sealed
-from siltstone.spark.session.source import SiltstoneSource
+from siltstone.spark.sessions.source import SiltstoneSource
 from siltstone.spark.writes.writer import PieceWriter, Sink, SinkWritten
 from tests.children import paths_with_pandas
 

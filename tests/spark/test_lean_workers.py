@@ -18,7 +18,7 @@ UNNEEDED = (
     *("siltstone.admin", "siltstone.local", "siltstone.joined", "siltstone.maintenance"),
     *("siltstone.open.owner", "siltstone.open.parts", "siltstone.lance_namespace"),
     *("siltstone.engine.commit", "siltstone.engine.read", "siltstone.engine.write"),
-    *("siltstone.spark.session", "siltstone.spark.context.stores"),
+    *("siltstone.spark.sessions", "siltstone.spark.context.stores"),
     *("duckdb", "sqlglot", "polars", "http", "asyncio", "pydantic", "typer", "starlette"),
 )
 _CHILD = """

@@ -26,7 +26,7 @@ from siltstone.spark.context import application
 from siltstone.spark.context.application import APPLICATION, Application, Read, of_process
 from siltstone.spark.context.kept_stores import close_idle
 from siltstone.spark.context.options import WriteOptions
-from siltstone.spark.session.source import SiltstoneSource
+from siltstone.spark.sessions.source import SiltstoneSource
 from siltstone.spark.writes.guards import Unchanged
 from siltstone.spark.writes.staging import commit, plan
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import siltstone as st
 from siltstone.spark.context.application import APPLICATION
-from siltstone.spark.session.source import SiltstoneSource
+from siltstone.spark.sessions.source import SiltstoneSource
 
 ROWS = [
     {"id": 1, "day": 1, "total": 10, "note": 100},

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from siltstone.spark.session.sessions import register, session
-    from siltstone.spark.session.snapshots import snapshot
-    from siltstone.spark.session.transactions import transaction
+    from siltstone.spark.sessions.sessions import register, session
+    from siltstone.spark.sessions.snapshots import snapshot
+    from siltstone.spark.sessions.transactions import transaction
     from siltstone.spark.writes.maintenance import index, merge, optimize
 
 if find_spec("pyspark") is None:
@@ -21,9 +21,9 @@ if find_spec("pyspark") is None:
 # A process that Spark starts imports this package for the one module that its work names.
 _LATE = {
     **dict.fromkeys(("index", "merge", "optimize"), "siltstone.spark.writes.maintenance"),
-    **dict.fromkeys(("register", "session"), "siltstone.spark.session.sessions"),
-    "snapshot": "siltstone.spark.session.snapshots",
-    "transaction": "siltstone.spark.session.transactions",
+    **dict.fromkeys(("register", "session"), "siltstone.spark.sessions.sessions"),
+    "snapshot": "siltstone.spark.sessions.snapshots",
+    "transaction": "siltstone.spark.sessions.transactions",
 }
 
 

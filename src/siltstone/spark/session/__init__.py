@@ -1,1 +1,0 @@
-"""Session: what a user of PySpark calls: sessions, snapshots, transactions, the data source."""
