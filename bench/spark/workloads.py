@@ -168,7 +168,7 @@ def merges(place: Place) -> Seconds:
         old = place.spark.range(place.rows).where(text)
         fresh = place.spark.range(new, new + place.rows // step)
         return old.union(fresh).selectExpr(
-            "id", "rand() AS x", "7 AS k", "'merged' AS s", "timestamp'2026-01-01' AS ts"
+            "id", "id * 0.5D AS x", "7 AS k", "'merged' AS s", "timestamp'2026-01-01' AS ts"
         )
 
     def merge_() -> None:
