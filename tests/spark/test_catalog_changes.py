@@ -235,6 +235,19 @@ def test_wrong_settings_and_options_are_refused_before_the_work(shop: Shop) -> N
     shop.spark.conf.unset(setting)
 
 
+def test_a_delete_by_a_condition_that_the_store_answers_has_the_options_of_others(
+    shop: Shop,
+) -> None:
+    shop.refuses("DELETE FROM o WITH (isolation = 'loose') WHERE id = 3", "isolation must be")
+    shop.refuses("DELETE FROM o WITH (nonsense = 'x') WHERE id = 3", "no option 'nonsense'")
+    statement = "DELETE FROM o WITH (token = 'etl:1') WHERE id = 3"
+    shop.sql(statement)
+    assert shop.one(3) is None
+    _replaces(shop, 3)()
+    shop.sql(statement)
+    assert shop.one(3) == {"id": 3, "c": 20, "s": "theirs"}
+
+
 def test_a_column_of_the_source_that_the_table_lacks_is_refused(shop: Shop) -> None:
     shop.refuses(
         "MERGE WITH SCHEMA EVOLUTION INTO o USING (SELECT 9L id, 1 c, 'n' s, 1 extra) x"
@@ -356,6 +369,68 @@ def test_a_cached_frame_does_not_lose_what_came_since(shop: Shop) -> None:
     again.unpersist()
 
 
+def _without(shop: Shop) -> DataFrame:
+    """Return row 8, if no row has the text 'theirs': Spark finds none, and forgets the table."""
+    none = shop.spark.table(f"{shop.name}.o").where("s = 'theirs'").select("id")
+    return shop.spark.range(8, 9).join(none, "id", "anti").selectExpr("id", "77 AS c")
+
+
+def _counted(shop: Shop) -> DataFrame:
+    return shop.spark.sql(f"SELECT 8L AS id, 50 + int(count(*)) AS c FROM {shop.name}.o")
+
+
+@pytest.mark.parametrize("made", [_without, _counted])
+def test_a_cached_frame_knows_tables_of_which_it_has_no_row(
+    shop: Shop, made: Callable[[Shop], DataFrame]
+) -> None:
+    name = f"{shop.name}.o"
+    frame = made(shop).cache()
+    assert frame.count() == 1
+    _replaces(shop, 8)()
+    merge = frame.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+    with pytest.raises(Exception, match=r"o\[8\] was written"):
+        merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+    frame.unpersist()
+
+
+def _merge_batches(shop: Shop, static: DataFrame, folder: Path) -> list[str]:
+    """Add 1 to a column of a static frame in two batches, and merge each; return what they say."""
+    name, source, said = f"{shop.name}.o", str(folder / "source"), list[str]()
+    for _ in range(2):
+        shop.spark.sql("SELECT 8L AS id, 1 AS v").write.mode("append").parquet(source)
+
+    def add(batch: DataFrame, number: int) -> None:
+        merge = batch.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+        try:
+            merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+        except Exception as error:  # noqa: BLE001 - what it says is looked at
+            said.append(str(error))
+
+    stream = shop.spark.readStream.schema("id bigint, v int").option("maxFilesPerTrigger", 1)
+    sums = stream.parquet(source).join(static, "id").selectExpr("id", "old + v AS c")
+    writing = sums.writeStream.foreachBatch(add).trigger(availableNow=True)
+    writing.option("checkpointLocation", str(folder / "progress")).start().awaitTermination()
+    return said
+
+
+def test_a_batch_of_a_stream_does_not_lose_what_came_since_its_table_was_read(
+    shop: Shop, tmp_path: Path
+) -> None:
+    static = shop.spark.table(f"{shop.name}.o").selectExpr("id", "c AS old")
+    (said,) = _merge_batches(shop, static, tmp_path)
+    assert "o[8] was written" in said
+    assert shop.one(8) == {"id": 8, "c": 4, "s": "x8"}
+
+
+def test_batches_of_a_stream_with_another_table_do_not_conflict_with_each_other(
+    shop: Shop, tmp_path: Path
+) -> None:
+    before = shop.db.seq
+    static = shop.spark.table(f"{shop.name}.copy").selectExpr("id", "c AS old")
+    assert _merge_batches(shop, static, tmp_path) == []
+    assert shop.db.seq == before + 2
+
+
 def test_a_serializable_statement_conflicts_with_changes_of_its_sources(shop: Shop) -> None:
     setting = f"spark.sql.catalog.{shop.name}.isolation"
     text = "UPDATE o SET c = {0} + (SELECT max(c) FROM copy) WHERE id % 7 = 1"
@@ -387,6 +462,21 @@ def test_statements_of_two_tables_read_one_seq(shop: Shop) -> None:
         " WHERE id % 7 = 1"
     )
     assert shop.one(8) == {"id": 8, "c": 5, "s": "x8"}
+
+
+def test_a_serializable_statement_conflicts_with_changes_since_a_cached_count(shop: Shop) -> None:
+    setting, name = f"spark.sql.catalog.{shop.name}.isolation", f"{shop.name}.o"
+    frame = shop.sql("SELECT 8L AS id, int(count(*)) AS c FROM copy").cache()
+    assert frame.count() == 1
+    shop.db["copy"].upsert({"id": 500, "c": 500, "s": ""})
+    shop.spark.conf.set(setting, "serializable")
+    try:
+        merge = frame.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+        with pytest.raises(Exception, match="copy"):
+            merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+    finally:
+        shop.spark.conf.unset(setting)
+        frame.unpersist()
 
 
 # --- kills
