@@ -393,6 +393,25 @@ def test_a_cached_frame_knows_tables_of_which_it_has_no_row(
     frame.unpersist()
 
 
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_rows_of_the_same_table_by_load_are_refused(shop: Shop, is_cached: bool) -> None:
+    name, path = f"{shop.name}.o", str(shop.db.path)
+    loading = shop.spark.read.format("siltstone").option("uri", path)
+    frame = loading.option("table", "o").load().where("id = 8").selectExpr("id", "c + 1 AS c")
+    if is_cached:
+        assert frame.cache().count() == 1
+    _replaces(shop, 8)()
+    merge = frame.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+    with pytest.raises(Exception, match="does not tell at which seq"):
+        merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+    assert shop.one(8) == {"id": 8, "c": 20, "s": "theirs"}
+    frame.unpersist()
+    other = loading.option("table", "copy").load().alias("y")
+    merge = other.mergeInto(name, fn.expr(f"{name}.id = y.id"))
+    merge.whenMatched(fn.expr("y.id = 8")).update({"c": fn.expr("y.c")}).merge()
+    assert shop.one(8) == {"id": 8, "c": 3, "s": "theirs"}
+
+
 def _merge_batches(shop: Shop, static: DataFrame, folder: Path) -> list[str]:
     """Add 1 to a column of a static frame in two batches, and merge each; return what they say."""
     name, source, said = f"{shop.name}.o", str(folder / "source"), list[str]()
