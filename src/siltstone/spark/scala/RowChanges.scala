@@ -15,6 +15,7 @@ import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
 import org.apache.spark.sql.execution.columnar.{CachedRDDBuilder, InMemoryRelation, InMemoryTableScanExec}
 import org.apache.spark.sql.execution.datasources.v2.{
   DataSourceV2Relation, DataSourceV2ScanExecBase, DataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -44,8 +45,10 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
   override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder = new DeltaWriteBuilder {
     override def build(): DeltaWrite = new DeltaWrite {
       override def description(): String = s"siltstone: $command ${source.name}"
-      override def toBatch: DeltaBatchWrite =
-        new StagedWrite(source.name, jobs(info), Some(StatementReads.of(source, isolation(info))))
+      override def toBatch: DeltaBatchWrite = {
+        val read = StatementReads.of(source, isolation(info))
+        new StagedWrite(source.name, jobs(info, read), Some(read))
+      }
     }
   }
 
@@ -53,10 +56,13 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
     info.options.getOrDefault("isolation", target.isolation)
 
   /** Inserts, updates and deletes, in the order in which they are committed. */
-  private def jobs(info: LogicalWriteInfo): Seq[Job] = {
+  private def jobs(info: LogicalWriteInfo, read: StatementReads): Seq[Job] = {
     val key = info.rowIdSchema.get
     def job(change: String, columns: StructType, oldKey: StructType = new StructType()) =
-      Job.plan(target, columns, info.options, _.put("change", change).put("isolation", isolation(info)), oldKey)
+      Job.plan(target, columns, info.options, head => {
+        head.put("change", change).put("isolation", read.isolation)
+        read.putLoads(head)
+      }, oldKey)
     command match {
       case Command.DELETE => Seq(job("delete", key))
       case Command.UPDATE => Seq(job("update", info.schema, key))
@@ -66,8 +72,18 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
   }
 }
 
-/** What the plan of a statement reads of a store: the lowest seq, and which tables. */
-case class StatementReads(seq: Long, tables: Seq[Long], isolation: String) {
+/** What the plan of a statement reads of a store: the lowest seq, and which tables. `loads` are the
+  * options of reads by `format("siltstone")`, of any store.
+  */
+case class StatementReads(seq: Long, tables: Seq[Long], isolation: String,
+    loads: Seq[CaseInsensitiveStringMap]) {
+  def putLoads(head: ObjectNode): Unit = {
+    val all = head.putArray("loads")
+    loads.foreach { options =>
+      val texts = all.addObject()
+      options.asCaseSensitiveMap.forEach((name, text) => texts.put(name, text))
+    }
+  }
   def put(head: ObjectNode): Unit = {
     val read = head.putObject("read").put("seq", seq).put("isolation", isolation)
     val ids = read.putArray("tables")
@@ -90,11 +106,19 @@ object StatementReads extends AdaptiveSparkPlanHelper {
       .flatMap(stream => Option(stream.lastExecution))
     val found = ofPlan(running.optimizedPlan) ++ batch.toSeq.flatMap(besideStream(_, target, isolation))
     val read = (target.pin, Some(target.id)) +: found.filter(_._1.store == target.pin.store)
-    StatementReads(read.map(_._1.seq).min, read.flatMap(_._2).distinct, isolation)
+    StatementReads(
+      read.map(_._1.seq).min, read.flatMap(_._2).distinct, isolation, loadsOf(running.optimizedPlan))
   }
 
   // A pin, and a table whose later rows would have counted: a range of changes stays as it is.
   private type Read = (Pin, Option[Long])
+
+  private def loadsOf(plan: LogicalPlan): Seq[CaseInsensitiveStringMap] = plan.collectWithSubqueries {
+    case scanned: DataSourceV2ScanRelation => loadsOf(scanned.relation)
+    case DataSourceV2Relation(python: PythonTable, _, _, _, options, _) if python.name == "siltstone" =>
+      Seq(options)
+    case cached: InMemoryRelation => loadsOf(cached.cacheBuilder.logicalPlan)
+  }.flatten
 
   /** What a stream reads beside its source, which the frame of its batch hides. A stream reads it at
     * the seq of its start, so if each such table counted, a batch would conflict with those before.
