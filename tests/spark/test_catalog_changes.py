@@ -262,6 +262,13 @@ def test_a_column_of_the_source_that_the_table_lacks_is_refused(shop: Shop) -> N
     assert shop.db.seq == before
 
 
+def test_a_script_says_and_handles_what_a_statement_in_it_refuses(shop: Shop) -> None:
+    insert = f"INSERT INTO {shop.name}.o VALUES (1, 1, 'again')"
+    shop.refuses(f"BEGIN {insert}; END", r"o\[1\] exists already")
+    handler = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN SELECT 'handled' AS said; END;"
+    assert shop.sql(f"BEGIN {handler} {insert}; END").collect()[0]["said"] == "handled"
+
+
 # --- beside other writers
 
 
