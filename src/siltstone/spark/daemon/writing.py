@@ -184,7 +184,7 @@ def _refuse_loads(asked: PlanWrite) -> None:
         read = ReadOptions.parse(given)
         if read.table == asked.table and _is_same_place(read.uri, asked.uri):
             raise RequestError(
-                f"a frame of format('siltstone') does not tell at which seq it reads {read.table!r},"
+                f"a frame of format('siltstone') does not tell at which seq it read {read.table!r},"
                 f" which this statement changes: read {read.table!r} through the catalog"
             )
 
