@@ -505,6 +505,37 @@ def test_a_serializable_statement_conflicts_with_changes_since_a_cached_count(sh
         frame.unpersist()
 
 
+@pytest.mark.xfail(strict=True, reason="an upsert by INSERT does not know what its SELECT read")
+def test_an_upsert_of_rows_of_its_own_table_does_not_lose_what_came_since(shop: Shop) -> None:
+    zero = shop.during(_replaces(shop, 8))
+    with pytest.raises(Exception, match=r"o\[8\] was written"):
+        shop.sql(
+            "INSERT INTO o WITH (op = 'upsert', missing = 'null')"
+            f" SELECT id, c + {zero} + 1, s FROM o WHERE id = 8"
+        )
+
+
+@pytest.mark.xfail(strict=True, reason="the oldest read of any table counts for the rows changed")
+def test_a_cached_table_beside_the_changed_one_lets_a_statement_run_twice(shop: Shop) -> None:
+    shop.sql("CACHE TABLE copy")
+    try:
+        for _ in range(2):
+            shop.sql("UPDATE o SET c = c + (SELECT max(c) FROM copy) WHERE id % 20 = 8")
+    finally:
+        shop.sql("UNCACHE TABLE copy")
+
+
+@pytest.mark.xfail(strict=True, reason="an insert at an earlier seq finds the row of then")
+def test_a_key_that_was_deleted_since_a_frame_read_it_is_a_conflict(shop: Shop) -> None:
+    name = f"{shop.name}.o"
+    frame = shop.spark.table(name).where("id = 8").select("id", "c").alias("x")
+    frame.explain()
+    shop.db["o"].delete(8)
+    merge = frame.mergeInto(name, fn.expr(f"{name}.id = x.id")).whenNotMatched()
+    with pytest.raises(Exception, match=r"o\[8\] was written"):
+        merge.insert({"id": fn.expr("x.id"), "c": fn.expr("x.c")}).merge()
+
+
 # --- kills
 
 
