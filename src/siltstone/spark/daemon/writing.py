@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,13 @@ from siltstone.choices import Isolation
 from siltstone.errors import InvariantError, RequestError, not_one_of
 from siltstone.spark.context import stores
 from siltstone.spark.context.application import APPLICATION
-from siltstone.spark.context.options import SinkOptions, WriteOptions
+from siltstone.spark.context.options import (
+    ReadOptions,
+    SinkOptions,
+    WriteOptions,
+    is_change_feed,
+    is_feed,
+)
 from siltstone.spark.daemon import messages
 from siltstone.spark.daemon.messages import (
     AbortWrite,
@@ -40,6 +47,7 @@ from siltstone.spark.daemon.messages import (
     StagedWrite,
     WriteRows,
 )
+from siltstone.spark.reads.reader import LIVE
 from siltstone.spark.writes.drivers import Start
 from siltstone.spark.writes.staging import FramePiece, StatementRead
 from siltstone.spark.writes.writer import (
@@ -140,6 +148,7 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
         require_same(asked.table, asked.id, table.id)
         is_keyed = bool(table.primary_key)
     if asked.change is not None:
+        _refuse_loads(asked)
         return _of_change(given, asked.change, asked.isolation)
     if asked.overwrites:
         return WriteOptions.parse(given)
@@ -159,6 +168,29 @@ def require_same(
     """
     if planned != found:
         raise RequestError(f"{name!r} was dropped and made again since {since}")
+
+
+def _refuse_loads(asked: PlanWrite) -> None:
+    """Refuse rows of the changed table that were not read through a catalog.
+
+    A commit since such a read would not be a conflict, and would be lost.
+
+    Raises:
+        RequestError: A frame of `format("siltstone")` has the table.
+    """
+    for given in asked.loads:
+        if is_change_feed(given) or is_feed(given) or LIVE in given:
+            continue  # changes are what they are, and a live frame reads after the statement's pin
+        read = ReadOptions.parse(given)
+        if read.table == asked.table and _is_same_place(read.uri, asked.uri):
+            raise RequestError(
+                f"a frame of format('siltstone') does not tell at which seq it read {read.table!r},"
+                f" which this statement changes: read {read.table!r} through the catalog"
+            )
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    return os.path.realpath(stores.path_of(one)) == os.path.realpath(stores.path_of(other))
 
 
 def _of_change(given: Mapping[str, str], change: Change, isolation: str) -> WriteOptions:

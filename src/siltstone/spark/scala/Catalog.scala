@@ -274,11 +274,15 @@ class WritableTable(found: Source, target: Target) extends SiltstoneTable(found)
     TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new TableWriteBuilder(here, info, run)
-  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+  // Spark tells `deleteWhere` none of them, so a DELETE that has some goes by key.
+  private var hasOptions = false
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder = {
+    hasOptions = !info.options.isEmpty
     () => new KeyedOperation(here, source, info)
+  }
 
-  override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
-    Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined)
+  override def canDeleteWhere(predicates: Array[Predicate]): Boolean = !hasOptions && (
+    Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined))
   override def deleteWhere(predicates: Array[Predicate]): Unit =
     delete(if (Predicates.areAll(predicates)) None else Some(Predicates.whole(source, predicates)))
   override def truncateTable(): Boolean = {
