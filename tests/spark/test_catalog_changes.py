@@ -505,7 +505,6 @@ def test_a_serializable_statement_conflicts_with_changes_since_a_cached_count(sh
         frame.unpersist()
 
 
-@pytest.mark.xfail(strict=True, reason="an upsert by INSERT does not know what its SELECT read")
 def test_an_upsert_of_rows_of_its_own_table_does_not_lose_what_came_since(shop: Shop) -> None:
     zero = shop.during(_replaces(shop, 8))
     with pytest.raises(Exception, match=r"o\[8\] was written"):
@@ -515,7 +514,26 @@ def test_an_upsert_of_rows_of_its_own_table_does_not_lose_what_came_since(shop: 
         )
 
 
-@pytest.mark.xfail(strict=True, reason="the oldest read of any table counts for the rows changed")
+def test_the_past_of_a_table_is_no_source_of_its_changes_but_says_why(shop: Shop) -> None:
+    past = shop.db.seq
+    _replaces(shop, 8)()
+    shop.refuses(
+        f"MERGE INTO o USING (SELECT * FROM o VERSION AS OF {past}) y ON o.id = y.id"
+        " WHEN MATCHED AND o.c <> y.c THEN UPDATE SET *",
+        "VERSION AS OF it: make it again",
+    )
+
+
+def test_an_insert_may_be_serializable(shop: Shop) -> None:
+    def change() -> None:
+        shop.db["copy"].upsert({"id": 600, "c": 600, "s": ""})
+
+    text = "INSERT INTO o WITH (isolation = '{0}') SELECT 100 + {1} + count(*), 1, 's' FROM copy"
+    shop.sql(text.format("snapshot", shop.during(change)))
+    with pytest.raises(Exception, match="copy"):
+        shop.sql(text.format("serializable", shop.during(change)))
+
+
 def test_a_cached_table_beside_the_changed_one_lets_a_statement_run_twice(shop: Shop) -> None:
     shop.sql("CACHE TABLE copy")
     try:
@@ -525,14 +543,13 @@ def test_a_cached_table_beside_the_changed_one_lets_a_statement_run_twice(shop: 
         shop.sql("UNCACHE TABLE copy")
 
 
-@pytest.mark.xfail(strict=True, reason="an insert at an earlier seq finds the row of then")
 def test_a_key_that_was_deleted_since_a_frame_read_it_is_a_conflict(shop: Shop) -> None:
     name = f"{shop.name}.o"
     frame = shop.spark.table(name).where("id = 8").select("id", "c").alias("x")
     frame.explain()
     shop.db["o"].delete(8)
     merge = frame.mergeInto(name, fn.expr(f"{name}.id = x.id")).whenNotMatched()
-    with pytest.raises(Exception, match=r"o\[8\] was written"):
+    with pytest.raises(Exception, match="or VERSION AS OF it: make it again"):
         merge.insert({"id": fn.expr("x.id"), "c": fn.expr("x.c")}).merge()
 
 

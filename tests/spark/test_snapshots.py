@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from siltstone.spark.sessions import snapshots
 
 import siltstone as st
 from siltstone.spark import register, snapshot
 from siltstone.spark.reads.partitions import row_bytes
+from siltstone.spark.sessions import snapshots
 
 ROWS = 320_000
 SCHEMA = {"id": "int64", "v": "float64", "name": "string"}

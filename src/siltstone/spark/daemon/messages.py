@@ -149,9 +149,13 @@ class StagedWrite(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlanRead(msgspec.Struct, forbid_unknown_fields=True):
-    """What a statement read that changes rows by key: the lowest seq, and the tables, by id."""
+    """What a statement read that writes rows by key: the lowest seq, and the tables, by id.
+
+    `now` is the seq of the statement itself.
+    """
 
     seq: int
+    now: int
     isolation: Isolation
     tables: list[int]
 

@@ -64,6 +64,7 @@ _LENGTH = struct.Struct("<i")
 _OF_CATALOG = ("uri", "table", "path", "primarykey", "replacewhere", "mergeschema")
 _OF_SINK = ("uri", "table", "path", "primarykey")
 INSERTS = ("insert", "upsert")
+_CHANGING = ("upsert", "delete")
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 
@@ -147,12 +148,20 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
         table = db[asked.table]
         require_same(asked.table, asked.id, table.id)
         is_keyed = bool(table.primary_key)
-    if asked.change is not None:
-        _refuse_loads(asked)
-        return _of_change(given, asked.change, asked.isolation)
     if asked.overwrites:
         return WriteOptions.parse(given)
-    return WriteOptions.parse(_with_op(given, asked, is_keyed=is_keyed))
+    if asked.isolation not in ISOLATIONS:
+        raise RequestError(not_one_of("isolation", asked.isolation, ISOLATIONS))
+    if is_keyed:
+        given.pop("isolation", None)  # others have no conflicts by key
+    found = WriteOptions.parse(
+        _with_op(given, asked, is_keyed=is_keyed)
+        if asked.change is None
+        else _of_change(given, asked.change)
+    )
+    if asked.change is not None or found.op in _CHANGING:
+        _refuse_loads(asked)
+    return found
 
 
 def require_same(
@@ -193,14 +202,11 @@ def _is_same_place(one: str, other: str) -> bool:
     return os.path.realpath(stores.path_of(one)) == os.path.realpath(stores.path_of(other))
 
 
-def _of_change(given: Mapping[str, str], change: Change, isolation: str) -> WriteOptions:
-    if isolation not in ISOLATIONS:
-        raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
-    found = {name: text for name, text in given.items() if name != "isolation"}
+def _of_change(given: Mapping[str, str], change: Change) -> dict[str, str]:
     for name in ("op", "missing", "order_by", "expectseq"):
-        if name in found:
+        if name in given:
             raise RequestError(f"a statement that changes rows by key has no option {name!r}")
-    return WriteOptions.parse(found | {"op": "upsert" if change == "update" else change})
+    return {**given, "op": "upsert" if change == "update" else change}
 
 
 def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> dict[str, str]:
@@ -279,15 +285,17 @@ def commit(asked: CommitWrite, payload: bytes) -> None:
         if rows != write.rows:
             raise InvariantError(f"Spark gave {write.rows} rows to write, {rows} were staged")
     if asked.batch is None:
-        commit_all(writes, None if asked.read is None else _read(asked.read))
+        commit_all(writes, _read(asked.read))
     else:
         ((job, written),) = writes
         job.commit(written, asked.batch)
 
 
-def _read(asked: messages.PlanRead) -> StatementRead:
+def _read(asked: messages.PlanRead | None) -> StatementRead | None:
+    if asked is None:
+        return None
     tables = asked.tables if asked.isolation == "serializable" else ()
-    return StatementRead(asked.seq, tuple(tables))
+    return StatementRead(asked.seq, asked.now, tuple(tables))
 
 
 def abort(asked: AbortWrite, payload: bytes) -> None:

@@ -135,8 +135,11 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
       case key: PrimaryKey => key.columns.map(_.fieldNames.mkString(".")).toSeq
       case other => refused(s"the constraint ${other.name}", "a table has a primary key alone")
     }
-    keys.headOption.orElse(
-      Option(info.properties.get("primaryKey")).map(_.split(",").map(_.trim).toSeq)).getOrElse(Nil)
+    val named = Option(info.properties.get("primaryKey")).map(_.split(",").map(_.trim).toSeq)
+    if (keys.nonEmpty && named.exists(_ != keys.head)) {
+      refused("second primary key", s"PRIMARY KEY says ${keys.head.mkString(", ")}, the property primaryKey another one")
+    }
+    keys.headOption.orElse(named).getOrElse(Nil)
   }
 
   private def refusedComment(column: Column) =

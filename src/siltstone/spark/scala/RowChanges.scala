@@ -10,7 +10,7 @@ import org.apache.spark.sql.connector.expressions.{FieldReference, NamedReferenc
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder}
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.RowLevelOperation.Command
-import org.apache.spark.sql.execution.{QueryExecution, SparkPlan, SQLExecution}
+import org.apache.spark.sql.execution.{SparkPlan, SQLExecution}
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
 import org.apache.spark.sql.execution.columnar.{CachedRDDBuilder, InMemoryRelation, InMemoryTableScanExec}
 import org.apache.spark.sql.execution.datasources.v2.{
@@ -46,7 +46,7 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
     override def build(): DeltaWrite = new DeltaWrite {
       override def description(): String = s"siltstone: $command ${source.name}"
       override def toBatch: DeltaBatchWrite = {
-        val read = StatementReads.of(source, isolation(info))
+        val read = StatementReads.of(source, isolation(info), readsTarget = true)
         new StagedWrite(source.name, jobs(info, read), Some(read))
       }
     }
@@ -72,10 +72,10 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
   }
 }
 
-/** What the plan of a statement reads of a store: the lowest seq, and which tables. `loads` are the
-  * options of reads by `format("siltstone")`, of any store.
+/** What the plan of a statement reads of the store that it writes: the lowest seq that counts, if
+  * any, and of which tables. `loads` are the options of reads by `format("siltstone")`, of any store.
   */
-case class StatementReads(seq: Long, tables: Seq[Long], isolation: String,
+case class StatementReads(now: Long, seq: Option[Long], tables: Seq[Long], isolation: String,
     loads: Seq[CaseInsensitiveStringMap]) {
   def putLoads(head: ObjectNode): Unit = {
     val all = head.putArray("loads")
@@ -84,18 +84,19 @@ case class StatementReads(seq: Long, tables: Seq[Long], isolation: String,
       options.asCaseSensitiveMap.forEach((name, text) => texts.put(name, text))
     }
   }
-  def put(head: ObjectNode): Unit = {
-    val read = head.putObject("read").put("seq", seq).put("isolation", isolation)
+  def put(head: ObjectNode): Unit = seq.foreach { lowest =>
+    val read = head.putObject("read").put("seq", lowest).put("now", now).put("isolation", isolation)
     val ids = read.putArray("tables")
     tables.foreach(each => ids.add(each))
   }
 }
 
 object StatementReads extends AdaptiveSparkPlanHelper {
-  /** Those of the statement that this thread runs, which writes `target`. A frame in it may be of an
-    * earlier seq, or be cached: what was committed since is a change that it has not seen.
+  /** Those of the statement that this thread runs, which writes `target`, and may read it to do so. A
+    * frame in it may be of an earlier seq, or be cached: what was committed since is a change that it
+    * has not seen. Of other tables that counts for a serializable statement alone.
     */
-  def of(target: Source, isolation: String): StatementReads = {
+  def of(target: Source, isolation: String, readsTarget: Boolean): StatementReads = {
     val session = SparkSession.active
     def local(name: String) = Option(session.sparkContext.getLocalProperty(name))
     val running = local(SQLExecution.EXECUTION_ID_KEY)
@@ -104,10 +105,13 @@ object StatementReads extends AdaptiveSparkPlanHelper {
     val batch = local(StreamExecution.QUERY_ID_KEY)
       .flatMap(id => Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(id))))
       .flatMap(stream => Option(stream.lastExecution))
-    val found = ofPlan(running.optimizedPlan) ++ batch.toSeq.flatMap(besideStream(_, target, isolation))
-    val read = (target.pin, Some(target.id)) +: found.filter(_._1.store == target.pin.store)
-    StatementReads(
-      read.map(_._1.seq).min, read.flatMap(_._2).distinct, isolation, loadsOf(running.optimizedPlan))
+    // What a stream reads beside its source, the frame of its batch hides.
+    val plans = running.optimizedPlan +: batch.toSeq.map(_.optimizedPlan)
+    val read = plans.flatMap(ofPlan).filter { case (pin, table) =>
+      pin.store == target.pin.store && (table.contains(target.id) || isolation == "serializable")
+    } ++ (if (readsTarget) Seq((target.pin, Some(target.id))) else Nil)
+    StatementReads(target.pin.seq, read.map(_._1.seq).minOption, read.flatMap(_._2).distinct, isolation,
+      loadsOf(running.optimizedPlan))
   }
 
   // A pin, and a table whose later rows would have counted: a range of changes stays as it is.
@@ -119,12 +123,6 @@ object StatementReads extends AdaptiveSparkPlanHelper {
       Seq(options)
     case cached: InMemoryRelation => loadsOf(cached.cacheBuilder.logicalPlan)
   }.flatten
-
-  /** What a stream reads beside its source, which the frame of its batch hides. A stream reads it at
-    * the seq of its start, so if each such table counted, a batch would conflict with those before.
-    */
-  private def besideStream(batch: QueryExecution, target: Source, isolation: String): Seq[Read] =
-    ofPlan(batch.optimizedPlan).filter(_._2.contains(target.id) || isolation == "serializable")
 
   private def ofPlan(plan: LogicalPlan): Seq[Read] = plan.collectWithSubqueries {
     case scanned: DataSourceV2ScanRelation => ofScan(scanned.scan)
