@@ -55,12 +55,15 @@ def settle(db: st.Store, aside: Path) -> int:
 
 
 def _is_lost(version: ExternalVersion) -> bool:
-    """Say whether a clean-up by path has taken the rows that were appended by path.
+    """Say whether a clean-up by path has taken the rows that were appended by path, or hid the table.
 
     One that finds the version below another one takes both its data and its manifest, the data
-    first: a guest that is killed in between leaves the manifest.
+    first: a guest that is killed in between leaves the manifest. And one that takes the manifest
+    that an append has just found as the newest lets Lance find no dataset: it makes one then, by a
+    transaction of version 0 that replaces all, and commits that as the next version.
     """
-    return version.added is None and "is gone" in version.by
+    made_anew = version.by.startswith("Overwrite, ")
+    return version.added is None and ("is gone" in version.by or made_anew)
 
 
 class Guest:
