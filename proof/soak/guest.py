@@ -55,7 +55,7 @@ def settle(db: st.Store, aside: Path) -> int:
 
 
 def _is_lost(version: ExternalVersion) -> bool:
-    """Say whether a clean-up by path has taken the rows that were appended by path, or hid the table.
+    """Say whether a clean-up by path has taken rows that were appended by path, or hid the table.
 
     One that finds the version below another one takes both its data and its manifest, the data
     first: a guest that is killed in between leaves the manifest. And one that takes the manifest
