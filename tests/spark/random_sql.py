@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.spark.sql_copy import TYPES, Table
+from tests.spark.sql_copy import TYPES, Column, Table
 
 LITERALS: dict[str, tuple[str, ...]] = {
     "bigint": (*(f"{n}" for n in range(-2, 14)), "9007199254740993", "9223372036854775807"),
@@ -130,9 +130,7 @@ class Words:
             lambda: f"{text} NOT IN ({self._list(kind)})",
             lambda: f"{text} BETWEEN {self.literal(kind)} AND {self.literal(kind)}",
             lambda: f"{text} IS {self.chance.choice(('', 'NOT '))}NULL",
-            lambda: (
-                f"{text} {self.chance.choice(_COMPARED)} {self.expression(kind, columns, 1)}"
-            ),
+            lambda: f"{text} {self.chance.choice(_COMPARED)} {self.expression(kind, columns, 1)}",
         ]
         if kind == "string":
             forms += [
@@ -162,7 +160,7 @@ class Queries:
         where = f" WHERE {condition or self._words.condition(columns)}"
         return f"SELECT {cells} FROM {mark}{where}"
 
-    def _cell(self, column, columns: Sequence[Value]) -> str:
+    def _cell(self, column: Column, columns: Sequence[Value]) -> str:
         same = [each.text for each in columns if each.kind == column.kind]
         if same and self._words.odds(0.7):
             return same[0]

@@ -9,10 +9,11 @@ In the text of a statement ⟦t⟧ is a table, ⟦t@5⟧ one as it was at seq 5,
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -72,7 +73,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Clause:
-    """WHEN `met`, AND `condition`, THEN `sets`: by name; None is a DELETE, `{}` everything (`*`)."""
+    """WHEN `met` AND `condition` THEN `sets`, by name; None is a DELETE, `{}` all (`*`)."""
 
     met: str
     condition: str | None
@@ -91,7 +92,7 @@ class Merge:
 
 @dataclass
 class Outcome:
-    """What a statement does: the rows of its table, unless it is refused for one of these reasons."""
+    """What a statement does: the rows of its table, unless it is refused for a reason."""
 
     rows: list[Row] | None = None
     reasons: set[str] = field(default_factory=set)
@@ -107,7 +108,7 @@ def for_spark(text: str) -> str:
 def same(value: object) -> object:
     """Return a value so that equal ones are those of the same bits."""
     if isinstance(value, float):
-        return "NaN" if value != value else struct.pack(">d", value)
+        return "NaN" if math.isnan(value) else struct.pack(">d", value)
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
     if isinstance(value, dt.datetime):
@@ -123,13 +124,16 @@ def shown(value: object) -> object:
 def rows_of(table: pa.Table) -> list[Row]:
     """Return rows of Arrow, times without their zone."""
     naive = pa.schema(
-        [f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+        [
+            f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f
+            for f in table.schema
+        ]
     )
     columns = [column.to_pylist() for column in table.cast(naive).columns]
     return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 
 
-def bag(rows: Iterable[Row], form=same) -> list[str]:
+def bag(rows: Iterable[Row], form: Callable[[object], object] = same) -> list[str]:
     """Return rows in one order, to be compared."""
     return sorted(repr(tuple(form(value) for value in row)) for row in rows)
 
