@@ -56,13 +56,11 @@ def _days() -> list[dt.date]:
 
 
 def _decimals(digits: int, scale: int) -> list[Decimal]:
-    most = Decimal(10**digits - 1).scaleb(-scale)
-    least = Decimal(1).scaleb(-scale)
-    middle = Decimal(1 << 63).scaleb(-scale)  # beyond eight bytes
-    found = [most, -most, least, -least, Decimal(0).scaleb(-scale)]
+    most, beyond = 10**digits - 1, 1 << 63  # eight bytes hold one less
+    found = [most, -most, 1, -1, 0]
     if digits > 18:
-        found += [middle, -middle, middle - least, -middle - least]
-    return found
+        found += [beyond, -beyond, beyond - 1, -beyond - 1]
+    return [Decimal(f"{number}E-{scale}") for number in found]
 
 
 _FLOATS = [0.0, -0.0, math.nan, math.inf, -math.inf, 1.5, -2.25]
@@ -313,7 +311,7 @@ def test_each_value_comes_back_as_it_was(
     shop, expected = Shop(spark, db, zone), _rows(_table(schema))
     shop.sql("INSERT INTO inserted SELECT * FROM t")
     shop.sql(f"{MERGED.format('merged', 't')} WHEN NOT MATCHED THEN INSERT *")
-    db["updated"].insert([{"id": n, **dict.fromkeys(VALUES)} for n in range(ROW_COUNT)])
+    db["updated"].insert([dict.fromkeys(schema.names) | {"id": n} for n in range(ROW_COUNT)])
     shop.sql(f"{MERGED.format('updated', 't')} WHEN MATCHED THEN UPDATE SET *")
     shop.sql("INSERT OVERWRITE overwritten SELECT * FROM t")
     for name in ("inserted", "merged", "updated", "overwritten"):
