@@ -28,7 +28,7 @@ def _sql(spark: SparkSession, db: st.Store) -> Callable[[str], DataFrame]:
     return session.sql
 
 
-@pytest.mark.parametrize("number", range(by_day(1, 30)))
+@pytest.mark.parametrize("number", range(by_day(1, 20)))
 def test_random_statements_do_what_a_copy_says(
     spark: SparkSession, tmp_path: Path, number: int
 ) -> None:
@@ -36,7 +36,7 @@ def test_random_statements_do_what_a_copy_says(
         db.serve_local()
         life = Life(db, _sql(spark, db), f"{SEED} life {number}")
         try:
-            life.run(by_day(40, 120))
+            life.run(by_day(30, 120))
         finally:
             life.close()
         assert db.verify(deep=True).is_sound
