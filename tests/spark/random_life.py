@@ -74,10 +74,12 @@ SAID = {
     "unknown": r"UNRESOLVED_COLUMN|AMBIGUOUS_REFERENCE|(?i:cannot.*resolve|no column|cannot find)",
     "no key": r"by their key",
     "unfit": "match",
-    "unanswered": r"(?i)cannot|not supported|unsupported|does not answer",
-    "conflict": r"ConflictError|was written|changed",
+    "unanswered": r"does not support overwrite|cannot translate expression",
+    "conflict": r"was written at seq|has changed at seq",
     "key column": "key",
 }
+# Spark 4.3.0 fails at an aggregate of a condition that is partly a constant null.
+OF_SPARK = "V2ExpressionBuilder.generateExpression"
 
 
 @dataclass
@@ -152,9 +154,8 @@ class Life:
     def _check_refusal(self, step: Step, said: str, before: int) -> None:
         reasons = step.outcome.reasons | step.may
         head = "\n".join(line for line in said.splitlines() if not line.startswith("\tat"))
-        assert any(re.search(SAID[each], said) for each in reasons), self._said(
-            f"refused, but for {reasons or 'nothing'}: {head}"
-        )
+        is_known = OF_SPARK in said or any(re.search(SAID[each], head) for each in reasons)
+        assert is_known, self._said(f"refused, but for {reasons or 'nothing'}: {head}")
         assert self._db.seq == before, self._said(f"refused, and changed something: {head}")
 
     def _check_success(self, step: Step, rows: Sequence[Row]) -> None:
