@@ -57,6 +57,7 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
 
   /** Inserts, updates and deletes, in the order in which they are committed. */
   private def jobs(info: LogicalWriteInfo, read: StatementReads): Seq[Job] = {
+    requireKey() // of a condition that is never true Spark makes no scan
     val key = info.rowIdSchema.get
     def job(change: String, columns: StructType, oldKey: StructType = new StructType()) =
       Job.plan(target, columns, info.options, head => {
