@@ -25,6 +25,11 @@ def siblings() -> list[int]:
     return daemons(of=parents[parents[os.getpid()]])
 
 
+def parent_of(pid: int) -> int:
+    """Return the pid of its JVM."""
+    return _parents()[pid]
+
+
 def socket_of(pid: int) -> Path:
     """Return the path of its socket."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
