@@ -57,6 +57,17 @@ def threads(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
+def answering_threads(pid: int) -> int:
+    """Return how many threads a process has that are not of Lance's pools, which grow by load."""
+    found = 0
+    for each in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += not (each / "comm").read_text().startswith("lance")
+        except OSError:  # it has ended
+            continue
+    return found
+
+
 def resident_bytes(pid: int) -> int:
     """Return how much memory of its own a process has: not what it shares with its JVM."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
