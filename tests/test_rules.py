@@ -9,8 +9,6 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src" / "siltstone"
 FILES_MAX = 14
-BEING_REBUILT = {"spark"}
-"""Rooms that may have more files until they are made anew."""
 
 
 def _classes() -> Iterator[tuple[Path, ast.ClassDef]]:
@@ -70,17 +68,7 @@ def test_no_room_has_more_than_fourteen_files() -> None:
         for path in SRC.rglob("*.py")
         if path.name != "__init__.py"
     )
-    large = {room for room, files in rooms.items() if files > FILES_MAX}
-    assert large <= BEING_REBUILT
-
-
-def test_a_room_that_may_be_large_is_large() -> None:
-    small = {
-        room
-        for room in BEING_REBUILT
-        if sum(path.name != "__init__.py" for path in (SRC / room).glob("*.py")) <= FILES_MAX
-    }
-    assert not small, "take them out of the list"
+    assert [room for room, files in rooms.items() if files > FILES_MAX] == []
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -1,21 +1,21 @@
 """TPC-H: 22 queries as plain `spark.sql`, over a store, over it with fresh rows, and over Parquet.
 
 Each peer has a Spark session of its own in one application, whose views are made once: of ours by
-`snapshot(...).create_views()`, with no columns named. The views of the clean store are planned
+`snapshot(...).create_views()`, so frames of the catalog. The views of the clean store are planned
 before 5 % of the rows of `orders` and `lineitem` are upserted again, with the values that they
 have, and checkpointed; those of the fresh one afterwards. So all answer the same.
 
-A fourth one has views with the columns of each query named, made before it: a row without target.
+The reads are those of one table, `lineitem`, of the clean store and of Parquet.
 
 Peers take turns query by query. The first round is cold: its seconds are kept apart.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -27,16 +27,23 @@ from pyspark.sql import SparkSession
 import siltstone as st
 from bench.spark.cpu import cpu_s
 from bench.spark.tpch_queries import ALL
-from bench.spark.workloads import Place, Seconds
+from bench.spark.workloads import OURS, PARQUET, Place, Seconds, read_all, rounds
 from examples.tpch import data
 from examples.tpch.queries import Rows, difference
 from siltstone.spark import register, snapshot
 
-OURS, FRESH, PARQUET = "siltstone", "siltstone with fresh rows", "parquet"
-NAMED = "siltstone, columns named"
+FRESH = "siltstone with fresh rows"
 FRESH_TABLES, FRESH_SHARE = ("orders", "lineitem"), 0.05
 _BATCH_ROWS = 131_072
 Sessions = dict[str, SparkSession]
+READS = {
+    "sum of one bigint": "SELECT sum(l_orderkey) FROM lineitem",
+    "sum of one decimal": "SELECT sum(l_extendedprice) FROM lineitem",
+    "max of one date": "SELECT max(l_shipdate) FROM lineitem",
+    "max of one text": "SELECT max(l_comment) FROM lineitem",
+    "count(*)": "SELECT count(*) FROM lineitem",
+}
+ALL_COLUMNS = "all columns"
 
 
 def run(place: Place, scale: float) -> Seconds:
@@ -50,17 +57,30 @@ def run(place: Place, scale: float) -> Seconds:
     _load(store, files)
     with ExitStack() as stack:
         sessions = {OURS: _views(stack, place.spark, store)}
-        sessions[NAMED] = register(place.spark.newSession())
-        named = stack.enter_context(snapshot(sessions[NAMED], store))
+        sessions[PARQUET] = _parquet_views(place.spark, files)
+        found = _reads(place, sessions)
         _freshen(store, files)
         sessions[FRESH] = _views(stack, place.spark, store)
-        sessions[PARQUET] = _parquet_views(place.spark, files)
-        found: Seconds = {}
         for name, text in ALL.items():
-            used = _used(sessions[OURS], text)
-            named.create_views(list(used), columns=used)
             _query(found, sessions, name, text, place.rounds)
     return found
+
+
+def _reads(place: Place, sessions: Sessions) -> Seconds:
+    """Return the seconds of each read by peer; those of its rounds alternate."""
+    found: Seconds = {}
+    for name, text in (READS | {ALL_COLUMNS: ""}).items():
+        peers = {peer: partial(_read, spark, text) for peer, spark in sessions.items()}
+        for peer, seconds in rounds(place, peers).items():
+            found[f"{name}, {peer}"] = seconds
+    return found
+
+
+def _read(spark: SparkSession, text: str) -> None:
+    if text:
+        spark.sql(text).collect()
+    else:
+        read_all(spark.table("lineitem"))
 
 
 def _load(store: Path, files: Mapping[str, Path]) -> None:
@@ -98,15 +118,6 @@ def _views(stack: ExitStack, spark: SparkSession, store: Path) -> SparkSession:
     return found
 
 
-def _used(spark: SparkSession, text: str) -> dict[str, list[str]]:
-    """Return the columns that a query uses of each table, as its plan over our views has them."""
-    plan = str(spark.sql(f"explain {text}").collect()[0][0])
-    found: dict[str, list[str]] = {}
-    for column, table in sorted(set(re.findall(r"(\w+) of siltstone: (\w+) at seq", plan))):
-        found.setdefault(table, []).append(column)
-    return found
-
-
 def _parquet_views(spark: SparkSession, files: Mapping[str, Path]) -> SparkSession:
     found = spark.newSession()
     for name, file in files.items():
@@ -135,6 +146,13 @@ def _compare(name: str, answers: Mapping[str, Rows]) -> None:
             raise RuntimeError(f"{name}: {peer} answers other than Parquet: {where}")
 
 
+def read_ratio(found: Seconds | None, read: str) -> float | None:
+    """Return the median of a read over Parquet's; None where nothing was measured."""
+    if found is None:
+        return None
+    return median(found[f"{read}, {OURS}"]) / median(found[f"{read}, {PARQUET}"])
+
+
 def ratios(found: Seconds, peer: str) -> dict[str, float]:
     """Return of each query the median of a peer over Parquet's: seconds by seconds."""
     return {
@@ -145,3 +163,8 @@ def ratios(found: Seconds, peer: str) -> dict[str, float]:
 def mean_ratio(found: Seconds | None, peer: str) -> float | None:
     """Return the geometric mean of `ratios`; None where nothing was measured."""
     return None if found is None else geometric_mean(ratios(found, peer).values())
+
+
+def worst_ratio(found: Seconds | None, peer: str) -> float | None:
+    """Return the greatest of `ratios`; None where nothing was measured."""
+    return None if found is None else max(ratios(found, peer).values())

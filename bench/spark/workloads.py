@@ -6,6 +6,8 @@ Those of `rounds` come with the CPU seconds of all processes of Spark, under "<p
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 import siltstone as st
 from bench.spark import data
 from bench.spark.cpu import cpu_s
-from siltstone.spark import merge, optimize, snapshot
+from siltstone.spark import merge, optimize, register
 
 Seconds = dict[str, list[float]]
-BY_USE = "siltstone, columns as used"
+OURS, PARQUET = "siltstone", "parquet"
 KEYED = {"id": "int64", "x": "float64", "k": "int32", "s": "string", "ts": "timestamp[us, tz=UTC]"}
 
 
@@ -37,24 +39,17 @@ class Place:
     rounds: int
 
     @property
-    def parquet(self) -> Path:
-        return self.folder / "parquet"
-
-    @property
-    def lance(self) -> Path:
-        return self.folder / "raw.lance"
-
-    @property
     def store(self) -> Path:
         return self.folder / "store"
 
+    def catalog(self, name: str, store: Path) -> str:
+        """Return the name of a store as a catalog of the session."""
+        register(self.spark, stores={name: store})
+        return name
+
 
 def prepare(place: Place) -> None:
-    """Write the rows once for each peer, and merge ours into base."""
-    data.write_parquet(place.parquet, data.files(place.rows))
-    for table in data.files(place.rows):
-        mode = "append" if place.lance.exists() else "create"
-        lance.write_dataset(table, place.lance, mode=mode)
+    """Write the rows, and merge them into base."""
     with st.connect(place.store, background=False) as db:
         table = db.create_table("t", KEYED, primary_key="id")
         reader = pa.RecordBatchReader.from_batches(
@@ -64,6 +59,7 @@ def prepare(place: Place) -> None:
         table.upsert(reader)
         db.checkpoint()
         db.merge()
+    place.catalog("bench", place.store)
 
 
 def rounds(place: Place, peers: Mapping[str, Callable[[], object]]) -> Seconds:
@@ -86,87 +82,44 @@ def read_all(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def sum_x(frame: DataFrame) -> None:
-    """Sum one column."""
-    frame.groupBy().sum("x").collect()
-
-
-def count(frame: DataFrame) -> None:
-    """Count the rows."""
-    frame.count()
-
-
-def reads(place: Place, use: Callable[[DataFrame], None], columns: str = "") -> Seconds:
-    """Use a frame of the rows: ours and raw Lance are told the columns, or ours sees their use."""
-    spark = place.spark
-
-    def in_snapshot() -> None:
-        with snapshot(spark, place.store) as now:
-            use(now.read("t", columns.split(",") if columns else None))
-
-    def as_used() -> None:
-        with snapshot(spark, place.store) as now:
-            use(now["t"])
-
-    return rounds(
-        place,
-        {
-            "siltstone": in_snapshot,
-            BY_USE: as_used,
-            "siltstone, load()": lambda: use(ours(place, columns)),
-            "parquet": lambda: use(spark.read.parquet(str(place.parquet))),
-            "raw lance": lambda: use(raw(place, columns)),
-        },
-    )
-
-
 def plans(place: Place) -> Seconds:
-    """Plan a read after a commit of 10 rows: with 7.5 % of the rows in the log, and clean."""
+    """Plan a read after a commit of 10 rows, and again: with 7.5 % of the rows in the log, or 0."""
     found: Seconds = {}
-    with st.connect(place.store, background=False) as db, snapshot(place.spark, db) as kept:
-        kept.read("t")
+    with st.connect(place.store, background=False) as db:
+        db.serve_local()
         for name in ("clean", "with a log"):
             if name == "with a log":
                 ids = np.random.default_rng(7).choice(place.rows, place.rows * 3 // 40, False)
                 db["t"].upsert(data.rows(ids, 8))
-                _planned(place)
-            found[name], found[f"{name}, CPU"] = [], []
-            for turn in range(place.rounds):
+            again = f"{name}, again"
+            found[name], found[again] = [], []
+            for turn in range(place.rounds + 1):
                 db["t"].upsert(data.rows(np.arange(10) + 10 * turn, turn))
-                start, begun = time.perf_counter(), time.process_time()
+                start = time.perf_counter()
+                frame = _planned(place)
+                middle = time.perf_counter()
                 _planned(place)
-                found[name].append(time.perf_counter() - start)
-                found[f"{name}, CPU"].append(time.process_time() - begun)
+                end = time.perf_counter()
+                del frame
+                if turn:
+                    found[name].append(middle - start)
+                    found[again].append(end - middle)
         db.checkpoint()
         db.merge()
     return found
 
 
-def _planned(place: Place) -> None:
-    with snapshot(place.spark, place.store) as now:
-        now.read("t")
-
-
-def ours(place: Place, columns: str = "") -> DataFrame:
-    reader = place.spark.read.format("siltstone").option("uri", str(place.store))
-    if columns:
-        reader = reader.option("columns", columns)
-    return reader.option("table", "t").load()
-
-
-def raw(place: Place, columns: str = "") -> DataFrame:
-    schema = data.DDL
-    if columns:
-        schema = next(part for part in schema.split(", ") if part.startswith(f"{columns} "))
-    return place.spark.read.format("rawlance").option("schema", schema).load(str(place.lance))
+def _planned(place: Place) -> DataFrame:
+    frame = place.spark.table("bench.t")
+    frame.schema  # noqa: B018 - Spark has loaded the table then
+    return frame
 
 
 def overlay(place: Place) -> Seconds:
     """Read all with 10 % of the keys in the levels above base."""
 
     def read() -> None:
-        with snapshot(place.spark, place.store) as now:
-            read_all(now["t"])
+        read_all(place.spark.table("bench.t"))
 
     clean = rounds(place, {"clean": read})
     with st.connect(place.store, background=False) as db:
@@ -188,7 +141,7 @@ def writes(place: Place) -> Seconds:
         store = place.folder / f"written-{next(numbers)}"
         with st.connect(store) as db:
             db.create_table("t", KEYED, primary_key="id")
-        _write(frame, store, "upsert")
+        frame.writeTo(f"{place.catalog(store.name.replace('-', '_'), store)}.t").append()
         shutil.rmtree(store)
 
     def parquet() -> None:
@@ -196,12 +149,42 @@ def writes(place: Place) -> Seconds:
         frame.write.parquet(str(folder))
         shutil.rmtree(folder)
 
-    return rounds(place, {"siltstone": ours_, "parquet": parquet})
+    return rounds(place, {OURS: ours_, PARQUET: parquet})
 
 
-def _write(frame: DataFrame, store: Path, op: str) -> None:
-    writer = frame.write.format("siltstone").mode("append").option("uri", str(store))
-    writer.option("table", "t").option("op", op).save()
+def _upsert(frame: DataFrame) -> None:
+    writer = frame.writeTo("bench.t").option("op", "upsert").option("missing", "null")
+    writer.append()
+
+
+def merges(place: Place) -> Seconds:
+    """MERGE 1 % of the rows, half of them new; an upsert of them, and a scan of their columns."""
+    numbers = iter(range(1000))
+
+    def changes() -> DataFrame:
+        turn = next(numbers)
+        step, new = 200, place.rows * (turn + 300)
+        text = f"id % {step} = {turn % step}"
+        old = place.spark.range(place.rows).where(text)
+        fresh = place.spark.range(new, new + place.rows // step)
+        return old.union(fresh).selectExpr(
+            "id", "id * 0.5D AS x", "7 AS k", "'merged' AS s", "timestamp'2026-01-01' AS ts"
+        )
+
+    def merge_() -> None:
+        changes().createOrReplaceTempView("changes")
+        place.spark.sql(
+            "MERGE INTO bench.t t USING changes c ON t.id = c.id"
+            " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+
+    def upsert() -> None:
+        _upsert(changes())
+
+    def scan() -> None:
+        read_all(place.spark.table("bench.t"))
+
+    return rounds(place, {"merge": merge_, "upsert": upsert, "scan": scan})
 
 
 def upserts(place: Place) -> Seconds:
@@ -226,7 +209,7 @@ def upserts(place: Place) -> Seconds:
     ours_left, theirs_left = iter(changes), iter(changes)
 
     def ours_() -> None:
-        _write(next(ours_left)[1], place.store, "upsert")
+        _upsert(next(ours_left)[1])
 
     def theirs() -> None:
         merger = DeltaTable(str(delta)).merge(
@@ -234,7 +217,7 @@ def upserts(place: Place) -> Seconds:
         )
         merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
-    return rounds(place, {"siltstone": ours_, "delta": theirs})
+    return rounds(place, {OURS: ours_, "delta": theirs})
 
 
 def compactions(place: Place) -> Seconds:
@@ -275,19 +258,17 @@ def streams(place: Place) -> dict[str, Any]:
         for rows in data.files(place.rows, file_rows=place.rows // 10):
             table.upsert(rows)
         db.checkpoint()
-    source = place.spark.readStream.format("siltstone").option("uri", str(origin))
-    source = source.option("table", "t").option("startingSeq", "earliest")
-    frame = source.option("maxRowsPerTrigger", str(max(1, place.rows // 10))).load()
+    place.catalog("origin", origin)
+    place.catalog("target", target)
+    source = place.spark.readStream.option("startingSeq", "earliest")
+    source = source.option("maxRowsPerTrigger", str(max(1, place.rows // 10)))
+    frame = source.table("origin.t.changes")
     start = time.perf_counter()
     query = (
         frame.drop("_seq", "_op")
-        .writeStream.format("siltstone")
-        .option("uri", str(target))
-        .option("table", "t")
-        .option("op", "upsert")
-        .option("checkpointLocation", str(place.folder / "checkpoint"))
+        .writeStream.option("checkpointLocation", str(place.folder / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
+        .toTable("target.t")
     )
     query.awaitTermination()
     seconds = time.perf_counter() - start
@@ -317,15 +298,15 @@ def _micro_batches(
             db.create_table(name, KEYED, primary_key="id")
         db.serve_local()
         if is_ours:
-            source = place.spark.readStream.format("siltstone").option("uri", str(db.path))
-            source = source.option("table", "t").option("startingSeq", "latest")
-            frame = source.load().drop("_seq", "_op")
-            writer = frame.writeStream.format("siltstone").option("uri", str(db.path))
-            writer = writer.option("table", "copy").option("op", "upsert")
+            micro = place.catalog("micro", db.path)
+            source = place.spark.readStream.option("startingSeq", "latest")
+            frame = source.table(f"{micro}.t.changes").drop("_seq", "_op")
+            writer = frame.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
+            query = writer.toTable(f"{micro}.copy")
         else:
             frame = place.spark.readStream.format("rate").option("rowsPerSecond", 10).load()
             writer = frame.writeStream.format("noop")
-        query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+            query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
         for turn in range(batches):
             rows = data.rows(np.arange(10) + 10 * turn, turn)
             start = time.perf_counter()
@@ -340,6 +321,39 @@ def _micro_batches(
             p.durationMs["triggerExecution"] / 1e3 for p in query.recentProgress if p.numInputRows
         ]
     return done[len(done) // 2 :], commits[batches // 2 :]
+
+
+_FIRST = {
+    OURS: """
+from siltstone.spark import session
+spark = session({{"spark.ui.enabled": "false"}}, master="local[2]", stores={{"bench": "{store}"}})
+begin = time.perf_counter()
+spark.sql("SELECT sum(k), max(s) FROM bench.t").collect()
+""",
+    PARQUET: """
+from siltstone.spark import session
+spark = session({{"spark.ui.enabled": "false"}}, master="local[2]")
+begin = time.perf_counter()
+spark.read.parquet("{source}").selectExpr("sum(k)", "max(s)").collect()
+""",
+}
+
+
+def first_queries(place: Place) -> Seconds:
+    """Run the first query of a session, in a process of its own; the seconds of the query."""
+    source = place.folder / "first"
+    if not source.exists():
+        data.write_parquet(source, data.files(place.rows))
+    found: Seconds = {name: [] for name in _FIRST}
+    for _ in range(place.rounds):
+        for name, text in _FIRST.items():
+            code = text.format(store=place.store, source=source)
+            code = f"import time{code}print(time.perf_counter() - begin)"
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            )
+            found[name].append(float(done.stdout.split()[-1]))
+    return found
 
 
 def settle(place: Place) -> None:

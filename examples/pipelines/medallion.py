@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 import siltstone as st
 from examples.pipelines import taxi_events
 from siltstone.spark import session, snapshot, transaction
-from siltstone.spark.snapshots import SparkSnapshot
+from siltstone.spark.sessions.snapshots import SparkSnapshot
 
 # Every row has the time at which its event was sent: by it we know the newer of two.
 TABLES: dict[str, tuple[list[str], dict[str, str]]] = {

@@ -25,9 +25,11 @@ from siltstone.cli.demo.run import checked_run
 from siltstone.cli.output import Form
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note
+from siltstone.spark import register
 from siltstone.store import connect
 
 ENGINES = ("Spark", "DuckDB")
+CATALOG = "tpch"
 
 
 def run(
@@ -45,6 +47,7 @@ def run(
         base = data.BaseTables.read(files, scale)
         note("starting Spark")
         with start_spark(folder, scale) as spark, connect(folder / "store") as store:
+            register(spark, stores={CATALOG: store})
             note("loading all tables in one commit")
             load_began = time.perf_counter()
             loaded = load(spark, store, files)

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone as st
@@ -375,6 +376,26 @@ def test_frames_above_the_newest_record_keep_their_files(db, clock):
     db.close()
     with open_store(root, clock) as again:
         assert rows(again["p"]) == [(9, 9)]
+
+
+@pytest.mark.parametrize("real_lance", [True], ids=["lance"])
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_a_checkpoint_needs_no_version_within_a_commit_that_a_vacuum_took(db, is_opened_again):
+    """One that truncates and attaches makes two versions of a plain table, and names one."""
+    stage = db.stage("p")
+    staged = stage.run(pa.table({"id": [7], "v": [7]}).to_batches())
+    with db.transaction() as tx:
+        tx.attach(stage, [staged], overwrite=True)
+    db.vacuum(dry_run=False, grace_s=0)
+    if is_opened_again:
+        db.close()
+        with st.connect(db.path, background=False) as again:
+            assert again.checkpoint().flushed_seq == again.seq
+            assert rows(again["p"]) == [(7, 7)]
+    else:
+        assert db.checkpoint().flushed_seq == db.seq
+        assert rows(db["p"]) == [(7, 7)]
+        assert db.verify(deep=True).is_sound
 
 
 @pytest.mark.parametrize("real_lance", [True], ids=["lance"])

@@ -45,7 +45,7 @@ with st.connect(sys.argv[1], background=False):
 OF_SPARK = """
 import sys
 import siltstone as st
-from siltstone.spark.stores import owner
+from siltstone.spark.context.stores import owner
 
 st.connect(sys.argv[1]).close()
 with owner(sys.argv[1]) as db:

@@ -24,9 +24,9 @@ from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from siltstone.spark import session, transaction
-from siltstone.spark.options import WriteOptions
-from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.writer import BatchWriter, BatchWritten
+from siltstone.spark.context.options import WriteOptions
+from siltstone.spark.sessions.source import SiltstoneSource
+from siltstone.spark.writes.writer import BatchWriter, BatchWritten
 from tests.spark.stream_driver import SHORT_LIVED, with_tests
 
 TOKEN = ("nightly", 1)

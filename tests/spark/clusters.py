@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from siltstone.spark.java import java_home
+from siltstone.spark.context.java import java_home
 from tests.spark.stream_driver import with_tests
 from tests.support.machines import Machine
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pyspark
 
-from siltstone.spark.java import java_home
+from siltstone.spark.context.java import java_home
 from tests.children import with_pandas
 
 START_S_MAX = 300

@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceWriter
 from pyspark.sql.types import StructType
 
-from siltstone.spark.options import WriteOptions
-from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.writer import BatchWriter, BatchWritten
+from siltstone.spark.context.options import WriteOptions
+from siltstone.spark.sessions.source import SiltstoneSource
+from siltstone.spark.writes.writer import BatchWriter, BatchWritten
 
 FILE_BYTES_MAX = 512
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from siltstone.spark.daemon import __main__ as daemon
 from siltstone.spark.daemon import writing
-from siltstone.spark.writer import SinkWritten
+from siltstone.spark.writes.writer import SinkWritten
 from tests.spark.stream_driver import kill_at
 
 DEATH = "TESTED_DEATH"

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from siltstone.errors import UnavailableError
-from siltstone.spark.nearest import NearestRows
-from siltstone.spark.staging import FramePiece
-from siltstone.spark.task_rows import rows_of
+from siltstone.spark.reads.nearest import NearestRows
+from siltstone.spark.reads.task_rows import rows_of
+from siltstone.spark.writes.staging import FramePiece
 
 MIB = 1 << 20
 NUMBER = StructType().add("mapped", "long")

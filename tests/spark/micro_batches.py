@@ -15,13 +15,13 @@ from typing import Self
 
 import pyarrow as pa
 
-from siltstone.spark import feed
-from siltstone.spark.application import APPLICATION
-from siltstone.spark.feed import ChangeTaskReader, FeedReader
-from siltstone.spark.options import FeedOptions, SinkOptions
-from siltstone.spark.schemas import arrow_schema, to_spark
-from siltstone.spark.source import durable_seq
-from siltstone.spark.writer import Sink, SinkWritten
+from siltstone.spark.context.application import APPLICATION
+from siltstone.spark.context.options import FeedOptions, SinkOptions
+from siltstone.spark.context.schemas import arrow_schema, to_spark
+from siltstone.spark.sessions.source import durable_seq
+from siltstone.spark.streams import feed
+from siltstone.spark.streams.feed import ChangeTaskReader, FeedReader
+from siltstone.spark.writes.writer import Sink, SinkWritten
 
 STEPS = ("logged", "staged", "committed", "acknowledged")
 

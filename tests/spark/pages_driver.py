@@ -64,10 +64,10 @@ def main(path: str) -> None:
     steps = {
         found
         for plan in plans
-        for found in re.findall(r"siltstone: [^(]*", plan["planDescription"])
+        for found in re.findall(r"siltstone: [^(\n]*", plan["planDescription"])
     }
     for text in sorted(steps):
-        sys.stdout.write(f"step {text}\n")
+        sys.stdout.write(f"step {text.strip()}\n")
     spark.stop()
 
 

@@ -21,10 +21,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from siltstone.spark import session
-from siltstone.spark.options import SinkOptions
-from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.workers import Sealed, sealed
-from siltstone.spark.writer import PieceWriter, Sink, SinkWritten
+from siltstone.spark.context.options import SinkOptions
+from siltstone.spark.context.workers import Sealed, sealed
+from siltstone.spark.sessions.source import SiltstoneSource
+from siltstone.spark.writes.writer import PieceWriter, Sink, SinkWritten
 from tests.children import paths_with_pandas
 
 STEPS = ("planned", "staged", "committed")

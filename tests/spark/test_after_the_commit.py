@@ -18,8 +18,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 import siltstone as st
 from siltstone.errors import UnavailableError
 from siltstone.spark import transaction
-from siltstone.spark.options import WriteOptions
-from siltstone.spark.staging import StageJob, commit, plan
+from siltstone.spark.context.options import WriteOptions
+from siltstone.spark.writes.staging import StageJob, commit, plan
 from siltstone.storage.files.files import RealFiles
 
 ROWS = StructType([StructField(name, LongType()) for name in ("id", "v")])

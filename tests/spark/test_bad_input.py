@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
-from siltstone.spark import workers
-from siltstone.spark.changes import CommitTimes, RangeTaskReader
-from siltstone.spark.feed import ChangeTaskReader
-from siltstone.spark.options import ReadOptions
-from siltstone.spark.reader import BatchReader, describe
+from siltstone.spark.context import workers
+from siltstone.spark.context.options import ReadOptions
+from siltstone.spark.reads.reader import BatchReader, describe
+from siltstone.spark.streams.changes import CommitTimes, RangeTaskReader
+from siltstone.spark.streams.feed import ChangeTaskReader
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
-from siltstone.spark import transaction, workers
+from siltstone.spark import transaction
+from siltstone.spark.context import workers
 from tests.spark import faults
 from tests.spark.test_bad_input import first_words
 

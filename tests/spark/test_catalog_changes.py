@@ -235,6 +235,19 @@ def test_wrong_settings_and_options_are_refused_before_the_work(shop: Shop) -> N
     shop.spark.conf.unset(setting)
 
 
+def test_a_delete_by_a_condition_that_the_store_answers_has_the_options_of_others(
+    shop: Shop,
+) -> None:
+    shop.refuses("DELETE FROM o WITH (isolation = 'loose') WHERE id = 3", "isolation must be")
+    shop.refuses("DELETE FROM o WITH (nonsense = 'x') WHERE id = 3", "no option 'nonsense'")
+    statement = "DELETE FROM o WITH (token = 'etl:1') WHERE id = 3"
+    shop.sql(statement)
+    assert shop.one(3) is None
+    _replaces(shop, 3)()
+    shop.sql(statement)
+    assert shop.one(3) == {"id": 3, "c": 20, "s": "theirs"}
+
+
 def test_a_column_of_the_source_that_the_table_lacks_is_refused(shop: Shop) -> None:
     shop.refuses(
         "MERGE WITH SCHEMA EVOLUTION INTO o USING (SELECT 9L id, 1 c, 'n' s, 1 extra) x"
@@ -247,6 +260,13 @@ def test_a_column_of_the_source_that_the_table_lacks_is_refused(shop: Shop) -> N
         " ON o.id = x.id WHEN MATCHED THEN UPDATE SET *"
     ).collect()
     assert shop.db.seq == before
+
+
+def test_a_script_says_and_handles_what_a_statement_in_it_refuses(shop: Shop) -> None:
+    insert = f"INSERT INTO {shop.name}.o VALUES (1, 1, 'again')"
+    shop.refuses(f"BEGIN {insert}; END", r"o\[1\] exists already")
+    handler = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN SELECT 'handled' AS said; END;"
+    assert shop.sql(f"BEGIN {handler} {insert}; END").collect()[0]["said"] == "handled"
 
 
 # --- beside other writers
@@ -356,6 +376,87 @@ def test_a_cached_frame_does_not_lose_what_came_since(shop: Shop) -> None:
     again.unpersist()
 
 
+def _without(shop: Shop) -> DataFrame:
+    """Return row 8, if no row has the text 'theirs': Spark finds none, and forgets the table."""
+    none = shop.spark.table(f"{shop.name}.o").where("s = 'theirs'").select("id")
+    return shop.spark.range(8, 9).join(none, "id", "anti").selectExpr("id", "77 AS c")
+
+
+def _counted(shop: Shop) -> DataFrame:
+    return shop.spark.sql(f"SELECT 8L AS id, 50 + int(count(*)) AS c FROM {shop.name}.o")
+
+
+@pytest.mark.parametrize("made", [_without, _counted])
+def test_a_cached_frame_knows_tables_of_which_it_has_no_row(
+    shop: Shop, made: Callable[[Shop], DataFrame]
+) -> None:
+    name = f"{shop.name}.o"
+    frame = made(shop).cache()
+    assert frame.count() == 1
+    _replaces(shop, 8)()
+    merge = frame.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+    with pytest.raises(Exception, match=r"o\[8\] was written"):
+        merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+    frame.unpersist()
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_rows_of_the_same_table_by_load_are_refused(shop: Shop, is_cached: bool) -> None:
+    name, path = f"{shop.name}.o", str(shop.db.path)
+    loading = shop.spark.read.format("siltstone").option("uri", path)
+    frame = loading.option("table", "o").load().where("id = 8").selectExpr("id", "c + 1 AS c")
+    if is_cached:
+        assert frame.cache().count() == 1
+    _replaces(shop, 8)()
+    merge = frame.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+    with pytest.raises(Exception, match="does not tell at which seq"):
+        merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+    assert shop.one(8) == {"id": 8, "c": 20, "s": "theirs"}
+    frame.unpersist()
+    other = loading.option("table", "copy").load().alias("y")
+    merge = other.mergeInto(name, fn.expr(f"{name}.id = y.id"))
+    merge.whenMatched(fn.expr("y.id = 8")).update({"c": fn.expr("y.c")}).merge()
+    assert shop.one(8) == {"id": 8, "c": 3, "s": "theirs"}
+
+
+def _merge_batches(shop: Shop, static: DataFrame, folder: Path) -> list[str]:
+    """Add 1 to a column of a static frame in two batches, and merge each; return what they say."""
+    name, source, said = f"{shop.name}.o", str(folder / "source"), list[str]()
+    for _ in range(2):
+        shop.spark.sql("SELECT 8L AS id, 1 AS v").write.mode("append").parquet(source)
+
+    def add(batch: DataFrame, number: int) -> None:
+        merge = batch.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+        try:
+            merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+        except Exception as error:  # noqa: BLE001 - what it says is looked at
+            said.append(str(error))
+
+    stream = shop.spark.readStream.schema("id bigint, v int").option("maxFilesPerTrigger", 1)
+    sums = stream.parquet(source).join(static, "id").selectExpr("id", "old + v AS c")
+    writing = sums.writeStream.foreachBatch(add).trigger(availableNow=True)
+    writing.option("checkpointLocation", str(folder / "progress")).start().awaitTermination()
+    return said
+
+
+def test_a_batch_of_a_stream_does_not_lose_what_came_since_its_table_was_read(
+    shop: Shop, tmp_path: Path
+) -> None:
+    static = shop.spark.table(f"{shop.name}.o").selectExpr("id", "c AS old")
+    (said,) = _merge_batches(shop, static, tmp_path)
+    assert "o[8] was written" in said
+    assert shop.one(8) == {"id": 8, "c": 4, "s": "x8"}
+
+
+def test_batches_of_a_stream_with_another_table_do_not_conflict_with_each_other(
+    shop: Shop, tmp_path: Path
+) -> None:
+    before = shop.db.seq
+    static = shop.spark.table(f"{shop.name}.copy").selectExpr("id", "c AS old")
+    assert _merge_batches(shop, static, tmp_path) == []
+    assert shop.db.seq == before + 2
+
+
 def test_a_serializable_statement_conflicts_with_changes_of_its_sources(shop: Shop) -> None:
     setting = f"spark.sql.catalog.{shop.name}.isolation"
     text = "UPDATE o SET c = {0} + (SELECT max(c) FROM copy) WHERE id % 7 = 1"
@@ -387,6 +488,69 @@ def test_statements_of_two_tables_read_one_seq(shop: Shop) -> None:
         " WHERE id % 7 = 1"
     )
     assert shop.one(8) == {"id": 8, "c": 5, "s": "x8"}
+
+
+def test_a_serializable_statement_conflicts_with_changes_since_a_cached_count(shop: Shop) -> None:
+    setting, name = f"spark.sql.catalog.{shop.name}.isolation", f"{shop.name}.o"
+    frame = shop.sql("SELECT 8L AS id, int(count(*)) AS c FROM copy").cache()
+    assert frame.count() == 1
+    shop.db["copy"].upsert({"id": 500, "c": 500, "s": ""})
+    shop.spark.conf.set(setting, "serializable")
+    try:
+        merge = frame.alias("x").mergeInto(name, fn.expr(f"{name}.id = x.id"))
+        with pytest.raises(Exception, match="copy"):
+            merge.whenMatched().update({"c": fn.expr("x.c")}).merge()
+    finally:
+        shop.spark.conf.unset(setting)
+        frame.unpersist()
+
+
+def test_an_upsert_of_rows_of_its_own_table_does_not_lose_what_came_since(shop: Shop) -> None:
+    zero = shop.during(_replaces(shop, 8))
+    with pytest.raises(Exception, match=r"o\[8\] was written"):
+        shop.sql(
+            "INSERT INTO o WITH (op = 'upsert', missing = 'null')"
+            f" SELECT id, c + {zero} + 1, s FROM o WHERE id = 8"
+        )
+
+
+def test_the_past_of_a_table_is_no_source_of_its_changes_but_says_why(shop: Shop) -> None:
+    past = shop.db.seq
+    _replaces(shop, 8)()
+    shop.refuses(
+        f"MERGE INTO o USING (SELECT * FROM o VERSION AS OF {past}) y ON o.id = y.id"
+        " WHEN MATCHED AND o.c <> y.c THEN UPDATE SET *",
+        "VERSION AS OF it: make it again",
+    )
+
+
+def test_an_insert_may_be_serializable(shop: Shop) -> None:
+    def change() -> None:
+        shop.db["copy"].upsert({"id": 600, "c": 600, "s": ""})
+
+    text = "INSERT INTO o WITH (isolation = '{0}') SELECT 100 + {1} + count(*), 1, 's' FROM copy"
+    shop.sql(text.format("snapshot", shop.during(change)))
+    with pytest.raises(Exception, match="copy"):
+        shop.sql(text.format("serializable", shop.during(change)))
+
+
+def test_a_cached_table_beside_the_changed_one_lets_a_statement_run_twice(shop: Shop) -> None:
+    shop.sql("CACHE TABLE copy")
+    try:
+        for _ in range(2):
+            shop.sql("UPDATE o SET c = c + (SELECT max(c) FROM copy) WHERE id % 20 = 8")
+    finally:
+        shop.sql("UNCACHE TABLE copy")
+
+
+def test_a_key_that_was_deleted_since_a_frame_read_it_is_a_conflict(shop: Shop) -> None:
+    name = f"{shop.name}.o"
+    frame = shop.spark.table(name).where("id = 8").select("id", "c").alias("x")
+    frame.explain()
+    shop.db["o"].delete(8)
+    merge = frame.mergeInto(name, fn.expr(f"{name}.id = x.id")).whenNotMatched()
+    with pytest.raises(Exception, match="or VERSION AS OF it: make it again"):
+        merge.insert({"id": fn.expr("x.id"), "c": fn.expr("x.c")}).merge()
 
 
 # --- kills

@@ -29,8 +29,8 @@ from pyspark.sql.types import StructType
 
 import siltstone as st
 from siltstone.errors import LimitError, RequestError, UnavailableError
-from siltstone.spark import partitions, schemas
 from siltstone.spark.catalog.identity import Identity, here
+from siltstone.spark.context import schemas
 from siltstone.spark.daemon import serving
 from siltstone.spark.daemon.layout import bytes_of, fitting, is_flat, put
 from siltstone.spark.daemon.messages import Channel, Ended, TakePin
@@ -40,6 +40,7 @@ from siltstone.spark.daemon.reading import END, FAILED, GROWN
 from siltstone.spark.daemon.regions import SLOT_BYTES, SLOTS, MemoryBudget
 from siltstone.spark.daemon.roots import Roots
 from siltstone.spark.daemon.serving import CatalogServer
+from siltstone.spark.reads import partitions
 
 
 @pytest.fixture
@@ -608,6 +609,7 @@ WRITE = {
 }  # fmt: skip
 
 
+NAMED = {"table": "x", "application": ""}
 SINK = {name: value for name, value in WRITE.items() if name != "insert"} | {"query": "q"}
 STEP = {
     "token": "r", "table": "x", "options": {}, "columns": WRITE["columns"], "step": "limit",
@@ -620,7 +622,8 @@ def test_a_write_to_a_table_that_was_made_again_is_refused(tmp_path: Path) -> No
         db.drop_table("w")
         db.create_table("w", {"id": "int64"})
     with served() as (client, _, _):
-        for op, more in (("plan_write", WRITE), ("delete", {"table": "w", "filter": None})):
+        gone = {**NAMED, "table": "w", "filter": None}
+        for op, more in (("plan_write", WRITE), ("delete", gone), ("plan_sink", SINK)):
             head, _ = client.ask(op, uri=str(tmp_path / "s"), id=old, **more)
             assert "was dropped and made again" in head["error"], op
 
@@ -629,11 +632,11 @@ def test_what_changes_a_store_needs_a_store_below_the_roots(tmp_path: Path) -> N
     st.connect(tmp_path / "s", background=False).close()
     asked = {
         "plan_write": {**WRITE, "id": 1},
-        "create": {"table": "x", "columns": WRITE["columns"], "primary_key": []},
-        "alter": {"table": "x", "changes": []},
-        "rename": {"table": "x", "to": "y"},
-        "drop": {"table": "x"},
-        "delete": {"table": "x", "id": 1, "filter": None},
+        "create": {**NAMED, "columns": WRITE["columns"], "primary_key": [], "replaces": False},
+        "alter": {**NAMED, "changes": []},
+        "rename": {**NAMED, "to": "y"},
+        "drop": NAMED,
+        "delete": {**NAMED, "id": 1, "filter": None},
         "plan_sink": {**SINK, "id": 1},
         "feed": {"table": "x"},
         "feed_step": STEP,

@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import siltstone as st
-from siltstone.spark import feed, register
+from siltstone.spark import register
+from siltstone.spark.context.options import FeedOptions
+from siltstone.spark.context.schemas import to_spark
 from siltstone.spark.daemon.feeds import StreamRuns
 from siltstone.spark.daemon.messages import FeedStep, PlanSink
 from siltstone.spark.daemon.writing import SinkJob, plan_sink
-from siltstone.spark.feed import RunState
-from siltstone.spark.options import FeedOptions
-from siltstone.spark.schemas import to_spark
+from siltstone.spark.streams import feed
+from siltstone.spark.streams.feed import RunState
 from tests.spark import killing_daemon
 from tests.spark.daemons import daemons, siblings
 from tests.spark.stream_driver import STEPS, follow_by_catalog, run_killed, stores_of
@@ -244,6 +245,11 @@ def test_output_modes_write_as_those_of_the_format(shop: Followed) -> None:
     shop.follow(counts, table="counts", mode="complete", checkpointLocation=where)
     found = sorted(map(tuple, map(dict.values, shop.b["counts"].to_arrow().to_pylist())))
     assert found == [("delete", 1), ("upsert", 10)]
+    nothing = counts.where("op = 'none'")
+    shop.follow(nothing, table="counts", mode="update", checkpointLocation=shop.root / "c3")
+    assert shop.b["counts"].count() == 2
+    shop.follow(nothing, table="counts", mode="complete", checkpointLocation=shop.root / "c4")
+    assert shop.b["counts"].count() == 0, "the table holds the state of the query"
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,10 @@ def test_columns_and_tables_are_changed_and_dropped(shop: Shop) -> None:
         ("CREATE TABLE x (a INT) COMMENT 'c'", "has no the property comment"),
         ("CREATE TABLE x (a INT COMMENT 'c')", "has no the comment of column a"),
         ("ALTER TABLE o ADD COLUMN z INT COMMENT 'c'", "comment"),
+        (
+            "CREATE TABLE x (a INT PRIMARY KEY, b INT) TBLPROPERTIES ('primaryKey' = 'b')",
+            "no second primary key",
+        ),
         ("CREATE TABLE x (a INT DEFAULT 1)", "(?i)default"),
         ("CREATE TABLE x (a INTERVAL YEAR)", "which no column of a table has"),
         ("CREATE NAMESPACE n", "has no CREATE NAMESPACE"),

@@ -16,8 +16,8 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import DataType
 
 import siltstone as st
-from siltstone.spark.filters import LIST_MAX, pushed
-from siltstone.spark.schemas import arrow_schema, as_schema, to_spark
+from siltstone.spark.context.schemas import arrow_schema, as_schema, to_spark
+from siltstone.spark.reads.filters import LIST_MAX, pushed
 from tests.crash.moments import IS_LONG
 
 NAN, INF = float("nan"), float("inf")

@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
 from siltstone.engine.write.bulk import INLINE_BYTES_MAX
-from siltstone.spark import staging, transaction
+from siltstone.spark import transaction
+from siltstone.spark.writes import staging
 from tests.spark import faults, stream_driver
 from tests.spark.stores import SCHEMA
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from siltstone import UnavailableError
-from siltstone.spark import java
-from siltstone.spark.java import java_home
+from siltstone.spark.context import java
+from siltstone.spark.context.java import java_home
 
 FIRST_STEPS = """
 import siltstone as st

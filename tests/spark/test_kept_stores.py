@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.spark import kept_stores
-from siltstone.spark.kept_stores import STORES_MAX, close_idle, kept
+from siltstone.spark.context import kept_stores
+from siltstone.spark.context.kept_stores import STORES_MAX, close_idle, kept
 
 
 @pytest.fixture(autouse=True)

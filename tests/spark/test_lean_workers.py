@@ -9,16 +9,16 @@ import sys
 from pathlib import Path
 
 import siltstone as st
-from siltstone.spark import schemas
-from siltstone.spark.application import Read
-from siltstone.spark.task_rows import ScanTaskReader, Told
+from siltstone.spark.context import schemas
+from siltstone.spark.context.application import Read
+from siltstone.spark.reads.task_rows import ScanTaskReader, Told
 from tests.children import with_pandas
 
 UNNEEDED = (
     *("siltstone.admin", "siltstone.local", "siltstone.joined", "siltstone.maintenance"),
     *("siltstone.open.owner", "siltstone.open.parts", "siltstone.lance_namespace"),
     *("siltstone.engine.commit", "siltstone.engine.read", "siltstone.engine.write"),
-    *("siltstone.spark.sessions", "siltstone.spark.snapshots", "siltstone.spark.stores"),
+    *("siltstone.spark.sessions", "siltstone.spark.context.stores"),
     *("duckdb", "sqlglot", "polars", "http", "asyncio", "pydantic", "typer", "starlette"),
 )
 _CHILD = """

@@ -17,8 +17,9 @@ from siltstone.engine.write.stage_task import Staged
 from siltstone.maintenance.index import index_plan
 from siltstone.maintenance.merge import merge as merging
 from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN
-from siltstone.spark import automatic_merge, index, merge, optimize, transaction
-from siltstone.spark.staging import FramePiece, StageJob
+from siltstone.spark import index, merge, optimize, transaction
+from siltstone.spark.writes import automatic_merge
+from siltstone.spark.writes.staging import FramePiece, StageJob
 from siltstone.storage.tables.values import StagedFiles as Files
 from tests.spark import mapped
 

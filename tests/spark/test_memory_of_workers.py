@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 import siltstone as st
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.process import malloc
-from siltstone.spark import maintenance, staging
-from siltstone.spark.nearest import NearestRows
-from siltstone.spark.options import WriteOptions
-from siltstone.spark.schemas import to_spark
+from siltstone.spark.context.options import WriteOptions
+from siltstone.spark.context.schemas import to_spark
+from siltstone.spark.reads.nearest import NearestRows
+from siltstone.spark.writes import maintenance, staging
 from tests.spark import mapped
 
 pytestmark = pytest.mark.skipif(malloc._library() is None, reason="no glibc: nothing is bounded")

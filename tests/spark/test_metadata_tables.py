@@ -15,8 +15,8 @@ from pyspark.sql import Row, SparkSession
 
 import siltstone as st
 from siltstone.spark import register
+from siltstone.spark.context.kept_stores import kept
 from siltstone.spark.daemon.calls import metadata
-from siltstone.spark.kept_stores import kept
 from tests.spark.daemons import daemons
 
 _numbers = itertools.count()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.spark.options import ReadOptions, WriteOptions
+from siltstone.spark.context.options import ReadOptions, WriteOptions
 from siltstone.storage.files.files import RealFiles
 from tests.spark.followed_stores import World, as_log
 from tests.spark.micro_batches import Checkpoint, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from siltstone import RequestError
-from siltstone.spark.options import (
+from siltstone.spark.context.options import (
     ChangeOptions,
     FeedOptions,
     ReadOptions,

@@ -22,13 +22,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import LongType, StructField, StructType
 
 import siltstone as st
-from siltstone.spark import application
-from siltstone.spark.application import APPLICATION, Application, Read, of_process
-from siltstone.spark.guards import Unchanged
-from siltstone.spark.kept_stores import close_idle
-from siltstone.spark.options import WriteOptions
-from siltstone.spark.source import SiltstoneSource
-from siltstone.spark.staging import commit, plan
+from siltstone.spark.context import application
+from siltstone.spark.context.application import APPLICATION, Application, Read, of_process
+from siltstone.spark.context.kept_stores import close_idle
+from siltstone.spark.context.options import WriteOptions
+from siltstone.spark.sessions.source import SiltstoneSource
+from siltstone.spark.writes.guards import Unchanged
+from siltstone.spark.writes.staging import commit, plan
 
 ROWS = StructType([StructField(name, LongType()) for name in ("id", "v")])
 Frame = tuple[SiltstoneSource, StructType]

@@ -36,5 +36,6 @@ def test_spark_shows_files_rows_and_lag_of_a_read_and_what_our_jobs_are(tmp_path
         f"step siltstone: merge all tables of {path}",
         f"step siltstone: orders at seq {loaded}: 1 file, 10 rows, 0 above base, 3 commits behind",
         f"step siltstone: orders at seq {now}: 3 files, 13 rows, 7 above base",
+        f"step siltstone: orders at seq {now}: 3 files, 13 rows, 7 above base, filter",
         "step siltstone: stage upsert of orders",
     ]

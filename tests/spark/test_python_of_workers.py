@@ -19,7 +19,7 @@ import os
 import sys
 from pyspark.sql import SparkSession
 from siltstone.spark import register, snapshot
-from siltstone.spark.java import java_home
+from siltstone.spark.context.java import java_home
 
 os.environ["JAVA_HOME"] = str(java_home(os.environ))
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 import siltstone as st
-from siltstone.spark import schemas, snapshot
-from siltstone.spark.options import ReadOptions
-from siltstone.spark.reader import BatchReader, describe
+from siltstone.spark import snapshot
+from siltstone.spark.context import schemas
+from siltstone.spark.context.options import ReadOptions
+from siltstone.spark.reads.reader import BatchReader, describe
 from tests.spark.stores import fill, owner
 
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 import siltstone as st
-from siltstone.spark.application import APPLICATION
-from siltstone.spark.source import SiltstoneSource
+from siltstone.spark.context.application import APPLICATION
+from siltstone.spark.sessions.source import SiltstoneSource
 
 ROWS = [
     {"id": 1, "day": 1, "total": 10, "note": 100},

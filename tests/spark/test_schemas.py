@@ -11,7 +11,13 @@ import pytest
 from pyspark.sql import types as kinds
 
 from siltstone import SchemaMismatchError
-from siltstone.spark.schemas import arrow_schema, as_schema, to_spark, to_store, wanted_columns
+from siltstone.spark.context.schemas import (
+    arrow_schema,
+    as_schema,
+    to_spark,
+    to_store,
+    wanted_columns,
+)
 
 pytestmark = pytest.mark.usefixtures("spark")  # Spark parses its own names of types
 

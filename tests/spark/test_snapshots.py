@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
-from siltstone.spark import register, snapshot, snapshots
-from siltstone.spark.partitions import row_bytes
+from siltstone.spark import register, snapshot
+from siltstone.spark.reads.partitions import row_bytes
+from siltstone.spark.sessions import snapshots
 
 ROWS = 320_000
 SCHEMA = {"id": "int64", "v": "float64", "name": "string"}

@@ -14,9 +14,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import siltstone as st
 from siltstone.engine.write.bulk import COVERED_ROWS_MIN
-from siltstone.spark.options import WriteOptions
-from siltstone.spark.staging import commit
-from siltstone.spark.writer import BatchWriter
+from siltstone.spark.context.options import WriteOptions
+from siltstone.spark.writes.staging import commit
+from siltstone.spark.writes.writer import BatchWriter
 
 COUNT = COVERED_ROWS_MIN - 1
 ROWS = StructType([StructField("id", StringType()), StructField("n", LongType())])

@@ -11,7 +11,7 @@ from tests.children import with_pandas
 
 
 @pytest.mark.parametrize(
-    "module", ["siltstone.spark.source", "siltstone.joined.store", "siltstone.store"]
+    "module", ["siltstone.spark.sessions.source", "siltstone.joined.store", "siltstone.store"]
 )
 def test_who_reads_writes_or_joins_a_store_does_not_wait_for_pandas(module: str) -> None:
     code = f"import {module}, sys; sys.exit('pandas' in sys.modules or 'duckdb' in sys.modules)"

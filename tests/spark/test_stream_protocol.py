@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 import siltstone as st
-from siltstone.spark import feed
-from siltstone.spark.options import FeedOptions
-from siltstone.spark.writer import PieceWriter
+from siltstone.spark.context.options import FeedOptions
+from siltstone.spark.streams import feed
+from siltstone.spark.writes.writer import PieceWriter
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import own
 from tests.cli.shell import Shell

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
-from siltstone.spark.schemas import to_spark
-from siltstone.spark.task_rows import rows_of
+from siltstone.spark.context.schemas import to_spark
+from siltstone.spark.reads.task_rows import rows_of
 
 GIB = 1 << 30
 

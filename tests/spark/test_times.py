@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import siltstone as st
 from siltstone.spark import snapshot
-from siltstone.spark.options import ChangeOptions, FeedOptions, ReadOptions
+from siltstone.spark.context.options import ChangeOptions, FeedOptions, ReadOptions
 
 STORE = {"uri": "/shop", "table": "orders"}
 SESSION_ZONE = "spark.sql.session.timeZone"

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from siltstone.spark.maintenance import index, merge, optimize
-    from siltstone.spark.sessions import register, session
-    from siltstone.spark.snapshots import snapshot
-    from siltstone.spark.transactions import transaction
+    from siltstone.spark.sessions.sessions import register, session
+    from siltstone.spark.sessions.snapshots import snapshot
+    from siltstone.spark.sessions.transactions import transaction
+    from siltstone.spark.writes.maintenance import index, merge, optimize
 
 if find_spec("pyspark") is None:
     _TEXT = "siltstone.spark needs the extra `spark`: pip install 'siltstone[spark]'"
@@ -20,10 +20,10 @@ if find_spec("pyspark") is None:
 
 # A process that Spark starts imports this package for the one module that its work names.
 _LATE = {
-    **dict.fromkeys(("index", "merge", "optimize"), "siltstone.spark.maintenance"),
-    **dict.fromkeys(("register", "session"), "siltstone.spark.sessions"),
-    "snapshot": "siltstone.spark.snapshots",
-    "transaction": "siltstone.spark.transactions",
+    **dict.fromkeys(("index", "merge", "optimize"), "siltstone.spark.writes.maintenance"),
+    **dict.fromkeys(("register", "session"), "siltstone.spark.sessions.sessions"),
+    "snapshot": "siltstone.spark.sessions.snapshots",
+    "transaction": "siltstone.spark.sessions.transactions",
 }
 
 

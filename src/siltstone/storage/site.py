@@ -57,15 +57,17 @@ class Site:
             UnavailableError: The file system refuses.
         """
         bound = bound_to(files, root)
+        made = tables(root, bound)
+        inventories = Inventories(root, bound, new_token)
         manifests = ManifestStore(
             bound,
             root,
             now_us=now_us,
             new_token=new_token,
-            first_missing=NewFiles(root, bound, Inventories(root, bound, new_token)).first_missing,
+            first_missing=NewFiles(root, bound, inventories, made.paths).first_missing,
         )
         jobs = Jobs(bound, root, now_us, new_token)
-        return cls(root, bound, manifests, tables(root, bound), jobs, now_us, new_token)
+        return cls(root, bound, manifests, made, jobs, now_us, new_token)
 
     @contextlib.contextmanager
     def held(self, known: Record | None = None) -> Generator[None]:

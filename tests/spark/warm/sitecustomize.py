@@ -11,4 +11,4 @@ import sys
 if "pyspark.daemon" in sys.orig_argv:
     import pandas as pd  # noqa: F401
 
-    import siltstone.spark.source  # noqa: F401
+    import siltstone.spark.sessions.source  # noqa: F401

@@ -13,7 +13,7 @@ import msgspec
 import xxhash
 
 from siltstone.errors import UnavailableError
-from siltstone.spark.workers import version
+from siltstone.spark.context.workers import version
 
 SOURCES = Path(__file__).parents[1] / "scala"
 ENTRY = "siltstone-identity.json"

@@ -29,7 +29,7 @@ from pyspark.find_spark_home import (
 
 from siltstone.errors import UnavailableError
 from siltstone.spark.catalog import identity
-from siltstone.spark.java import cache_of, java_home
+from siltstone.spark.context.java import cache_of, java_home
 
 MINORS = ("4.3",)
 """The minor versions of Spark that there are jars for: those of `pyproject.toml`."""

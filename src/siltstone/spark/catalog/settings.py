@@ -22,8 +22,8 @@ from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined.targets import is_url
 from siltstone.local.store import require_store
 from siltstone.paths import root_of
-from siltstone.spark import stores as places
 from siltstone.spark.catalog.jars import jar
+from siltstone.spark.context import stores as places
 
 CLASS = "org.apache.spark.sql.siltstone.SiltstoneCatalog"
 PLUGIN = "org.apache.spark.sql.siltstone.SiltstonePlugin"

@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
-from siltstone.spark import schemas
-from siltstone.spark.application import APPLICATION, of_process, tell_own
+from siltstone.spark.context import schemas
+from siltstone.spark.context.application import APPLICATION, of_process, tell_own
 from siltstone.spark.daemon.calls import metadata
 from siltstone.spark.daemon.messages import (
     AlterTable,

@@ -26,7 +26,8 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.store import LocalStore
-from siltstone.spark import changes, feed, stores
+from siltstone.spark.context import stores
+from siltstone.spark.context.options import START, ChangeOptions, FeedOptions, is_feed
 from siltstone.spark.daemon.messages import (
     ChangeBound,
     DescribeFeed,
@@ -34,9 +35,9 @@ from siltstone.spark.daemon.messages import (
     FindChanges,
     PlanChanges,
 )
-from siltstone.spark.feed import FeedReader, seq_at
-from siltstone.spark.options import START, ChangeOptions, FeedOptions, is_feed
-from siltstone.spark.task_rows import RowsTask
+from siltstone.spark.reads.task_rows import RowsTask
+from siltstone.spark.streams import changes, feed
+from siltstone.spark.streams.feed import FeedReader, seq_at
 
 _OF_CATALOG = ("uri", "table", "path")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -20,8 +20,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from siltstone.choices import Isolation
-from siltstone.spark.drivers import Start
-from siltstone.spark.feed import RunState
+from siltstone.spark.streams.feed import RunState
+from siltstone.spark.writes.drivers import Start
 
 MESSAGE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<i")
@@ -111,7 +111,7 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     `options`: those of the statement. `insert`: what an INSERT without an option does to a table
     with a key. `id`: the table that the statement was planned for. `creates`: the primary key of
     the table that the commit makes; None: it is there. `change`: what a statement that changes rows
-    by key does to these ones.
+    by key does to these ones; `loads`: the options of its reads by `format("siltstone")`.
     """
 
     uri: str
@@ -127,6 +127,7 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     replaces_table: bool = False
     change: Change | None = None
     isolation: str = "snapshot"
+    loads: list[dict[str, str]] = []
 
 
 class WriteRows(msgspec.Struct, tag_field="op", tag="write", forbid_unknown_fields=True):
@@ -148,9 +149,13 @@ class StagedWrite(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlanRead(msgspec.Struct, forbid_unknown_fields=True):
-    """What a statement read that changes rows by key: the lowest seq, and the tables, by id."""
+    """What a statement read that writes rows by key: the lowest seq, and the tables, by id.
+
+    `now` is the seq of the statement itself.
+    """
 
     seq: int
+    now: int
     isolation: Isolation
     tables: list[int]
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from siltstone.errors import RequestError, SiltstoneError, SnapshotExpiredError, UnavailableError
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
+from siltstone.spark.context.kept_stores import kept
 from siltstone.spark.daemon.messages import TakePin
 from siltstone.spark.daemon.roots import Roots
-from siltstone.spark.kept_stores import kept
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
-from siltstone.spark.filters import TEXT_BYTES_MAX, pushed
+from siltstone.spark.reads.filters import TEXT_BYTES_MAX, pushed
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from siltstone.errors import RequestError
 from siltstone.joined.targets import is_url
-from siltstone.spark import stores
+from siltstone.spark.context import stores
 
 ROOTS = "spark.siltstone.roots"
 

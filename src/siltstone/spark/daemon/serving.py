@@ -26,8 +26,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError, SiltstoneError
-from siltstone.spark import automatic_merge, schemas, stores
-from siltstone.spark.application import store_of
+from siltstone.spark.context import schemas, stores
+from siltstone.spark.context.application import store_of
+from siltstone.spark.context.kept_stores import kept
 from siltstone.spark.daemon import definitions, feeds, tables, writing
 from siltstone.spark.daemon.calls import metadata, procedures
 from siltstone.spark.daemon.calls.local_rows import LocalRows
@@ -63,9 +64,9 @@ from siltstone.spark.daemon.pins import Pins
 from siltstone.spark.daemon.reading import END, FAILED, RegionWriter, send_stream
 from siltstone.spark.daemon.regions import MemoryBudget
 from siltstone.spark.daemon.roots import Roots
-from siltstone.spark.kept_stores import kept
-from siltstone.spark.task_rows import RowsTask, Told, require_path, rows_of
-from siltstone.spark.writer import BatchWriter
+from siltstone.spark.reads.task_rows import RowsTask, Told, require_path, rows_of
+from siltstone.spark.writes import automatic_merge
+from siltstone.spark.writes.writer import BatchWriter
 
 _WAITING_MAX = 128
 _CREDENTIALS = struct.Struct("3i")

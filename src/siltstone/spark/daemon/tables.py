@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from siltstone.errors import TableNotFoundError
 from siltstone.local.snapshot import LocalSnapshot
-from siltstone.spark import schemas
-from siltstone.spark.application import APPLICATION, Read, of_process, store_of
+from siltstone.spark.context import schemas
+from siltstone.spark.context.application import APPLICATION, Read, of_process, store_of
+from siltstone.spark.context.descriptions import name_of_read
+from siltstone.spark.context.options import task_rows_of
 from siltstone.spark.daemon.messages import PlanScan
 from siltstone.spark.daemon.predicates import sql_of
-from siltstone.spark.descriptions import name_of_read
-from siltstone.spark.options import task_rows_of
-from siltstone.spark.partitions import Cut, Partition, row_bytes
-from siltstone.spark.task_rows import Told
+from siltstone.spark.reads.partitions import Cut, Partition, row_bytes
+from siltstone.spark.reads.task_rows import Told
 
 LIMIT_TASK_ROWS = 1 << 20
 _NO_COLUMN_BYTES = row_bytes(pa.schema([]))

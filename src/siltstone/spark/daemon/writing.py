@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,8 +27,15 @@ from pyspark.sql.types import StructType
 
 from siltstone.choices import Isolation
 from siltstone.errors import InvariantError, RequestError, not_one_of
-from siltstone.spark import stores
-from siltstone.spark.application import APPLICATION
+from siltstone.spark.context import stores
+from siltstone.spark.context.application import APPLICATION
+from siltstone.spark.context.options import (
+    ReadOptions,
+    SinkOptions,
+    WriteOptions,
+    is_change_feed,
+    is_feed,
+)
 from siltstone.spark.daemon import messages
 from siltstone.spark.daemon.messages import (
     AbortWrite,
@@ -39,10 +47,10 @@ from siltstone.spark.daemon.messages import (
     StagedWrite,
     WriteRows,
 )
-from siltstone.spark.drivers import Start
-from siltstone.spark.options import SinkOptions, WriteOptions
-from siltstone.spark.staging import FramePiece, StatementRead
-from siltstone.spark.writer import (
+from siltstone.spark.reads.reader import LIVE
+from siltstone.spark.writes.drivers import Start
+from siltstone.spark.writes.staging import FramePiece, StatementRead
+from siltstone.spark.writes.writer import (
     BatchWriter,
     BatchWritten,
     Sink,
@@ -56,6 +64,7 @@ _LENGTH = struct.Struct("<i")
 _OF_CATALOG = ("uri", "table", "path", "primarykey", "replacewhere", "mergeschema")
 _OF_SINK = ("uri", "table", "path", "primarykey")
 INSERTS = ("insert", "upsert")
+_CHANGING = ("upsert", "delete")
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 
@@ -139,11 +148,20 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
         table = db[asked.table]
         require_same(asked.table, asked.id, table.id)
         is_keyed = bool(table.primary_key)
-    if asked.change is not None:
-        return _of_change(given, asked.change, asked.isolation)
     if asked.overwrites:
         return WriteOptions.parse(given)
-    return WriteOptions.parse(_with_op(given, asked, is_keyed=is_keyed))
+    if asked.isolation not in ISOLATIONS:
+        raise RequestError(not_one_of("isolation", asked.isolation, ISOLATIONS))
+    if is_keyed:
+        given.pop("isolation", None)  # others have no conflicts by key
+    found = WriteOptions.parse(
+        _with_op(given, asked, is_keyed=is_keyed)
+        if asked.change is None
+        else _of_change(given, asked.change)
+    )
+    if asked.change is not None or found.op in _CHANGING:
+        _refuse_loads(asked)
+    return found
 
 
 def require_same(
@@ -161,14 +179,34 @@ def require_same(
         raise RequestError(f"{name!r} was dropped and made again since {since}")
 
 
-def _of_change(given: Mapping[str, str], change: Change, isolation: str) -> WriteOptions:
-    if isolation not in ISOLATIONS:
-        raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
-    found = {name: text for name, text in given.items() if name != "isolation"}
+def _refuse_loads(asked: PlanWrite) -> None:
+    """Refuse rows of the changed table that were not read through a catalog.
+
+    A commit since such a read would not be a conflict, and would be lost.
+
+    Raises:
+        RequestError: A frame of `format("siltstone")` has the table.
+    """
+    for given in asked.loads:
+        if is_change_feed(given) or is_feed(given) or LIVE in given:
+            continue  # changes are what they are, and a live frame reads after the statement's pin
+        read = ReadOptions.parse(given)
+        if read.table == asked.table and _is_same_place(read.uri, asked.uri):
+            raise RequestError(
+                f"a frame of format('siltstone') does not tell at which seq it read {read.table!r},"
+                f" which this statement changes: read {read.table!r} through the catalog"
+            )
+
+
+def _is_same_place(one: str, other: str) -> bool:
+    return os.path.realpath(stores.path_of(one)) == os.path.realpath(stores.path_of(other))
+
+
+def _of_change(given: Mapping[str, str], change: Change) -> dict[str, str]:
     for name in ("op", "missing", "order_by", "expectseq"):
-        if name in found:
+        if name in given:
             raise RequestError(f"a statement that changes rows by key has no option {name!r}")
-    return WriteOptions.parse(found | {"op": "upsert" if change == "update" else change})
+    return {**given, "op": "upsert" if change == "update" else change}
 
 
 def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> dict[str, str]:
@@ -247,15 +285,17 @@ def commit(asked: CommitWrite, payload: bytes) -> None:
         if rows != write.rows:
             raise InvariantError(f"Spark gave {write.rows} rows to write, {rows} were staged")
     if asked.batch is None:
-        commit_all(writes, None if asked.read is None else _read(asked.read))
+        commit_all(writes, _read(asked.read))
     else:
         ((job, written),) = writes
         job.commit(written, asked.batch)
 
 
-def _read(asked: messages.PlanRead) -> StatementRead:
+def _read(asked: messages.PlanRead | None) -> StatementRead | None:
+    if asked is None:
+        return None
     tables = asked.tables if asked.isolation == "serializable" else ()
-    return StatementRead(asked.seq, tuple(tables))
+    return StatementRead(asked.seq, asked.now, tuple(tables))
 
 
 def abort(asked: AbortWrite, payload: bytes) -> None:

@@ -135,8 +135,11 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
       case key: PrimaryKey => key.columns.map(_.fieldNames.mkString(".")).toSeq
       case other => refused(s"the constraint ${other.name}", "a table has a primary key alone")
     }
-    keys.headOption.orElse(
-      Option(info.properties.get("primaryKey")).map(_.split(",").map(_.trim).toSeq)).getOrElse(Nil)
+    val named = Option(info.properties.get("primaryKey")).map(_.split(",").map(_.trim).toSeq)
+    if (keys.nonEmpty && named.exists(_ != keys.head)) {
+      refused("second primary key", s"PRIMARY KEY says ${keys.head.mkString(", ")}, the property primaryKey another one")
+    }
+    keys.headOption.orElse(named).getOrElse(Nil)
   }
 
   private def refusedComment(column: Column) =
@@ -274,11 +277,15 @@ class WritableTable(found: Source, target: Target) extends SiltstoneTable(found)
     TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new TableWriteBuilder(here, info, run)
-  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+  // Spark tells `deleteWhere` none of them, so a DELETE that has some goes by key.
+  private var hasOptions = false
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder = {
+    hasOptions = !info.options.isEmpty
     () => new KeyedOperation(here, source, info)
+  }
 
-  override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
-    Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined)
+  override def canDeleteWhere(predicates: Array[Predicate]): Boolean = !hasOptions && (
+    Predicates.areAll(predicates) || Predicates.answered(source, predicates).forall(_.isDefined))
   override def deleteWhere(predicates: Array[Predicate]): Unit =
     delete(if (Predicates.areAll(predicates)) None else Some(Predicates.whole(source, predicates)))
   override def truncateTable(): Boolean = {

@@ -6,11 +6,15 @@ import org.apache.spark.sql.AnalysisException
 /** An error of the store: its sentence, and the name of its class in Python. */
 class SiltstoneException(val kind: String, sentence: String, cause: Option[Throwable] = None)
     extends AnalysisException(
-      sentence, None, None, cause, None, Map.empty[String, String], Array.empty, None, None) {
+      sentence, None, None, cause, Some(SiltstoneException.condition), Map.empty[String, String],
+      Array.empty, None, None) {
   override def getMessage: String = sentence
 }
 
 object SiltstoneException {
+  // A script of SQL asks each error for one, and for its SQLSTATE, by which handlers know it.
+  private val condition = "DATA_SOURCE_EXTERNAL_ERROR"
+
   def unavailable(sentence: String, cause: Throwable = null): SiltstoneException =
     new SiltstoneException("UnavailableError", sentence, Option(cause))
 

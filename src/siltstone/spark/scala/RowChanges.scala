@@ -1,17 +1,22 @@
 package org.apache.spark.sql.siltstone
 
+import java.util.UUID
+
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.catalog.Table
 import org.apache.spark.sql.connector.expressions.{FieldReference, NamedReference}
-import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.read.{Scan, ScanBuilder}
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.RowLevelOperation.Command
 import org.apache.spark.sql.execution.{SparkPlan, SQLExecution}
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
-import org.apache.spark.sql.execution.columnar.{InMemoryRelation, InMemoryTableScanExec}
-import org.apache.spark.sql.execution.datasources.v2.{DataSourceV2ScanRelation, DataSourceV2ScanExecBase}
-import org.apache.spark.sql.connector.read.Scan
+import org.apache.spark.sql.execution.columnar.{CachedRDDBuilder, InMemoryRelation, InMemoryTableScanExec}
+import org.apache.spark.sql.execution.datasources.v2.{
+  DataSourceV2Relation, DataSourceV2ScanExecBase, DataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -27,7 +32,8 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
   private def requireKey(): Unit = if (source.key.isEmpty) {
     throw new SiltstoneException("RequestError",
       s"$command of rows of '${source.name}' goes by their key, and it has none; a table without a" +
-        " key takes INSERT, TRUNCATE, and a DELETE by a condition that the store answers")
+        " key takes INSERT, TRUNCATE, and a DELETE by a condition that the store answers, without" +
+        " options")
   }
   override def rowId(): Array[NamedReference] =
     source.key.map(name => FieldReference.column(name): NamedReference).toArray
@@ -39,8 +45,10 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
   override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder = new DeltaWriteBuilder {
     override def build(): DeltaWrite = new DeltaWrite {
       override def description(): String = s"siltstone: $command ${source.name}"
-      override def toBatch: DeltaBatchWrite =
-        new StagedWrite(source.name, jobs(info), Some(StatementReads.of(source, isolation(info))))
+      override def toBatch: DeltaBatchWrite = {
+        val read = StatementReads.of(source, isolation(info), readsTarget = true)
+        new StagedWrite(source.name, jobs(info, read), Some(read))
+      }
     }
   }
 
@@ -48,10 +56,13 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
     info.options.getOrDefault("isolation", target.isolation)
 
   /** Inserts, updates and deletes, in the order in which they are committed. */
-  private def jobs(info: LogicalWriteInfo): Seq[Job] = {
+  private def jobs(info: LogicalWriteInfo, read: StatementReads): Seq[Job] = {
     val key = info.rowIdSchema.get
     def job(change: String, columns: StructType, oldKey: StructType = new StructType()) =
-      Job.plan(target, columns, info.options, _.put("change", change).put("isolation", isolation(info)), oldKey)
+      Job.plan(target, columns, info.options, head => {
+        head.put("change", change).put("isolation", read.isolation)
+        read.putLoads(head)
+      }, oldKey)
     command match {
       case Command.DELETE => Seq(job("delete", key))
       case Command.UPDATE => Seq(job("update", info.schema, key))
@@ -61,43 +72,78 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
   }
 }
 
-/** What the plan of a statement reads of a store: the lowest seq, and which tables. */
-case class StatementReads(seq: Long, tables: Seq[Long], isolation: String) {
-  def put(head: ObjectNode): Unit = {
-    val read = head.putObject("read").put("seq", seq).put("isolation", isolation)
+/** What the plan of a statement reads of the store that it writes: the lowest seq that counts, if
+  * any, and of which tables. `loads` are the options of reads by `format("siltstone")`, of any store.
+  */
+case class StatementReads(now: Long, seq: Option[Long], tables: Seq[Long], isolation: String,
+    loads: Seq[CaseInsensitiveStringMap]) {
+  def putLoads(head: ObjectNode): Unit = {
+    val all = head.putArray("loads")
+    loads.foreach { options =>
+      val texts = all.addObject()
+      options.asCaseSensitiveMap.forEach((name, text) => texts.put(name, text))
+    }
+  }
+  def put(head: ObjectNode): Unit = seq.foreach { lowest =>
+    val read = head.putObject("read").put("seq", lowest).put("now", now).put("isolation", isolation)
     val ids = read.putArray("tables")
     tables.foreach(each => ids.add(each))
   }
 }
 
 object StatementReads extends AdaptiveSparkPlanHelper {
-  /** Those of the statement that this thread runs, which writes `target`. A frame in it may be of an
-    * earlier seq, or be cached: what was committed since is a change that it has not seen.
+  /** Those of the statement that this thread runs, which writes `target`, and may read it to do so. A
+    * frame in it may be of an earlier seq, or be cached: what was committed since is a change that it
+    * has not seen. Of other tables that counts for a serializable statement alone.
     */
-  def of(target: Source, isolation: String): StatementReads = {
-    val id = SparkSession.active.sparkContext.getLocalProperty(SQLExecution.EXECUTION_ID_KEY)
-    val running = Option(id).flatMap(each => Option(SQLExecution.getQueryExecution(each.toLong)))
+  def of(target: Source, isolation: String, readsTarget: Boolean): StatementReads = {
+    val session = SparkSession.active
+    def local(name: String) = Option(session.sparkContext.getLocalProperty(name))
+    val running = local(SQLExecution.EXECUTION_ID_KEY)
+      .flatMap(each => Option(SQLExecution.getQueryExecution(each.toLong)))
       .getOrElse(throw new IllegalStateException("Spark does not tell the plan of this statement"))
-    val read = (target.pin, Some(target.id)) +:
-      ofPlan(running.optimizedPlan).filter { case (pin, _) => pin.store == target.pin.store }
-    StatementReads(read.map(_._1.seq).min, read.flatMap(_._2).distinct, isolation)
+    val batch = local(StreamExecution.QUERY_ID_KEY)
+      .flatMap(id => Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(id))))
+      .flatMap(stream => Option(stream.lastExecution))
+    // What a stream reads beside its source, the frame of its batch hides.
+    val plans = running.optimizedPlan +: batch.toSeq.map(_.optimizedPlan)
+    val read = plans.flatMap(ofPlan).filter { case (pin, table) =>
+      pin.store == target.pin.store && (table.contains(target.id) || isolation == "serializable")
+    } ++ (if (readsTarget) Seq((target.pin, Some(target.id))) else Nil)
+    StatementReads(target.pin.seq, read.map(_._1.seq).minOption, read.flatMap(_._2).distinct, isolation,
+      loadsOf(running.optimizedPlan))
   }
 
   // A pin, and a table whose later rows would have counted: a range of changes stays as it is.
   private type Read = (Pin, Option[Long])
 
+  private def loadsOf(plan: LogicalPlan): Seq[CaseInsensitiveStringMap] = plan.collectWithSubqueries {
+    case scanned: DataSourceV2ScanRelation => loadsOf(scanned.relation)
+    case DataSourceV2Relation(python: PythonTable, _, _, _, options, _) if python.name == "siltstone" =>
+      Seq(options)
+    case cached: InMemoryRelation => loadsOf(cached.cacheBuilder.logicalPlan)
+  }.flatten
+
   private def ofPlan(plan: LogicalPlan): Seq[Read] = plan.collectWithSubqueries {
     case scanned: DataSourceV2ScanRelation => ofScan(scanned.scan)
-    case cached: InMemoryRelation => ofRun(cached.cacheBuilder.cachedPlan)
+    case relation: DataSourceV2Relation => ofTable(relation.table)
+    case cached: InMemoryRelation => ofCached(cached.cacheBuilder)
   }.flatten
+  // A physical plan that has run lacks counts, and scans without rows; the logical one has the tables.
+  private def ofCached(made: CachedRDDBuilder): Seq[Read] =
+    ofPlan(made.logicalPlan) ++ ofRun(made.cachedPlan)
   private def ofRun(plan: SparkPlan): Seq[Read] = collectWithSubqueries(plan) {
     case scanned: DataSourceV2ScanExecBase => ofScan(scanned.scan)
-    case cached: InMemoryTableScanExec => ofRun(cached.relation.cacheBuilder.cachedPlan)
+    case cached: InMemoryTableScanExec => ofCached(cached.relation.cacheBuilder)
   }.flatten
   private def ofScan(scan: Scan): Seq[Read] = scan match {
     case ours: TableScan => Seq((ours.source.pin, Some(ours.source.id)))
     case ours: CountScan => Seq((ours.source.pin, Some(ours.source.id)))
     case ours: ChangesScan => Seq((ours.pin, None))
+    case _ => Nil
+  }
+  private def ofTable(table: Table): Seq[Read] = table match {
+    case ours: SiltstoneTable => Seq((ours.source.pin, Some(ours.source.id)))
     case _ => Nil
   }
 }

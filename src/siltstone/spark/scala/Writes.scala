@@ -42,7 +42,11 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = n
   }
   override def build(): Write = new Write {
     override def description(): String = s"siltstone: ${target.table}"
-    override def toBatch: BatchWrite = new StagedWrite(target.table, Seq(planned()))
+    override def toBatch: BatchWrite = {
+      val read = target.source.filter(_.key.nonEmpty && !overwrites)
+        .map(StatementReads.of(_, isolation, readsTarget = false))
+      new StagedWrite(target.table, Seq(planned(read)), read)
+    }
     override def toStreaming: StreamingWrite = new StreamedWrite(
       new StagedWrite(target.table, Seq(Job(info.schema, new StructType(), run.planned(sinkHead())))))
   }
@@ -50,7 +54,9 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = n
   private def sinkHead(): ObjectNode =
     Job.head("plan_sink", target, info.schema, info.options)
       .put("query", info.queryId).put("overwrites", overwrites)
-  private def planned(): Job = Job.plan(target, info.schema, info.options, head => {
+  private def isolation: String = info.options.getOrDefault("isolation", target.isolation)
+  private def planned(read: Option[StatementReads]): Job = Job.plan(target, info.schema, info.options, head => {
+    read.foreach(_.putLoads(head.put("isolation", isolation)))
     head.put("overwrites", overwrites).put("replaces_table", replacesTable)
     replaced.foreach(head.put("replaces", _))
     target.creates.foreach { key =>

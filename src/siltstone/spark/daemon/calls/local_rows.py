@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from siltstone.spark import schemas
+from siltstone.spark.context import schemas
 
 
 @dataclass(frozen=True, slots=True)

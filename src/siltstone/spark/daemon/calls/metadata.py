@@ -23,7 +23,7 @@ import pyarrow as pa
 from siltstone.api.store import Store
 from siltstone.errors import RequestError
 from siltstone.local.snapshot import LocalSnapshot
-from siltstone.spark.kept_stores import kept
+from siltstone.spark.context.kept_stores import kept
 
 SYSTEM = "system"
 COMMITS_MAX = 10_000

@@ -20,10 +20,11 @@ import pyarrow as pa
 from siltstone.api.results import Deferred
 from siltstone.api.store import Store
 from siltstone.errors import RequestError, no_such
-from siltstone.spark import automatic_merge, stores
+from siltstone.spark.context import stores
+from siltstone.spark.context.kept_stores import kept
 from siltstone.spark.daemon import tables
 from siltstone.spark.daemon.calls.rollback import roll_back
-from siltstone.spark.kept_stores import kept
+from siltstone.spark.writes import automatic_merge
 
 NAMESPACE = "system"
 NULL = "NULL"

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from siltstone.api.tasks import Staged, StageTask
 from siltstone.errors import ConflictError, RequestError
 from siltstone.local.snapshot import LocalSnapshot
-from siltstone.spark import automatic_merge, stores
-from siltstone.spark.application import APPLICATION, of_process, store_of, tell_own
-from siltstone.spark.kept_stores import kept
+from siltstone.spark.context import stores
+from siltstone.spark.context.application import APPLICATION, of_process, store_of, tell_own
+from siltstone.spark.context.kept_stores import kept
+from siltstone.spark.writes import automatic_merge
 
 
 @dataclass(frozen=True, slots=True)

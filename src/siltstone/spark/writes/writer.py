@@ -33,13 +33,14 @@ from pyspark.sql.types import StructType
 
 from siltstone.api.tasks import Staged
 from siltstone.errors import RequestError, UnavailableError
-from siltstone.spark import automatic_merge, drivers, stores
-from siltstone.spark.application import of_process
-from siltstone.spark.drivers import Start
-from siltstone.spark.guards import Unchanged
-from siltstone.spark.options import SinkOptions, WriteOptions
-from siltstone.spark.staging import FramePiece, StageJob, StatementRead, commit, plan, tidy
-from siltstone.spark.workers import Sealed, one_sentence, sealed
+from siltstone.spark.context import stores
+from siltstone.spark.context.application import of_process
+from siltstone.spark.context.options import SinkOptions, WriteOptions
+from siltstone.spark.context.workers import Sealed, one_sentence, sealed
+from siltstone.spark.writes import automatic_merge, drivers
+from siltstone.spark.writes.drivers import Start
+from siltstone.spark.writes.guards import Unchanged
+from siltstone.spark.writes.staging import FramePiece, StageJob, StatementRead, commit, plan, tidy
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from siltstone.errors import RequestError, SiltstoneError
-from siltstone.spark import changes, feed, stores
-from siltstone.spark.application import ASK, answer
-from siltstone.spark.options import (
+from siltstone.spark.context import stores
+from siltstone.spark.context.application import ASK, answer
+from siltstone.spark.context.options import (
     ChangeOptions,
     FeedOptions,
     ReadOptions,
@@ -32,7 +32,8 @@ from siltstone.spark.options import (
     is_change_feed,
     is_feed,
 )
-from siltstone.spark.reader import (
+from siltstone.spark.context.workers import one_sentence
+from siltstone.spark.reads.reader import (
     LIVE,
     BatchReader,
     LiveReader,
@@ -40,8 +41,8 @@ from siltstone.spark.reader import (
     describe,
     live_schema,
 )
-from siltstone.spark.workers import one_sentence
-from siltstone.spark.writer import BatchWriter, Sink
+from siltstone.spark.streams import changes, feed
+from siltstone.spark.writes.writer import BatchWriter, Sink
 
 # Spark adds them to the options of a table that its own catalog is to keep.
 _OF_NEW_TABLE = frozenset({"owner", "provider"})

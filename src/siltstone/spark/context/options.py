@@ -16,7 +16,7 @@ import msgspec
 from siltstone.choices import MISSINGS, Missing, StagedOp
 from siltstone.engine.read.moment import time_us_of
 from siltstone.errors import RequestError, no_such, not_one_of
-from siltstone.spark.times import ZONE, in_zone, is_local, zone_name
+from siltstone.spark.context.times import ZONE, in_zone, is_local, zone_name
 
 _OF_QUERIES = ("checkpointLocation", "queryName")  # what Spark adds to the options of a sink
 START, STARTS = "startingSeq", ("earliest", "latest")

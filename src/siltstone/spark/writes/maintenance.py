@@ -32,8 +32,8 @@ from siltstone.admin import (
 )
 from siltstone.errors import UnavailableError
 from siltstone.process import malloc
-from siltstone.spark import stores
-from siltstone.spark.descriptions import described
+from siltstone.spark.context import stores
+from siltstone.spark.context.descriptions import described
 
 R_co = TypeVar("R_co", covariant=True)
 _RESULT = pa.schema([("id", pa.int64()), ("result", pa.binary())])

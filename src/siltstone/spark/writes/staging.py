@@ -25,15 +25,21 @@ from siltstone.api.results import Receipt
 from siltstone.api.tasks import Staged, StageTask
 from siltstone.api.transaction import Transaction
 from siltstone.choices import Missing
-from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SiltstoneError
+from siltstone.errors import (
+    ConflictError,
+    DuplicateKeyError,
+    RequestError,
+    SchemaMismatchError,
+    SiltstoneError,
+)
 from siltstone.process import malloc
 from siltstone.process.retry import Retry
-from siltstone.spark import schemas
-from siltstone.spark.application import Application, store_of, tell_own
-from siltstone.spark.guards import Unchanged, WholeRows, require_whole
-from siltstone.spark.options import SinkOptions, WriteOptions
-from siltstone.spark.replacing import Replaced
-from siltstone.spark.task_rows import require_path
+from siltstone.spark.context import schemas
+from siltstone.spark.context.application import Application, store_of, tell_own
+from siltstone.spark.context.options import SinkOptions, WriteOptions
+from siltstone.spark.reads.task_rows import require_path
+from siltstone.spark.writes.guards import Unchanged, WholeRows, require_whole
+from siltstone.spark.writes.replacing import Replaced
 from siltstone.store import Store
 
 COMMIT_ATTEMPTS = 10
@@ -48,11 +54,28 @@ class StatementRead:
     """What a statement read that changes rows by key: the lowest seq, and which tables count.
 
     Each commit after `seq` to the same keys is a conflict; so is one to these tables, by id, which
-    are those of a serializable statement.
+    are those of a serializable statement. `now` is the seq at which the statement was planned.
     """
 
     seq: int
+    now: int
     tables: tuple[int, ...] = ()
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the statement has a frame of an earlier seq."""
+        return self.seq < self.now
+
+    def explained(self, error: ConflictError | DuplicateKeyError) -> ConflictError:
+        """Return what to do: to run the statement again does not help."""
+        return ConflictError(
+            error.table,
+            error.key,
+            self.seq,
+            self.now,
+            explained=f"{error}. The statement was planned at seq {self.now}, but has a frame of"
+            f" seq {self.seq}, made or cached then, or VERSION AS OF it: make it again",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +352,13 @@ def commit(
         else:
             tx = _attempt(db, jobs, token, claim, read)
     except _LostRace as lost:
+        if read is not None and read.is_old:
+            raise read.explained(lost.error) from None
         raise lost.error from None
+    except DuplicateKeyError as error:
+        if read is None or not read.is_old:
+            raise
+        raise read.explained(error) from None  # a row of then, which may be gone
     assert tx.receipt is not None
     if tx.receipt.seq > tx.read_seq:  # else the token's batch was applied before
         _tell(jobs, tx.receipt.seq)

@@ -28,14 +28,14 @@ from siltstone.given import Query, Vector
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.store import LocalStore
 from siltstone.process.context_exits import close_on_exit
-from siltstone.spark import schemas, stores, times
-from siltstone.spark.application import Read, of_session, store_of
 from siltstone.spark.catalog.settings import catalog_of, quoted
-from siltstone.spark.kept_stores import kept
-from siltstone.spark.nearest import NearestRows
-from siltstone.spark.options import require_task_rows
-from siltstone.spark.reader import LIVE
-from siltstone.spark.task_rows import LIVE_COLUMN
+from siltstone.spark.context import schemas, stores, times
+from siltstone.spark.context.application import Read, of_session, store_of
+from siltstone.spark.context.kept_stores import kept
+from siltstone.spark.context.options import require_task_rows
+from siltstone.spark.reads.nearest import NearestRows
+from siltstone.spark.reads.reader import LIVE
+from siltstone.spark.reads.task_rows import LIVE_COLUMN
 
 
 def snapshot(

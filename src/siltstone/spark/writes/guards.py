@@ -18,7 +18,7 @@ from siltstone.api.results import UNKNOWN
 from siltstone.api.tasks import StageTask
 from siltstone.api.transaction import Transaction
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
-from siltstone.spark.application import Application, store_of
+from siltstone.spark.context.application import Application, store_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 
 from siltstone.errors import UnavailableError
 from siltstone.process import malloc
-from siltstone.spark import application, schemas
-from siltstone.spark.application import Application, Read
-from siltstone.spark.workers import Sealed, one_sentence, sealed
+from siltstone.spark.context import application, schemas
+from siltstone.spark.context.application import Application, Read
+from siltstone.spark.context.workers import Sealed, one_sentence, sealed
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot

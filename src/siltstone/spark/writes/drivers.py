@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from siltstone.errors import FencedError, UnavailableError
 from siltstone.process.retry import Retry
-from siltstone.spark import stores
-from siltstone.spark.application import APPLICATION
-from siltstone.spark.options import SinkOptions
+from siltstone.spark.context import stores
+from siltstone.spark.context.application import APPLICATION
+from siltstone.spark.context.options import SinkOptions
 from siltstone.store import Store
 
 START_PREFIX = "spark-start-"

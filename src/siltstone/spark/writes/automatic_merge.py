@@ -28,9 +28,9 @@ from siltstone.api.tasks import ATTACHED
 from siltstone.errors import SiltstoneError
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.schedule.unmerged import MERGE_ROWS_MIN, MERGE_SHARE
-from siltstone.spark.maintenance import merge
-from siltstone.spark.options import ALWAYS, OFF
-from siltstone.spark.staging import StageJob
+from siltstone.spark.context.options import ALWAYS, OFF
+from siltstone.spark.writes.maintenance import merge
+from siltstone.spark.writes.staging import StageJob
 
 _log = logging.getLogger(__name__)
 

@@ -20,14 +20,14 @@ from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from siltstone.api.snapshot import Snapshot
-from siltstone.spark import schemas, stores
-from siltstone.spark.application import store_of
-from siltstone.spark.filters import pushed
-from siltstone.spark.kept_stores import kept
-from siltstone.spark.options import ReadOptions
-from siltstone.spark.partitions import Cut
-from siltstone.spark.task_rows import LIVE_COLUMN, ScanTaskReader, Told
-from siltstone.spark.workers import one_sentence
+from siltstone.spark.context import schemas, stores
+from siltstone.spark.context.application import store_of
+from siltstone.spark.context.kept_stores import kept
+from siltstone.spark.context.options import ReadOptions
+from siltstone.spark.context.workers import one_sentence
+from siltstone.spark.reads.filters import pushed
+from siltstone.spark.reads.partitions import Cut
+from siltstone.spark.reads.task_rows import LIVE_COLUMN, ScanTaskReader, Told
 
 LIVE = "live"
 """The option of a frame that each of its queries reads at the newest seq: see `LiveReader`."""

@@ -47,10 +47,10 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.local.store import LocalStore
-from siltstone.spark import schemas, stores
-from siltstone.spark.options import FeedOptions
-from siltstone.spark.task_rows import rows_of
-from siltstone.spark.workers import Sealed, one_sentence, sealed
+from siltstone.spark.context import schemas, stores
+from siltstone.spark.context.options import FeedOptions
+from siltstone.spark.context.workers import Sealed, one_sentence, sealed
+from siltstone.spark.reads.task_rows import rows_of
 
 TAG_PREFIX = "spark-"
 TAG_LASTS_S_MIN = 3_600.0

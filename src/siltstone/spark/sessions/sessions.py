@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.spark.catalog.settings import Stores, add_catalogs, settings_of, with_jar
-from siltstone.spark.java import java_home
-from siltstone.spark.source import SiltstoneSource
+from siltstone.spark.context.java import java_home
+from siltstone.spark.sessions.source import SiltstoneSource
 
 # What reads of stores need, and a session of others may have off.
 NEEDED: dict[str, str] = {

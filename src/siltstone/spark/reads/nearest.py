@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from siltstone.local.snapshot import table_at
 from siltstone.process import malloc
-from siltstone.spark import schemas
-from siltstone.spark.task_rows import require_path
+from siltstone.spark.context import schemas
+from siltstone.spark.reads.task_rows import require_path
 
 _VECTORS_MAX = 256
 _RANKED_MAX = 100_000

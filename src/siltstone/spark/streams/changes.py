@@ -25,11 +25,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from siltstone.api.tasks import ChangeTask
 from siltstone.errors import RequestError, SnapshotExpiredError
 from siltstone.local.store import LocalStore
-from siltstone.spark import schemas, stores
-from siltstone.spark.feed import seq_at, seq_before
-from siltstone.spark.options import ChangeOptions
-from siltstone.spark.task_rows import rows_of
-from siltstone.spark.workers import Sealed, one_sentence, sealed
+from siltstone.spark.context import schemas, stores
+from siltstone.spark.context.options import ChangeOptions
+from siltstone.spark.context.workers import Sealed, one_sentence, sealed
+from siltstone.spark.reads.task_rows import rows_of
+from siltstone.spark.streams.feed import seq_at, seq_before
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

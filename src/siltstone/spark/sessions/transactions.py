@@ -20,17 +20,18 @@ from siltstone.api.store import Store
 from siltstone.api.tasks import Staged
 from siltstone.choices import MISSINGS, Missing, StagedOp
 from siltstone.errors import ClosedError, RequestError, SchemaMismatchError, not_one_of
-from siltstone.spark import automatic_merge, stores
-from siltstone.spark.application import of_session
-from siltstone.spark.descriptions import described
-from siltstone.spark.options import (
+from siltstone.spark.context import stores
+from siltstone.spark.context.application import of_session
+from siltstone.spark.context.descriptions import described
+from siltstone.spark.context.options import (
     AUTO,
     MERGES,
     MergeWhen,
     WriteOptions,
 )
-from siltstone.spark.staging import FramePiece, StageJob, Token, commit, plan, tidy
-from siltstone.spark.workers import one_sentence, sealed
+from siltstone.spark.context.workers import one_sentence, sealed
+from siltstone.spark.writes import automatic_merge
+from siltstone.spark.writes.staging import FramePiece, StageJob, Token, commit, plan, tidy
 
 Mode: TypeAlias = Literal["append", "overwrite"]
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -1,0 +1,1 @@
+"""Reads: rows of tables for Spark, by `format("siltstone")` and by the catalog."""

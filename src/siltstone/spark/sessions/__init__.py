@@ -1,0 +1,1 @@
+"""Sessions: what a user of PySpark calls: sessions, snapshots, transactions, the data source."""

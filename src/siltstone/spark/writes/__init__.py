@@ -1,0 +1,1 @@
+"""Writes: rows of frames and streams on their way to one commit, and maintenance on executors."""
