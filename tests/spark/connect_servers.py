@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,12 +31,15 @@ _SETTINGS = {
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """Run a server whose directory and temporary files are in `folder`; yield its URL."""
+def connect_server(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Run a server whose directory and temporary files are in `folder`; yield its URL.
+
+    `more`: settings that it is started with, besides.
+    """
     temporary = folder / "tmp"
     temporary.mkdir(parents=True)
     port = _free_port()
-    settings = {**_SETTINGS, "spark.connect.grpc.binding.port": str(port)}
+    settings = {**_SETTINGS, "spark.connect.grpc.binding.port": str(port), **(more or {})}
     flags = [word for each in settings.items() for word in ("--conf", "=".join(each))]
     environment = with_pandas() | {
         "JAVA_HOME": str(java_home(os.environ)),

@@ -25,6 +25,11 @@ def siblings() -> list[int]:
     return daemons(of=parents[parents[os.getpid()]])
 
 
+def parent_of(pid: int) -> int:
+    """Return the pid of its JVM."""
+    return _parents()[pid]
+
+
 def socket_of(pid: int) -> Path:
     """Return the path of its socket."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -50,6 +55,17 @@ def descriptors(pid: int) -> int:
 def threads(pid: int) -> int:
     """Return how many threads a process has."""
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def answering_threads(pid: int) -> int:
+    """Return how many threads a process has that are not of Lance's pools, which grow by load."""
+    found = 0
+    for each in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += not (each / "comm").read_text().startswith("lance")
+        except OSError:  # it has ended
+            continue
+    return found
 
 
 def resident_bytes(pid: int) -> int:

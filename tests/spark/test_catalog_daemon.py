@@ -288,6 +288,20 @@ def test_a_row_larger_than_a_slot_gets_a_larger_one(tmp_path: Path) -> None:
         assert client.ask("list", uri=path, namespace=[])[0]["exists"], "it answers on"
 
 
+def test_a_larger_region_is_given_up_at_the_end_of_its_read(tmp_path: Path) -> None:
+    """The connection is kept, and others need the memory."""
+    text = "y" * (4 * SLOT_BYTES)
+    with st.connect(tmp_path / "s") as db:
+        db.create_table("t", {"id": "int64", "s": "string"}, primary_key="id").upsert(
+            [{"id": 1, "s": "small"}, {"id": 2, "s": text}]
+        )
+    path = str(tmp_path / "s")
+    with served() as (client, _, budget):
+        for _ in range(2):
+            assert sorted(_texts(client, path)) == sorted(["small", text])
+            assert budget.left >= budget.bytes_max - SLOTS * SLOT_BYTES
+
+
 def _texts(client: Client, path: str) -> list[str]:
     found: list[str] = []
     for tasks in _planned(client, path, ["s"]):

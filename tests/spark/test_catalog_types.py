@@ -57,7 +57,7 @@ FLAT_SCHEMA = pa.schema([("n", pa.int64()), *((name, kind) for name, (kind, _) i
 BIG_ROWS = 150_000
 
 
-def _flat_rows() -> list[dict[str, Any]]:
+def flat_rows() -> list[dict[str, Any]]:
     """Rows enough that nulls lie at each bit of a byte."""
     return [
         {"n": n, **{name: values[n * n % 7 % 4] for name, (_, values) in FLAT.items()}}
@@ -73,7 +73,7 @@ def _text(n: int) -> str | None:
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("types") / "shop"
     with st.connect(found, background=False) as db:
-        db.create_table("flat", FLAT_SCHEMA).append(_flat_rows())
+        db.create_table("flat", FLAT_SCHEMA).append(flat_rows())
         db.create_table("nested", SCHEMA, "id").upsert(ROWS)
         db.create_table("wide", {"id": "int64", "sum": "decimal256(39, 0)"}, "id")
         columns = {f"c{n}": "int32" for n in range(3000)}
@@ -92,7 +92,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         )
         db.checkpoint()
-        db["flat"].append([{**_flat_rows()[1], "n": 100}])
+        db["flat"].append([{**flat_rows()[1], "n": 100}])
     return found
 
 

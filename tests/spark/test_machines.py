@@ -11,7 +11,7 @@ from pathlib import Path
 
 import siltstone as st
 from tests.server.test_two_machines import SECRET, served, url_of, write_tokens
-from tests.spark.test_cluster import DEPLOY, ROOT, environment, running
+from tests.spark.clusters import DEPLOY, ROOT, environment, running
 from tests.support.machines import Machine
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from siltstone.errors import LimitError
 from siltstone.spark.daemon.layout import bytes_of, fitting, put
 from siltstone.spark.daemon.messages import Channel
-from siltstone.spark.daemon.regions import MEMORY, SLOTS, MemoryBudget, Region
+from siltstone.spark.daemon.regions import MEMORY, SLOT_BYTES, SLOTS, MemoryBudget, Region
 
 END, GROWN, FAILED = -1, -2, -3
 STREAM_BYTES = 1 << 20
@@ -52,11 +52,19 @@ class RegionWriter:
         finally:
             self._drain()
 
+    def end(self) -> None:
+        """Give up a region that a large row made large; the JVM has used all batches.
+
+        Its connection is kept, and would keep the memory from reads of others for as long.
+        """
+        if self.region is not None and self.region.slot_bytes > SLOT_BYTES:
+            self.close()
+
     def close(self) -> None:
         """Give the region up."""
         if self.region is not None:
             self.region.close()
-            self.region = None
+            self.region, self._slot = None, 0
 
     def _send(self, batch: pa.RecordBatch) -> None:
         assert self.region is not None

@@ -315,9 +315,11 @@ class Connection:
             except Ended:
                 raise
             except Exception as error:  # noqa: BLE001 - the task raises it
+                self._writer.end()
                 self._channel.number(FAILED)
                 self._channel.refuse(type(error).__name__, _sentence(error))
                 return
+        self._writer.end()
         self._channel.number(END)
 
 
