@@ -61,7 +61,7 @@ class Exchange:
     route: Route
     request: HttpRequest
     begun_s: float
-    send: Callable[[Response], object]
+    send: Callable[[Response], None]
     caller: Any = None
     body: bytes = b""
     until: Deadline | None = None

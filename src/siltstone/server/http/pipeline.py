@@ -4,7 +4,7 @@
     ─▶ reply, in one piece or as it is read
 
 A request that came whole (`begin`) is done by a thread and ends by a callback of the loop;
-one whose body is on its way, or that waits for a turn, is a task (`answer`). The steps are alike.
+one whose body is on its way, or that waits for a turn, is a task (`answer`). Both pass the same.
 SQL statements wait for a turn (`lane`) and have threads of their own; one ends with its client, or
 if its client leaves its rows unread while others wait for a turn.
 Routes that say whether the server lives skip the middle: the event loop answers them.
@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -128,73 +128,30 @@ class Pipeline:
         self, route: Route, request: HttpRequest, body: bytes, send: Callable[[Response], None]
     ) -> Exchange | None:
         """Begin to answer a request that came whole; return it if a thread has to go on."""
-        exchange = Exchange(self, route, request, self._clock_s(), send)
+        exchange, policy = Exchange(self, route, request, self._clock_s(), send), self.policy
         try:
-            if not self._is_answered_at_once(exchange):
-                self._enter(exchange, has_body=False)
-                self.bodies.take(request, body, self._most_of_body(route), self.policy)
-                exchange.body = body
-                self._enter(exchange, has_body=True)
-                exchange.until = self._end_of(route)
-                return exchange
+            exchange.caller = self._admitted(route, request)
+            if route.is_at_once:
+                exchange.response = self._run(route, request, exchange.caller, b"", None)
+                self.end(exchange)
+                return None
+            if not policy.drains:
+                exchange.is_counted = self._enter(self._most_inside(route))
+            self.bodies.take(request, body, self._most_of_body(route), policy)
+            exchange.body = body
+            if policy.drains:
+                exchange.is_counted = self._enter(self._most_inside(route))
         except Exception as error:  # noqa: BLE001 - each error becomes the answer
             exchange.error = error
-        self.end(exchange)
-        return None
-
-    async def answer(self, route: Route, request: HttpRequest, send: Send) -> None:
-        """Answer one request whose body is on its way, or that waits for a turn."""
-        answered = partial(_sent, request, send)
-        exchange = Exchange(self, route, request, self._clock_s(), answered)
-        try:
-            if not self._is_answered_at_once(exchange):
-                self._enter(exchange, has_body=False)
-                most = self._most_of_body(route)
-                exchange.body = await self.bodies.read(request, most, self.policy)
-                self._enter(exchange, has_body=True)
-                exchange.response = await self._done(exchange)
-        except Exception as error:  # noqa: BLE001 - each error becomes the answer
-            exchange.error = error
-        except BaseException:  # the server stops
-            self._leave(exchange)
-            raise
-        await self.end(exchange)
-
-    def _is_answered_at_once(self, exchange: Exchange) -> bool:
-        """Admit a request; answer it here if its route asks for no thread."""
-        route = exchange.route
-        exchange.caller = self.wire.admit(exchange.request, route)
-        if self.is_closing and route.role is not Role.NOBODY:
-            raise UnavailableError("the server closes")
-        if route.is_at_once:
-            exchange.response = self.run(exchange)
-        return route.is_at_once
-
-    def _enter(self, exchange: Exchange, *, has_body: bool) -> None:
-        """Count a request as inside: before its body, or, if bodies are drained, after it."""
-        if has_body is not self.policy.drains:
-            return
-        # A commit of a version waits (bounded by connections): its client takes a refusal for a
-        # commit that was perhaps lost.
-        most = sys.maxsize if exchange.route.is_commit_of_version else self.policy.requests_max
-        if self.counters.inside >= most:
-            raise BusyError(f"{most} requests are running; try again later")
-        self.counters.inside += 1
-        exchange.is_counted = True
-
-    def _leave(self, exchange: Exchange) -> None:
-        self.bodies.nbytes -= len(exchange.body)
-        self.counters.inside -= exchange.is_counted
-
-    def _most_of_body(self, route: Route) -> int:
-        policy = self.policy
-        return policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
+            self.end(exchange)
+            return None
+        exchange.until = self.end_in(policy.statement_timeout_s if route.is_timed else None)
+        return exchange
 
     def run(self, exchange: Exchange) -> Response:
         """Run a request, in a thread."""
-        request, route = exchange.request, exchange.route
-        with within(exchange.until):
-            return self.respond(self.wire.run(request, route, exchange.caller, exchange.body))
+        request = exchange.request
+        return self._run(exchange.route, request, exchange.caller, exchange.body, exchange.until)
 
     def prepare(self, exchange: Exchange) -> Any | None:
         """Return what the group of its route needs of a request; None: it runs alone."""
@@ -205,18 +162,37 @@ class Pipeline:
             check()
             return found
 
-    def end(self, exchange: Exchange) -> Any:
-        """Send the answer of a request that was begun; the event loop's thread.
-
-        Returns what `send` returns: of a task what it has to await.
-        """
-        self._leave(exchange)
+    def end(self, exchange: Exchange) -> None:
+        """Send the answer of a request that was begun; the event loop's thread."""
+        self.bodies.nbytes -= len(exchange.body)
+        self.counters.inside -= exchange.is_counted
         route, request, response = exchange.route, exchange.request, exchange.response
         if response is None:
             response = self.wire.refusal(cast("Exception", exchange.error), request, route)
         response = self._headed(response, route, request, exchange.caller)
         self._count(route, response, exchange.begun_s)
-        return exchange.send(response)
+        exchange.send(response)
+
+    def _admitted(self, route: Route, request: HttpRequest) -> Any:
+        caller = self.wire.admit(request, route)
+        if self.is_closing and route.role is not Role.NOBODY:
+            raise UnavailableError("the server closes")
+        return caller
+
+    async def answer(self, route: Route, request: HttpRequest, send: Send) -> None:
+        """Answer one request whose body is on its way, or that waits for a turn."""
+        begun, caller = self._clock_s(), None
+        try:
+            caller = self._admitted(route, request)
+            if route.is_at_once:
+                response = self._run(route, request, caller, b"", None)
+            else:
+                response = await self._inside(route, request, caller)
+        except Exception as error:  # noqa: BLE001 - each error becomes the answer
+            response = self.wire.refusal(error, request, route)
+        response = self._headed(response, route, request, caller)
+        self._count(route, response, begun)
+        await response(request.scope, request.receive, send)
 
     def _count(self, route: Route, response: Response, begun_s: float) -> None:
         key, counters = (route.path, response.status_code), self.counters
@@ -242,21 +218,31 @@ class Pipeline:
             response.headers["connection"] = "close"
         return response
 
-    async def _done(self, exchange: Exchange) -> Response:
-        """Run a request in a thread: a statement in the lane, once it has a turn."""
-        if exchange.route.is_statement and self.lane is not None:
-            return await self._in_turn(self.lane, exchange)
-        exchange.until = self._end_of(exchange.route)
-        return await self._in_thread(self.executor, exchange)
+    async def _inside(self, route: Route, request: HttpRequest, caller: Any) -> Response:
+        policy, counters = self.policy, self.counters
+        body, is_counted = b"", False
+        most_inside = self._most_inside(route)
+        try:
+            if not policy.drains:
+                is_counted = self._enter(most_inside)
+            body = await self.bodies.read(request, self._most_of_body(route), policy)
+            if policy.drains:
+                is_counted = self._enter(most_inside)
+            if route.is_statement and self.lane is not None:
+                return await self._in_turn(self.lane, route, request, caller, body)
+            end = self.end_in(policy.statement_timeout_s if route.is_timed else None)
+            return await self._in_thread(self.executor, route, request, caller, body, end)
+        finally:
+            self.bodies.nbytes -= len(body)
+            counters.inside -= is_counted
 
-    async def _in_turn(self, lane: Lane, exchange: Exchange) -> Response:
+    async def _in_turn(
+        self, lane: Lane, route: Route, request: HttpRequest, caller: Any, body: bytes
+    ) -> Response:
         """Run a statement in the lane; a streamed response ends the turn by itself."""
-        turn, seconds = (
-            lane.ask(self.wire.client_of(exchange.caller)),
-            self.policy.statement_timeout_s,
-        )
+        turn, seconds = lane.ask(self.wire.client_of(caller)), self.policy.statement_timeout_s
         loop = asyncio.get_running_loop()
-        gone = loop.create_task(_disconnected(exchange.request.receive))
+        gone = loop.create_task(_disconnected(request.receive))
         try:
             first = asyncio.FIRST_COMPLETED
             await asyncio.wait((turn.may_run, gone), timeout=seconds, return_when=first)
@@ -265,8 +251,8 @@ class Pipeline:
             if not turn.may_run.done():
                 text = f"other statements left this one no turn for {seconds:g} s; try again later"
                 raise BusyError(text)
-            exchange.until = replace(self.end_in(seconds) or _FOREVER, is_gone=gone.done)
-            response = await self._in_thread(lane.executor, exchange)
+            end = replace(self.end_in(seconds) or _FOREVER, is_gone=gone.done)
+            response = await self._in_thread(lane.executor, route, request, caller, body, end)
         except BaseException:
             gone.cancel()
             lane.leave(turn)
@@ -279,14 +265,36 @@ class Pipeline:
             lane.leave(turn)
         return response
 
-    async def _in_thread(self, executor: Executor, exchange: Exchange) -> Response:
+    async def _in_thread(self, executor: Executor, *request: Any) -> Response:
         """Run a request in a thread; only it closes a response that comes too late."""
-        work = executor.submit(self.run, exchange)
+        work = executor.submit(self._run, *request)
         try:
             return await asyncio.wrap_future(work)
         except asyncio.CancelledError:  # the server stops; the thread goes on
             work.add_done_callback(_close_late)
             raise
+
+    def _most_inside(self, route: Route) -> int:
+        # A commit of a version waits (bounded by connections): its client takes a refusal for a
+        # commit that was perhaps lost.
+        return sys.maxsize if route.is_commit_of_version else self.policy.requests_max
+
+    def _most_of_body(self, route: Route) -> int:
+        policy = self.policy
+        return policy.json_bytes_max if route.takes == JSON else policy.body_bytes_max
+
+    def _enter(self, most_inside: int) -> bool:
+        """Count a request that is inside now."""
+        if self.counters.inside >= most_inside:
+            raise BusyError(f"{most_inside} requests are running; try again later")
+        self.counters.inside += 1
+        return True
+
+    def _run(
+        self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
+    ) -> Response:
+        with within(end):
+            return self.respond(self.wire.run(request, route, caller, body))
 
     def respond(self, reply: Reply) -> Response:
         """Return what sends a reply; of rows the first piece is made here."""
@@ -307,9 +315,6 @@ class Pipeline:
             pieces.close()
             raise
         return StreamedResponse(self, pieces, first, headers)
-
-    def _end_of(self, route: Route) -> Deadline | None:
-        return self.end_in(self.policy.statement_timeout_s if route.is_timed else None)
 
     def end_in(self, seconds: float | None) -> Deadline | None:
         """Return when what may take so long must have ended; None is for ever."""
@@ -463,10 +468,6 @@ class StreamedResponse(Response):
         """Give up what is left. It waits for a piece that is just read."""
         with self._lock:
             self._pieces.close()
-
-
-def _sent(request: HttpRequest, send: Send, response: Response) -> Awaitable[None]:
-    return response(request.scope, request.receive, send)
 
 
 def _close_late(work: Future[Response]) -> None:
