@@ -276,6 +276,10 @@ def test_columns_and_tables_are_changed_and_dropped(shop: Shop) -> None:
         ("INSERT INTO o WITH (opp = 'x') VALUES (90, 1, 1, 'a', null)", "no option 'opp'"),
         ("INSERT INTO o WITH (table = 'p') VALUES (90, 1, 1, 'a', null)", "the catalog knows it"),
         ("INSERT INTO o VALUES (null, 1, 1, 'a', null)", "(?i)null"),
+        (
+            "INSERT INTO o REPLACE WHERE id % 2 = 1 SELECT * FROM o WHERE id = 1",
+            "not support overwrite by expression: o",
+        ),
         ("INSERT INTO o VALUES (1)", "(?i)column"),
     ],
 )

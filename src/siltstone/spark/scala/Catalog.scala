@@ -258,6 +258,7 @@ class SiltstoneTable(found: Source) extends SupportsRead {
   /** Let go of the pin: a stream may write a table for months, and reads nothing of it. */
   def unpin(): Unit = known = known.unpinned
   override def name(): String = source.name
+  override def toString: String = name() // Spark's sentences have it
   override def id(): String = s"${source.pin.store}#${source.id}"
   override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(source.schema)
   override def properties(): JMap[String, String] = source.properties
