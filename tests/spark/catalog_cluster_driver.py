@@ -102,9 +102,7 @@ def _processes(spark: SparkSession) -> list[list[object]]:
 
 def speculation(spark: SparkSession, faults: Path) -> dict[str, object]:
     """One attempt waits in the middle of its rows: until it is killed, or the other one begins."""
-    file = arm(faults, "staged.fail")
-    spark.sql(_inserts(2, "'failed'"))
-    found: dict[str, object] = {"failed": [_seq(spark), file.exists()]}
+    found: dict[str, object] = {}
     for number, (name, opens) in enumerate({"killed": False, "racing": True}.items()):
         go = faults / name
         rows = spark.range(number * PIECES * ROWS, (number + 1) * PIECES * ROWS, 1, PIECES)
