@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -588,6 +589,21 @@ def test_a_table_is_replaced_with_its_rows_in_one_commit(shop: Shop) -> None:
     shop.refuses("REPLACE TABLE absent AS SELECT 1 AS x", "(?i)cannot be.*found|cannot replace")
     shop.spark.sql("SELECT 7L AS x").write.mode("overwrite").saveAsTable(f"{shop.name}.fresh")
     assert shop.db["fresh"].to_arrow().to_pylist() == [{"x": 7}]
+
+
+def test_what_was_acknowledged_is_recovered_from_the_log(shop: Shop, tmp_path: Path) -> None:
+    shop.sql("CREATE OR REPLACE TABLE copy AS SELECT id, s FROM o WHERE id < 3")
+    shop.sql(f"MERGE INTO o USING (SELECT id, 9 c FROM range(15, 25)) x ON o.id = x.id {RULES}")
+    shop.sql("DELETE FROM o WHERE id % 2 = 1")
+    wanted = {name: shop.db[name].to_arrow().sort_by("id") for name in ("o", "copy")}
+    image = tmp_path / "image"  # what a kill leaves: nothing is flushed, nothing closed
+    shutil.copytree(shop.db.path, image)
+    with st.connect(image, background=False) as again:
+        assert {name: again[name].to_arrow().sort_by("id") for name in wanted} == wanted
+        again.checkpoint()
+        again.vacuum(dry_run=False, grace_s=0)
+        assert {name: again[name].to_arrow().sort_by("id") for name in wanted} == wanted
+        assert again.verify(deep=True).is_sound
 
 
 def test_a_replaced_table_that_changed_since_it_was_read_is_a_conflict(shop: Shop) -> None:

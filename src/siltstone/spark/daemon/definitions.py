@@ -24,7 +24,7 @@ from siltstone.spark.daemon.messages import (
     DropTable,
     RenameTable,
 )
-from siltstone.spark.daemon.writing import require_same
+from siltstone.spark.writes.guards import require_same
 
 Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteMatching
 

@@ -49,6 +49,7 @@ from siltstone.spark.daemon.messages import (
 )
 from siltstone.spark.reads.reader import LIVE
 from siltstone.spark.writes.drivers import Start
+from siltstone.spark.writes.guards import require_same
 from siltstone.spark.writes.staging import FramePiece, StatementRead
 from siltstone.spark.writes.writer import (
     BatchWriter,
@@ -162,21 +163,6 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
     if asked.change is not None or found.op in _CHANGING:
         _refuse_loads(asked)
     return found
-
-
-def require_same(
-    name: str,
-    planned: int | None,
-    found: int,
-    since: str = "the statement was planned: run it again",
-) -> None:
-    """Check that a statement, or a query, meets the table that it was planned for.
-
-    Raises:
-        RequestError: It is another one of that name.
-    """
-    if planned != found:
-        raise RequestError(f"{name!r} was dropped and made again since {since}")
 
 
 def _refuse_loads(asked: PlanWrite) -> None:

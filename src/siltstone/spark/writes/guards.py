@@ -1,6 +1,7 @@
 """Guards: conditions on a table at the commit, so that a frame replaces no unseen change.
 
     overwrite    no other changed the table since this application read it, or since `expectSeq`
+    any          the table of the name is the one that the statement was planned for
     upsert       the frame has every column of the table; or `missing` is "keep" or "null"
 
 Each is checked in the transaction that commits, before rows are attached. Commits of others after
@@ -152,3 +153,18 @@ def require_whole(
         f" of {'it' if len(lacking) == 1 else 'them'} would be lost. Select all columns, or"
         f" say{said}"
     )
+
+
+def require_same(
+    name: str,
+    planned: int | None,
+    found: int,
+    since: str = "the statement was planned: run it again",
+) -> None:
+    """Check that a statement, or a query, meets the table that it was planned for.
+
+    Raises:
+        RequestError: It is another one of that name.
+    """
+    if planned != found:
+        raise RequestError(f"{name!r} was dropped and made again since {since}")

@@ -38,7 +38,7 @@ from siltstone.spark.context import schemas
 from siltstone.spark.context.application import Application, store_of, tell_own
 from siltstone.spark.context.options import SinkOptions, WriteOptions
 from siltstone.spark.reads.task_rows import require_path
-from siltstone.spark.writes.guards import Unchanged, WholeRows, require_whole
+from siltstone.spark.writes.guards import Unchanged, WholeRows, require_same, require_whole
 from siltstone.spark.writes.replacing import Replaced
 from siltstone.store import Store
 
@@ -429,10 +429,7 @@ def _drop(tx: Transaction, piece: FramePiece) -> None:
     if piece.gone is None or tx.is_applied:
         return
     name = piece.stage.table
-    if tx[name].id != piece.gone:
-        raise RequestError(
-            f"{name!r} was dropped and made again since the statement was planned: run it again"
-        )
+    require_same(name, piece.gone, tx[name].id)
     tx.drop_table(name)
 
 
