@@ -421,9 +421,11 @@ def test_many_reads_leave_no_descriptor_and_no_thread(path: str) -> None:
                 client.ask("release", tokens=["one"])
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
-    few, many = read(2), read(10)
-    assert many[0] <= few[0]
-    assert many[1] <= few[1]  # a thread of an earlier test may end meanwhile
+    few, many = read(2), read(30)
+    # What earlier tests left in this process, and Lance's pool, may open or end some meanwhile; one
+    # that each connection, or each read, left behind would be 28 more.
+    assert many[0] < few[0] + 14
+    assert many[1] < few[1] + 14
 
 
 # --- layout
