@@ -26,7 +26,9 @@ STREAM_TYPE = "application/vnd.apache.arrow.stream"
 NDJSON_TYPE = "application/x-ndjson"
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LANCEDB_VERSION_HEADER = "phalanx-version"
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 256 << 10
+"""About so large is a piece of a body. Its copies stay below what malloc maps anew each time
+(`process.malloc`): larger ones cost a page fault for every 4 KiB."""
 _PREFIX_SIZE = len(OUR_PREFIX)
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -49,7 +51,7 @@ def _stream(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[by
     """Yield batches as an Arrow IPC stream: what its writer writes, but copied once less."""
     messages: list[Any] = [schema.serialize()]
     nbytes = 0
-    for batch in batches:
+    for batch in _cut(batches):
         message = batch.serialize()
         messages.append(message)
         nbytes += message.size
@@ -59,11 +61,19 @@ def _stream(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[by
     yield b"".join([*messages, _END_OF_STREAM])
 
 
+def _cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of about a piece, at least one row each."""
+    for batch in batches:
+        rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+        for start in range(0, max(1, batch.num_rows), rows):
+            yield batch.slice(start, rows)
+
+
 def _file(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield batches as an Arrow IPC file, which says at its end where each of them is."""
     sink = ByteSink()
     writer: Any = pa.ipc.new_file(sink, schema)
-    for batch in batches:
+    for batch in _cut(batches):
         writer.write_batch(batch)
         if sink.tell() >= PIECE_BYTES:
             yield sink.take()
