@@ -16,7 +16,7 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.base import Base
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
-from siltstone.formats.keys import Key, KeyCodec
+from siltstone.formats.keys import Key, KeyCodec, KeyColumns, KeysAt
 from siltstone.formats.manifest import Column, Pin, Schema
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.keys import key_cover
@@ -80,7 +80,7 @@ class FewBits(RuleBasedStateMachine):
         codes = self.codec.codes_of([*written])
         order = np.argsort(codes, kind="stable")
         keys = [*written]
-        drop = self.base.positions(codes[order], lambda at: [keys[order[i]] for i in at])
+        drop = self.base.positions(codes[order], self.columns(keys, order))
         hidden = np.flatnonzero(~self.tables.reader.open(self.pin).live.bools())
         drop = np.unique(np.concatenate([drop, hidden]))
         for key in written:
@@ -93,6 +93,12 @@ class FewBits(RuleBasedStateMachine):
         batch = pa.record_batch(columns, schema=self.table_schema.arrow)
         made = self.tables.rewriter.fold(self.pin, drop=drop, batches=[batch], compact_below=below)
         self._became(made, is_covered=is_covered, is_carried=is_carried)
+
+    def columns(self, keys: list[Key], order: np.ndarray) -> KeysAt:
+        def columns_at(at: np.ndarray) -> KeyColumns:
+            return self.codec.columns(self.codec.batch([keys[i] for i in order[at].tolist()]))
+
+        return columns_at
 
     @rule(data=some.data())
     def compact(self, data: some.DataObject) -> None:
@@ -130,7 +136,7 @@ class FewBits(RuleBasedStateMachine):
         keys = [self.key(number) for number in range(32)]
         codes = self.codec.codes_of(keys)
         order = np.argsort(codes)
-        found = self.base.positions(codes[order], lambda at: [keys[order[i]] for i in at])
+        found = self.base.positions(codes[order], self.columns(keys, order))
         live = np.flatnonzero(self.tables.reader.open(self.pin).live.bools())
         assert np.sort(found).tolist() == live.tolist()
 

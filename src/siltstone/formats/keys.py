@@ -12,13 +12,15 @@ of the files (`key_run`), equal in all processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from siltstone.formats import rows as row_values
@@ -28,7 +30,12 @@ from siltstone.formats.types import extensions
 
 Key = object
 Codes = np.ndarray
+KeyColumns: TypeAlias = tuple[pa.Array, ...]
+"""The key columns of some rows, in the order of the key, as what their types lie in."""
+KeysAt: TypeAlias = Callable[[np.ndarray], KeyColumns]
+"""Returns the keys at some indices of codes; asked only for hashed codes, for a block at a time."""
 
+_BLOCK_ROWS = 131_072
 _PLAIN_KEYS = (int, str, bytes)
 _NOTHING = np.zeros(0, np.int64)
 _WRAP = 1 << 64
@@ -91,20 +98,17 @@ class KeyCodec:
         code = xxhash.xxh3_64_intdigest(self._bytes_of(key), secret)
         return code - _WRAP if code >= _HALF else code
 
-    def stable_codes_of(self, keys: Sequence[Key], secret: int) -> Codes:
-        """Return the stable codes of many keys."""
-        if self.exact:
-            return self.codes_of(keys)
-        return _hashed(map(self._bytes_of, keys), secret, len(keys))
+    def stable_codes_of(self, keys: KeyColumns, secret: int) -> Codes:
+        """Return the stable codes of many keys; they are hashed."""
+        if len(keys) == 1:
+            return _hashed(_column_bytes(keys[0], self.user_types[0]), secret, len(keys[0]))
+        return _hashed(map(self._bytes_of, self.keys_of(keys)), secret, len(keys[0]))
 
     def stable_codes(self, batch: pa.RecordBatch | pa.Table, secret: int) -> Codes:
         """Return the stable codes of a batch's keys; finds the key columns by name."""
-        if self.exact:
-            return self.codes(batch)
-        if len(self.names) != 1:
-            return self.stable_codes_of(self.keys(batch), secret)
-        column = _column(batch, self.names[0])
-        return _hashed(_column_bytes(column), secret, len(column))
+        return (
+            self.codes(batch) if self.exact else self.stable_codes_of(self.columns(batch), secret)
+        )
 
     def _bytes_of(self, key: Key) -> bytes:
         """Return a key as bytes that no other key has."""
@@ -116,6 +120,19 @@ class KeyCodec:
     def keys(self, batch: pa.RecordBatch | pa.Table) -> list[Key]:
         """Return the keys of a batch; finds the key columns by name."""
         columns = [row_values.storage_values(_column(batch, name)) for name in self.names]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def columns(self, batch: pa.RecordBatch | pa.Table) -> KeyColumns:
+        """Return the key columns of a batch; finds them by name."""
+        named = zip(self.names, self.user_types, strict=True)
+        return tuple(_stored(_column(batch, name), kind) for name, kind in named)
+
+    def keys_of(self, keys: KeyColumns) -> list[Key]:
+        """Return keys in columns as Python values."""
+        typed = zip(keys, self.user_types, strict=True)
+        columns = [
+            row_values.storage_values(extensions.wrapped(column, kind)) for column, kind in typed
+        ]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def batch(self, keys: Sequence[Key]) -> pa.RecordBatch:
@@ -184,14 +201,43 @@ def _part_bytes(value: object) -> bytes:
     return number.to_bytes((number.bit_length() + 8) // 8, "little", signed=True)
 
 
-def _column_bytes(column: pa.Array) -> Iterable[bytes]:
-    """Return what `_part_bytes` makes of each value; texts are UTF-8 in Arrow already."""
+def _stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column of a type as what the type lies in, whichever layout it has."""
     stored = extensions.unwrapped(column)
+    if isinstance(stored, pa.DictionaryArray):
+        stored = stored.dictionary_decode()
+    wanted = extensions.storage_type(kind)
+    return stored if stored.type == wanted else stored.cast(wanted)
+
+
+def same_keys(some: KeyColumns, others: KeyColumns) -> np.ndarray:
+    """Say for each of some keys whether it is the other one in its place."""
+    pairs_of_columns = zip(some, others, strict=True)
+    are_same: Any = reduce(pc.and_, (pc.equal(one, other) for one, other in pairs_of_columns))
+    return are_same.to_numpy(zero_copy_only=False)
+
+
+def in_order(pieces: Sequence[KeyColumns], order: np.ndarray) -> KeyColumns:
+    """Return keys that were found in pieces: those of the n-th row come to the place `order[n]`."""
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    columns = (pa.concat_arrays(parts) for parts in zip(*pieces, strict=True))
+    return tuple(column.take(pa.array(back)) for column in columns)
+
+
+def in_blocks(count: int) -> Iterator[np.ndarray]:
+    """Yield the indices below `count`, a block at a time: so many keys are in memory twice."""
+    for start in range(0, count, _BLOCK_ROWS):
+        yield np.arange(start, min(start + _BLOCK_ROWS, count))
+
+
+def _column_bytes(stored: pa.Array, kind: pa.DataType) -> Iterable[bytes]:
+    """Return what `_part_bytes` makes of each value; texts are UTF-8 in Arrow already."""
     if pa.types.is_string(stored.type):
         return cast("list[bytes]", stored.cast(pa.binary()).to_pylist())
     if pa.types.is_binary(stored.type) or pa.types.is_fixed_size_binary(stored.type):
         return cast("list[bytes]", stored.to_pylist())
-    return map(_part_bytes, row_values.storage_values(column))
+    return map(_part_bytes, row_values.storage_values(extensions.wrapped(stored, kind)))
 
 
 def _hashed(values: Iterable[bytes], secret: int, count: int) -> Codes:
@@ -222,7 +268,7 @@ def pairs(ordered: Codes, wanted: Codes) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found])
 
 
-def newest_rows(codec: KeyCodec, codes: Codes, keys_at: Callable[[Codes], list[Key]]) -> Codes:
+def newest_rows(codec: KeyCodec, codes: Codes, keys_at: KeysAt) -> Codes:
     """Return the index of the last row of each key, in code order.
 
     Args:
@@ -238,8 +284,9 @@ def newest_rows(codec: KeyCodec, codes: Codes, keys_at: Callable[[Codes], list[K
     is_last = np.append(~same, True) if len(codes) else np.zeros(0, bool)
     if same.any():
         left = np.flatnonzero(same)
-        if keys_at(order[left]) != keys_at(order[left + 1]):
-            return _newest_by_key(codec, keys_at(np.arange(len(codes))))
+        for at in map(left.__getitem__, in_blocks(len(left))):
+            if not same_keys(keys_at(order[at]), keys_at(order[at + 1])).all():
+                return _newest_by_key(codec, codec.keys_of(keys_at(np.arange(len(codes)))))
     return order[is_last]
 
 

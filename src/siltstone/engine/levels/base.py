@@ -37,7 +37,7 @@ from siltstone.engine.levels.chunk import NOTHING, Run
 from siltstone.engine.levels.resident import Resident, ResidentPart
 from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.key_run import OFFSET_BITS
-from siltstone.formats.keys import Codes, Key
+from siltstone.formats.keys import Codes, Key, KeyColumns, KeysAt, in_blocks, same_keys
 from siltstone.formats.rows import from_storage_values
 from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
@@ -303,7 +303,7 @@ class Base:
 
     # shadows
 
-    def positions(self, codes: Codes, keys: Callable[[np.ndarray], list[Key]]) -> np.ndarray:
+    def positions(self, codes: Codes, keys: KeysAt) -> np.ndarray:
         """Return the positions, in no order, of the rows with one of some keys.
 
         Args:
@@ -322,11 +322,16 @@ class Base:
             needles, found = needles[kept], found[kept]
         if self.table_schema.codec.exact or not len(found):
             return found
-        every, back = np.unique(found, return_inverse=True)
+        order = np.argsort(found)  # each page of Lance is read once, not for each block of keys
+        needles, found = needles[order], found[order]
+        blocks = in_blocks(len(found))
+        return np.concatenate([self._verified(found[at], keys(needles[at])) for at in blocks])
+
+    def _verified(self, positions: np.ndarray, keys: KeyColumns) -> np.ndarray:
+        """Return those of some positions, ascending, whose row has the key in its place."""
         codec = self.table_schema.codec
-        stored = codec.keys(self.table.take(every, list(codec.names)))
-        pairs = zip(back.tolist(), keys(needles), strict=True)
-        return found[np.array([stored[place] == key for place, key in pairs], bool)]
+        stored = codec.columns(self.table.take(positions, list(codec.names)))
+        return positions[same_keys(stored, keys)]
 
     def _by_scan(self, wanted: Codes | None) -> Run:
         """Return the index of the rows that no run covers; `wanted`: of those with these codes.

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.origin import Origin
-from siltstone.formats.keys import Codes, Key, pairs
+from siltstone.formats.keys import Codes, Key, KeyColumns, in_order, pairs
 from siltstone.formats.rows import value_getter
 
 TIER_WIDTH = 4
@@ -76,15 +76,14 @@ class Chunk:
 
     def key_at(self, offset: int) -> Key:
         """Return the key of one row."""
-        return self.keys(np.array([offset]))[0]
+        codec = self.table_schema.codec
+        return codec.keys(self.batch.select(list(codec.names)).slice(offset, 1))[0]
 
-    def keys(self, offsets: np.ndarray) -> list[Key]:
+    def keys(self, offsets: np.ndarray) -> KeyColumns:
         """Return the keys of some rows."""
-        return self.table_schema.codec.keys(
-            self.batch.select(list(self.table_schema.codec.names)).take(
-                pa.array(offsets, pa.int64())
-            )
-        )
+        codec = self.table_schema.codec
+        some = self.batch.select(list(codec.names)).take(pa.array(offsets, pa.int64()))
+        return codec.columns(some)
 
     def row_at(self, offset: int) -> dict[str, object]:
         """Return one row as Python values, by the names of the chunk's schema."""
@@ -261,18 +260,16 @@ def locate(chunks: Sequence[Chunk], ordinal: int) -> tuple[Chunk, int]:
     return chunk, ordinal - chunk.start
 
 
-def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> list[Key]:
-    """Return the keys of the rows at `ordinals`, in that order."""
+def keys_at(chunks: Sequence[Chunk], ordinals: np.ndarray) -> KeyColumns:
+    """Return the keys of the rows at `ordinals`, one at least, in that order."""
     order = np.argsort(ordinals, kind="stable")
     ascending = ordinals[order]
-    keys = np.empty(len(ordinals), object)
+    found: list[KeyColumns] = []
     for chunk in chunks:
         low, high = np.searchsorted(ascending, (chunk.start, chunk.end))
         if low < high:
-            found = chunk.keys(ascending[low:high] - chunk.start)
-            for place, key in zip(order[low:high].tolist(), found, strict=True):
-                keys[place] = key
-    return keys.tolist()
+            found.append(chunk.keys(ascending[low:high] - chunk.start))
+    return in_order(found, order)
 
 
 def find_version(

@@ -11,7 +11,7 @@ a small one) is indexed in memory, as other history is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -26,14 +26,11 @@ from siltstone.engine.levels.chunk import Slice
 from siltstone.engine.levels.origin import Origin
 from siltstone.errors import SiltstoneError
 from siltstone.formats.conversion.arrow_stream import gathered
-from siltstone.formats.keys import Codes, Key, KeyCodec
+from siltstone.formats.keys import Codes, Key, KeyCodec, KeyColumns, KeysAt
 from siltstone.storage.tables.keys.key_places import PinnedKeys
 
 _BLOCK_ROWS = 131_072
 _log = logging.getLogger(__name__)
-
-KeysAt = Callable[[np.ndarray], list[Key]]
-"""Returns the keys at some indices of codes; asked only for hashed codes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +46,7 @@ class LoadKeys:
         codec, secret = self.table_schema.codec, self.runs.secret
         assert secret is not None
         for position in self.runs.find(codec.stable_code(key, secret)):
-            if codec.exact or self.keys_at(np.array([position])) == [key]:
+            if codec.exact or codec.keys_of(self.keys_at(np.array([position]))) == [key]:
                 return position
         return None
 
@@ -57,10 +54,10 @@ class LoadKeys:
         """Return the pairs of an index into `codes` and a position; see `PinnedKeys.find_keys`."""
         return self.runs.find_keys(self.table_schema.codec, codes, keys)
 
-    def keys_at(self, positions: np.ndarray) -> list[Key]:
+    def keys_at(self, positions: np.ndarray) -> KeyColumns:
         """Return the keys of the rows at some positions."""
         codec = self.table_schema.history_codec
-        return codec.keys(self.table.take(positions, list(codec.names)))
+        return codec.columns(self.table.take(positions, list(codec.names)))
 
     def blocks(self) -> Iterator[tuple[Codes, KeysAt]]:
         """Yield the codes of memory of all keys in blocks, ascending in each, and their keys.
@@ -137,9 +134,11 @@ class FiledCodes:
         return None
 
 
-def _keys_of(codec: KeyCodec, rows: pa.RecordBatch, order: np.ndarray, at: np.ndarray) -> list[Key]:
-    return codec.keys(rows.take(pa.array(order[at], pa.int64())))
+def _keys_of(
+    codec: KeyCodec, rows: pa.RecordBatch, order: np.ndarray, at: np.ndarray
+) -> KeyColumns:
+    return codec.columns(rows.take(pa.array(order[at], pa.int64())))
 
 
-def _no_keys(at: np.ndarray) -> list[Key]:
+def _no_keys(at: np.ndarray) -> KeyColumns:
     raise RuntimeError(f"exact codes need no keys; asked for {len(at)}")

@@ -28,9 +28,18 @@ from siltstone.engine.levels.chunk import (
     merge_runs,
     tier,
 )
-from siltstone.engine.levels.load_keys import KeysAt, LoadKeys, LoadSlice, Part
+from siltstone.engine.levels.load_keys import LoadKeys, LoadSlice, Part
 from siltstone.formats.bits import NO_ROWS, Bits
-from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.keys import (
+    Codes,
+    KeyCodec,
+    KeyColumns,
+    KeysAt,
+    in_blocks,
+    in_order,
+    newest_rows,
+    same_keys,
+)
 from siltstone.formats.log.group import UPSERT
 
 KEPT_MAX = 3
@@ -115,7 +124,7 @@ class Visibility:
         newest = newest_rows(codec, codes, lambda at: keys_at(added, at))
         written = codes[newest]
 
-        def keys(chosen: np.ndarray) -> list[Key]:
+        def keys(chosen: np.ndarray) -> KeyColumns:
             return keys_at(added, newest[chosen])
 
         ended, is_fresh = self._ended(codec, parts, written, keys)
@@ -144,8 +153,12 @@ class Visibility:
         is_fresh = np.ones(len(written), bool)
         needles, places = self.find(written, keys)
         if not codec.exact and len(places):
-            pairs = zip(keys(needles), _keys_of(parts, places), strict=True)
-            same = np.array([a == b for a, b in pairs], bool)
+            same = np.concatenate(
+                [
+                    same_keys(keys(needles[at]), _keys_of(parts, places[at]))
+                    for at in in_blocks(len(places))
+                ]
+            )
             needles, places = needles[same], places[same]
         is_fresh[needles] = False
         return places, is_fresh
@@ -217,21 +230,20 @@ def _added(
         yield added
 
 
-def _keys_of(parts: Sequence[Part], places: np.ndarray) -> list[Key]:
+def _keys_of(parts: Sequence[Part], places: np.ndarray) -> KeyColumns:
     """Return the keys of the rows at some places."""
-    keys = np.empty(len(places), object)
+    found, order = list[KeyColumns](), list[np.ndarray]()
     start = 0
     for part in parts:
         here = np.flatnonzero((places >= start) & (places < start + part.rows))
         if len(here):
             at = places[here] - start
-            known = (
+            order.append(here)
+            found.append(
                 part.keys.keys_at(at) if isinstance(part, LoadSlice) else keys_at(part.chunks, at)
             )
-            for place, key in zip(here.tolist(), known, strict=True):
-                keys[place] = key
         start += part.rows
-    return keys.tolist()
+    return in_order(found, np.concatenate(order))
 
 
 def _merged_runs(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:

@@ -37,7 +37,7 @@ from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_levels import ReadLevels
 from siltstone.errors import RequestError
-from siltstone.formats.keys import Key
+from siltstone.formats.keys import Key, KeyColumns
 from siltstone.process import deadline
 
 EVERYTHING = 1 << 62
@@ -390,14 +390,18 @@ class KeyedReader:
         codes = codec.codes_of(keys)
         order = np.argsort(codes)
         codes = codes[order]
+
+        def columns_at(at: np.ndarray) -> KeyColumns:
+            return codec.columns(codec.batch([keys[i] for i in order[at].tolist()]))
+
         if base is not None and base.rows:
-            found = base.positions(codes, lambda at: [keys[i] for i in order[at].tolist()])
+            found = base.positions(codes, columns_at)
             found = np.sort(found[visibility.visible.has(found)])
             stored = self._stored(base, read)
             if len(found):
                 rows = base.table.take(found, list(stored.values()))
                 yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
-        places = visibility.find(codes, lambda at: [keys[i] for i in order[at].tolist()])[1]
+        places = visibility.find(codes, columns_at)[1]
         for source, parts, kept, first in overlay.levels:
             mask = np.zeros(len(kept), bool)
             mask[places[(places >= first) & (places < first + len(kept))] - first] = True

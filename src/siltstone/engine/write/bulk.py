@@ -11,7 +11,7 @@ back only for equal codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -34,7 +34,7 @@ from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchErro
 from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.conversion.row_codec import lacks
 from siltstone.formats.key_run import Entries, sorted_entries
-from siltstone.formats.keys import Codes, Key, KeyCodec, newest_rows
+from siltstone.formats.keys import Codes, KeyCodec, KeyColumns, KeysAt, newest_rows
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.schema import history_name
@@ -90,13 +90,13 @@ class BulkRows:
                 batch.columns, names=list(self.table_schema.codec.names)
             )
 
-    def keys_at(self, tables: TableReader) -> Callable[[np.ndarray], list[Key]]:
+    def keys_at(self, tables: TableReader) -> KeysAt:
         """Return a function from positions to the keys of these rows."""
         opened, codec = self.opened(tables), self.table_schema.codec
 
-        def keys_at(positions: np.ndarray) -> list[Key]:
+        def keys_at(positions: np.ndarray) -> KeyColumns:
             taken = opened.take(positions, list(self.names))
-            return codec.keys(taken.rename_columns(list(codec.names)))
+            return codec.columns(taken.rename_columns(list(codec.names)))
 
         return keys_at
 
@@ -132,7 +132,7 @@ def unique(
         return rows
     dropped = np.sort(np.delete(ranked, newest))
     if not may_repeat:
-        key = keys_at(dropped[:1])[0]
+        key = codec.keys_of(keys_at(dropped[:1]))[0]
         raise DuplicateKeyError(rows.table, codec.to_user(key), is_repeated=True)
     pin = tables.rewriter.rewrite(rows.pin, drop=dropped, batches=())
     rows = replace(rows, pin=pin, staged=())

@@ -9,13 +9,13 @@ runs decides nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries, merged
-from siltstone.formats.keys import Codes, Key, KeyCodec
+from siltstone.formats.keys import Codes, KeyCodec, KeysAt, in_blocks
 from siltstone.storage.tables.keys.key_runs import OpenRun
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Span
@@ -87,7 +87,7 @@ class PinnedKeys:
         return np.concatenate(needles_found), np.concatenate(positions_found)
 
     def find_keys(
-        self, codec: KeyCodec, codes: Codes, keys: Callable[[np.ndarray], list[Key]]
+        self, codec: KeyCodec, codes: Codes, keys: KeysAt
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs of an index into `codes` and a position that may have that key.
 
@@ -96,7 +96,8 @@ class PinnedKeys:
         """
         if self.secret is None or codec.exact or not len(codes):
             return self.find_many(codes)  # without a secret there is no run
-        stable = codec.stable_codes_of(keys(np.arange(len(codes))), self.secret)
+        blocks = map(keys, in_blocks(len(codes)))
+        stable = np.concatenate([codec.stable_codes_of(some, self.secret) for some in blocks])
         order = np.argsort(stable)
         needles, found = self.find_many(stable[order])
         return order[needles], found
