@@ -9,6 +9,7 @@
                                                     load, hide a fifth, upsert at full speed, read
     python -m bench.fold upserts --peers            the same keys in RocksDB and Lance as well
     python -m bench.fold space --rows 1e6           what the disk holds, round by round
+    python -m bench.fold texts --rows 4e6           loads, merges and deletes with texts as keys
 
 Rows have 100 bytes. Bytes are those of new files by kind; nothing is vacuumed, the log is left out.
 Written per byte of user data is their sum over the Arrow bytes of the upserts.
@@ -21,7 +22,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.fold import cold, merges, space, upserts
+from bench.fold import cold, merges, space, texts, upserts
 
 CASES: dict[str, Callable[[Path, argparse.Namespace], None]] = {
     "written": merges.amplification,
@@ -30,6 +31,7 @@ CASES: dict[str, Callable[[Path, argparse.Namespace], None]] = {
     "cold": cold.cold,
     "upserts": upserts.upserts,
     "space": space.space,
+    "texts": texts.texts,
 }
 
 

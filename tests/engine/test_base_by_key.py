@@ -147,12 +147,11 @@ def test_base_finds_what_a_dict_finds(kind: str, monkeypatch: pytest.MonkeyPatch
         pass
 
     Machine.kind = kind
-    whole = KeyCodec.stable_code
     if kind == "string":
-        monkeypatch.setattr(KeyCodec, "stable_code", lambda *a: whole(*a) & 3)
-        many, of = KeyCodec.stable_codes, KeyCodec.stable_codes_of
-        monkeypatch.setattr(KeyCodec, "stable_codes", lambda *a: many(*a) & 3)
-        monkeypatch.setattr(KeyCodec, "stable_codes_of", lambda *a: of(*a) & 3)
+        whole, many, of = KeyCodec.code, KeyCodec.codes, KeyCodec.codes_of
+        monkeypatch.setattr(KeyCodec, "code", lambda *a: whole(*a) & 3)
+        monkeypatch.setattr(KeyCodec, "codes", lambda *a: many(*a) & 3)
+        monkeypatch.setattr(KeyCodec, "codes_of", lambda *a: of(*a) & 3)
     case = Machine.TestCase
     case.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
     case().runTest()
@@ -163,8 +162,8 @@ def test_a_hit_in_a_part_that_is_gone_does_not_end_the_search_in_older_runs(
     monkeypatch: pytest.MonkeyPatch, is_covered: bool
 ) -> None:
     """All keys have one code, so that the run of the newer part is hit for the older key."""
-    monkeypatch.setattr(KeyCodec, "stable_code", lambda *_: 3)
-    for name in ("stable_codes", "stable_codes_of"):
+    monkeypatch.setattr(KeyCodec, "code", lambda *_: 3)
+    for name in ("codes", "codes_of"):
         many = getattr(KeyCodec, name)
         monkeypatch.setattr(KeyCodec, name, lambda *a, many=many: many(*a) & 0 | 3)
     files, schema = SimFiles(), table_schema("string")

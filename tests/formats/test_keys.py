@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.formats import schema
-from siltstone.formats.keys import KeyCodec, newest_rows
+from siltstone.formats.keys import KeyCodec, newest_rows, same_keys
 from tests.compat.golden_bytes import golden
 from tests.formats.test_rows import VALUES
 
@@ -30,9 +30,10 @@ KEYS = [
 ]  # fmt: skip
 
 
-def codec_of(columns: dict[str, str]) -> KeyCodec:
+def codec_of(columns: dict[str, str], secret: int = 0) -> KeyCodec:
     fields = [(name, schema.parse_type(kind)) for name, kind in columns.items()]
-    return KeyCodec(schema.new_schema(pa.schema(fields), list(columns), schema_id=1))
+    made = schema.new_schema(pa.schema(fields), list(columns), schema_id=1)
+    return KeyCodec(msgspec.structs.replace(made, secret=secret))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,29 +53,35 @@ def test_a_key_survives_its_batch_and_keeps_its_code(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stable_code_is_the_same_of_a_key_and_of_its_batch(kind: str) -> None:
-    codec = codec_of({"k": kind})
-
+def test_a_code_is_the_same_of_a_key_and_of_its_batch(kind: str) -> None:
     @given(some.lists(VALUES[kind], max_size=5), some.integers(0, (1 << 64) - 1))
     def is_same(values: list[object], secret: int) -> None:
+        codec = codec_of({"k": kind}, secret)
         keys = [codec.from_user(value) for value in values]
-        found = codec.stable_codes(codec.batch(keys), secret).tolist()
-        assert found == [codec.stable_code(key, secret) for key in keys]
-        columns = codec.columns(codec.batch(keys))
-        assert codec.keys_of(columns) == keys
-        if codec.exact:
-            assert found == codec.codes_of(keys).tolist()
-        else:
-            assert found == codec.stable_codes_of(columns, secret).tolist()
+        batch = codec.batch(keys)
+        found = codec.codes(batch).tolist()
+        assert found == [codec.code(key) for key in keys] == codec.codes_of(keys).tolist()
+        assert found == codec_of({"k": kind}).seeded_codes(batch, secret).tolist()
+        assert codec.keys_of(codec.columns(batch)) == keys
 
     is_same()
 
 
-def test_composite_keys_with_the_same_text_have_different_stable_codes() -> None:
-    codec = codec_of({"a": "string", "b": "string"})
+def test_composite_keys_with_the_same_text_have_different_codes() -> None:
+    columns = {"a": "string", "b": "string"}
+    codec, other = codec_of(columns, 7), codec_of(columns, 8)
     keys = [("ab", "c"), ("a", "bc"), ("", "abc"), ("abc", "")]
-    assert len(set(codec.stable_codes_of(codec.columns(codec.batch(keys)), 7).tolist())) == 4
-    assert codec.stable_code(keys[0], 7) != codec.stable_code(keys[0], 8)
+    assert len(set(codec.codes_of(keys).tolist())) == 4
+    assert codec.code(keys[0]) != other.code(keys[0])
+
+
+def test_keys_are_compared_as_columns_whichever_layout_they_have() -> None:
+    codec = codec_of({"a": "string", "b": "int64"})
+    some_rows = codec.batch([("x", 1), ("y", 2), ("", 3)])
+    texts = pa.array(["x", "y", "z"]).dictionary_encode()
+    others = pa.record_batch([pa.array([1, 3, 3], pa.int32()), texts], names=["b", "a"])
+    found = same_keys(codec.columns(some_rows), codec.columns(others))
+    assert found.tolist() == [True, False, False]
 
 
 NEAR_ONE = [

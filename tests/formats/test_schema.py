@@ -103,6 +103,7 @@ NOTED = Schema(
     ),
     key=(1,),
     metadata=(("owner", "us"), ("source", "")),
+    secret=(1 << 64) - 1,
 )
 
 

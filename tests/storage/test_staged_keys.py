@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,7 +52,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def codec_of(kind: str) -> KeyCodec:
     fields = KINDS[kind]
-    return KeyCodec(schema.new_schema(fields, fields.names, schema_id=1))
+    made = schema.new_schema(fields, fields.names, schema_id=1)
+    return KeyCodec(msgspec.structs.replace(made, secret=SECRET))
 
 
 def rows(kind: str, numbers: list[int]) -> pa.RecordBatch:
@@ -77,7 +79,7 @@ def stage(
     """Stage pieces, each from a process of its own; those `without` have no keys with them."""
     codec, found = codec_of(kind), list[StagedFiles]()
     for number, numbers in enumerate(pieces):
-        sorter = tables.keys.sorter(FOLDER, codec, SECRET)
+        sorter = tables.keys.sorter(FOLDER, codec)
 
         def passed(batches: list[pa.RecordBatch], sorter: KeySorter) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -96,9 +98,8 @@ def covered(tables: Tables, pin: Pin, kind: str, keys: tuple[StagedKeys, ...]) -
     made = tables.keys.cover(pin, codec_of(kind), keys)
     found = tables.keys.open(made)
     assert found.is_whole
-    assert found.secret == SECRET
-    codes = codec_of(kind).stable_codes(
-        pa.Table.from_batches(tables.reader.open(made).scan(codec_of(kind).names)), SECRET
+    codes = codec_of(kind).codes(
+        pa.Table.from_batches(tables.reader.open(made).scan(codec_of(kind).names))
     )
     for position in range(0, len(codes), 5):
         assert position in [*found.find(int(codes[position]))]
@@ -124,8 +125,7 @@ def test_merged_keys_are_those_that_the_rows_have(
     assert len(staged.keys) == 3 - len(without)
     made = tables.writer.commit(pin, staged)
     with_keys = covered(tables, made, kind, staged.keys)
-    secret = StagedKeys((0, 0), SECRET, KeyRun("none", 0, "", 0))  # for equal hashes
-    assert with_keys == covered(tables, made, kind, (secret,))
+    assert with_keys == covered(tables, made, kind, ())
     assert {place >> OFFSET_BITS for _, place in with_keys} == {0, 1, 2}
 
 
@@ -162,7 +162,7 @@ def test_keys_do_not_keep_the_batches_that_they_came_in(tmp_path: Path) -> None:
     """In a stream, as Spark sends it, all columns of a batch are one buffer."""
     fields = pa.schema([*KINDS["int64"], pa.field("text", pa.binary(10_000))])
     tables = lance_tables(tmp_path, RealFiles())
-    sorter = tables.keys.sorter(FOLDER, codec_of("int64"), SECRET)
+    sorter = tables.keys.sorter(FOLDER, codec_of("int64"))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, fields) as writer:
         for at in range(20):
@@ -219,7 +219,6 @@ def test_keys_that_cannot_be_read_are_read_from_the_rows(
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda keys: replace(keys, secret=1),
         lambda keys: replace(keys, rows=(0, 51)),
         lambda keys: replace(keys, rows=(50, 100)),
         lambda keys: replace(keys, rows=(1, 51)),
@@ -280,7 +279,7 @@ def test_without_memory_for_keys_rows_are_staged(
     def none_left(*_: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr(KeyCodec, "stable_codes", none_left)
+    monkeypatch.setattr(KeyCodec, "codes", none_left)
     staged = stage(tables, pin, "string", [mixed(50, 1)])
     assert (staged.rows, staged.keys) == (50, ())
 
@@ -289,7 +288,7 @@ def test_without_memory_for_keys_rows_are_staged(
 def test_a_large_piece_has_a_file_for_each_two_of_its_parts(tmp_path: Path, count: int) -> None:
     tables = lance_tables(tmp_path, RealFiles())
     pin = tables.writer.create(FOLDER, KINDS["int64"])
-    sorter, size = tables.keys.sorter(FOLDER, codec_of("int64"), SECRET), 300_000
+    sorter, size = tables.keys.sorter(FOLDER, codec_of("int64")), 300_000
     keys = np.arange(count)[::-1]
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -304,7 +303,7 @@ def test_a_large_piece_has_a_file_for_each_two_of_its_parts(tmp_path: Path, coun
     assert [each.rows for each in staged.keys] == (
         [(0, count)] if count < RUN_ROWS else [(0, RUN_ROWS), (RUN_ROWS, count)]
     )
-    units = [*units_of(spans, staged.keys, SECRET)]
+    units = [*units_of(spans, staged.keys)]
     assert [unit.keys for unit in units] == [*staged.keys]
     found = tables.keys.open(tables.keys.cover(made, codec_of("int64"), staged.keys))
     assert found.is_whole
@@ -325,7 +324,7 @@ def test_a_large_piece_has_a_file_for_each_two_of_its_parts(tmp_path: Path, coun
     ],
 )
 def test_only_whole_parts_take_staged_keys(spans: list[Span], taken: list[bool]) -> None:
-    keys = StagedKeys((0, 30), SECRET, KeyRun("a.run", 0, "", 30))
-    units = [*units_of(dict(enumerate(spans)), [keys], SECRET)]
+    keys = StagedKeys((0, 30), KeyRun("a.run", 0, "", 30))
+    units = [*units_of(dict(enumerate(spans)), [keys])]
     assert [unit.keys is not None for unit in units] == taken
     assert [span for unit in units for span in unit.spans.values()] == spans

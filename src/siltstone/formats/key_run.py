@@ -5,13 +5,13 @@
         8     8  count of its entries, u64
        16  4088  codes, i64, ascending (also from page to page); the rest is zeros
      4104  4088  places, u64: part number << 32 | offset of the row in its part
-    foot      salt, secret, entries, number of parts, number of pages (u64 each); the numbers of the
+    foot      salt, entries, number of parts, number of pages (u64 each); the numbers of the
               parts (u64); the first code of each page (i64)
     trailer   magic, length of the foot (u64), xxh3_64 of the foot
 
 Integers are little-endian. The salt makes a page of another file or of another place fail its
 check. A run has an entry for each row of its parts that was not hidden when it was written. Equal
-codes are in no order. The `secret` keys the codes that are hashes (`formats.keys`).
+codes are in no order. Codes: see `formats.keys`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRAILER_BYTES = 24
 PIECE_ROWS, _BLOCK_ROWS = 1 << 18, 1 << 15
 """Many entries are sorted in pieces, and merged in blocks: a sort takes 40 bytes an entry more."""
 _MAGIC = b"siltkey\n"
-_TRAILER, _HEAD, _FOOT = struct.Struct("<8sQQ"), struct.Struct("<QQ"), struct.Struct("<QQQQQ")
+_TRAILER, _HEAD, _FOOT = struct.Struct("<8sQQ"), struct.Struct("<QQ"), struct.Struct("<QQQQ")
 _WRAP = 1 << 64
 _PLACES_AT = _HEAD.size + PAGE_ROWS * 8
 
@@ -54,7 +54,6 @@ class Foot:
     """What a run says of itself: its entries, the parts that it covers, its pages' first codes."""
 
     salt: int
-    secret: int
     entries: int
     parts: tuple[int, ...]
     firsts: memoryview[int]
@@ -122,7 +121,7 @@ def decode_page(data: bytes, path: str, foot: Foot, number: int) -> Page:
 
 def encode_foot(foot: Foot) -> tuple[bytes, str]:
     """Return the bytes behind the pages, and the checksum of the foot in hex."""
-    body = _FOOT.pack(foot.salt, foot.secret, foot.entries, len(foot.parts), foot.pages)
+    body = _FOOT.pack(foot.salt, foot.entries, len(foot.parts), foot.pages)
     body += np.array(foot.parts, np.uint64).tobytes() + foot.firsts.tobytes()
     checksum = xxhash.xxh3_64_intdigest(body)
     return body + _TRAILER.pack(_MAGIC, len(body), checksum), f"{checksum:016x}"
@@ -157,14 +156,14 @@ def decode_foot(body: bytes, path: str, size: int, xxh3: str) -> Foot:
     found = f"{xxhash.xxh3_64_intdigest(body):016x}"
     if found != xxh3:
         raise CorruptionError(path, at, f"the foot has the checksum {found}, the pin says {xxh3}")
-    salt, secret, entries, parts, pages = _FOOT.unpack_from(body)
+    salt, entries, parts, pages = _FOOT.unpack_from(body)
     firsts_at = _FOOT.size + 8 * parts
     require(
         at == pages * PAGE_BYTES and len(body) == firsts_at + 8 * pages,
         f"{path}: the foot of {parts} parts and {pages} pages has {len(body)} bytes",
     )
     numbers = tuple(np.frombuffer(body, np.uint64, parts, _FOOT.size).tolist())
-    return Foot(salt, secret, entries, numbers, memoryview(body)[firsts_at:].cast("q"))
+    return Foot(salt, entries, numbers, memoryview(body)[firsts_at:].cast("q"))
 
 
 def merged(sources: Sequence[Iterator[Entries]]) -> Iterator[Entries]:

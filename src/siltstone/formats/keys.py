@@ -2,12 +2,9 @@
 
 A key is the storage value of the key column (see `formats.rows`), or a tuple of them when the key
 is composite. Its *code* is an int64: the value itself for integers, dates, timestamps and bools
-(`exact`), a hash for everything else. These codes live in memory only: Python's string hash differs
-from process to process, so a hashed code never reaches a file, and an attacker cannot construct
-collisions. A hashed code is a filter: after finding equal codes, compare the keys.
-
-The *stable* code is what files have: the same where codes are exact, else a hash keyed by a secret
-of the files (`key_run`), equal in all processes.
+(`exact`), a hash for everything else: xxh3 keyed by the secret of the table, so that who cannot
+read the store cannot construct collisions, and files and all processes have the same codes. A
+hashed code is a filter: after finding equal codes, compare the keys.
 """
 
 from __future__ import annotations
@@ -45,13 +42,14 @@ _HALF = 1 << 63
 class KeyCodec:
     """Extracts and codes the keys of one schema, from rows and batches. Immutable."""
 
-    __slots__ = ("_numbers", "exact", "from_user", "key_of", "names", "user_types")
+    __slots__ = ("_bytes_of", "_secret", "exact", "from_user", "key_of", "names", "user_types")
 
     def __init__(self, schema: Schema) -> None:
         self.names: tuple[str, ...] = key_names(schema)
         self.user_types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
         self.exact: bool = len(self.names) == 1 and _is_exact(self.user_types[0])
-        self._numbers = () if self.exact else _numbers_of(self.user_types)
+        self._secret = schema.secret
+        self._bytes_of = _parts_bytes if len(self.names) > 1 else _part_bytes
         self.from_user: Callable[[object], Key] = _from_user(self.names, self.user_types)
         """Return the key for a user's value, tuple, or dict of the key columns.
 
@@ -65,9 +63,10 @@ class KeyCodec:
 
     def code(self, key: Key) -> int:
         """Return the code of one key."""
-        if not self.exact:
-            return hash(_hashable(key))
-        value = int(key)  # type: ignore[call-overload]
+        if self.exact:
+            value = int(key)  # type: ignore[call-overload]
+        else:
+            value = xxhash.xxh3_64_intdigest(self._bytes_of(key), self._secret)
         return value - _WRAP if value >= _HALF else value
 
     def key_of_code(self, code: int) -> Key:
@@ -81,41 +80,20 @@ class KeyCodec:
         """Return the codes of many keys."""
         if self.exact:
             return np.fromiter(map(self.code, keys), np.int64, len(keys))
-        if any(-1 in map(number, keys) for number in self._numbers):
-            keys = list(map(_hashable, keys))
-        return np.fromiter(map(hash, keys), np.int64, len(keys))
+        return _hashed(map(self._bytes_of, keys), self._secret, len(keys))
 
     def codes(self, batch: pa.RecordBatch | pa.Table) -> Codes:
         """Return the codes of a batch's keys; finds the key columns by name."""
+        return self.seeded_codes(batch, self._secret)
+
+    def seeded_codes(self, batch: pa.RecordBatch | pa.Table, seed: int) -> Codes:
+        """Return the codes that a table whose secret is `seed` would have."""
         if self.exact:
             return _exact_codes(_column(batch, self.names[0]))
-        return self.codes_of(self.keys(batch))
-
-    def stable_code(self, key: Key, secret: int) -> int:
-        """Return the code of one key as it is in files with this secret."""
-        if self.exact:
-            return self.code(key)
-        code = xxhash.xxh3_64_intdigest(self._bytes_of(key), secret)
-        return code - _WRAP if code >= _HALF else code
-
-    def stable_codes_of(self, keys: KeyColumns, secret: int) -> Codes:
-        """Return the stable codes of many keys; they are hashed."""
-        if len(keys) == 1:
-            return _hashed(_column_bytes(keys[0], self.user_types[0]), secret, len(keys[0]))
-        return _hashed(map(self._bytes_of, self.keys_of(keys)), secret, len(keys[0]))
-
-    def stable_codes(self, batch: pa.RecordBatch | pa.Table, secret: int) -> Codes:
-        """Return the stable codes of a batch's keys; finds the key columns by name."""
-        return (
-            self.codes(batch) if self.exact else self.stable_codes_of(self.columns(batch), secret)
-        )
-
-    def _bytes_of(self, key: Key) -> bytes:
-        """Return a key as bytes that no other key has."""
-        if len(self.names) == 1:
-            return _part_bytes(key)
-        parts = [*map(_part_bytes, cast("tuple[object, ...]", key))]
-        return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+        if len(self.names) > 1:
+            return _hashed(map(self._bytes_of, self.keys(batch)), seed, batch.num_rows)
+        (column,), (kind,) = self.columns(batch), self.user_types
+        return _hashed(_column_bytes(column, kind), seed, len(column))
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> list[Key]:
         """Return the keys of a batch; finds the key columns by name."""
@@ -176,19 +154,10 @@ def _from_user(names: tuple[str, ...], types: tuple[pa.DataType, ...]) -> Callab
     return whole
 
 
-def _numbers_of(types: tuple[pa.DataType, ...]) -> tuple[Callable[[Any], object], ...]:
-    """Return what takes each number out of a key that is hashed."""
-    if len(types) == 1:
-        return (int,) if pa.types.is_decimal(types[0]) else ()
-    numbers = (_is_exact(kind) or pa.types.is_decimal(kind) for kind in types)
-    return tuple(itemgetter(place) for place, is_one in enumerate(numbers) if is_one)
-
-
-def _hashable(key: Key) -> Key:
-    """Return what is hashed of a key: Python gives -1 the hash of -2, in tuples, too."""
-    if type(key) is not tuple:
-        return None if key == -1 else key
-    return tuple(None if part == -1 else part for part in key) if -1 in key else key
+def _parts_bytes(key: object) -> bytes:
+    """Return a key of several columns as bytes that no other key has."""
+    parts = [*map(_part_bytes, cast("tuple[object, ...]", key))]
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
 def _part_bytes(value: object) -> bytes:

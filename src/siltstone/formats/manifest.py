@@ -100,12 +100,17 @@ def _frozen(stored: object) -> object:
 
 
 class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The columns of a table, in order; `key` holds column ids, empty for a plain table."""
+    """The columns of a table, in order; `key` holds column ids, empty for a plain table.
+
+    `secret` (64 bits) keys the hashes of keys (`keys`), in all schemas of a table the same; 0 where
+    none are hashed.
+    """
 
     id: int
     columns: tuple[Column, ...]
     key: tuple[int, ...] = ()
     metadata: Metadata = ()
+    secret: int = 0
 
 
 class Version(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from siltstone.errors import (
     TableExistsError,
     no_such,
 )
+from siltstone.formats.keys import KeyCodec
 from siltstone.formats.log import group
 from siltstone.formats.manifest import (
     Catalog,
@@ -50,8 +52,10 @@ def create(
 ) -> group.Create:
     """Return the entry that creates a table."""
     _free(catalog, name)
-    key = _key_of(primary_key)
-    return group.Create(table_id, name, new_schema(arrow_schema_of(schema), key, schema_id=1))
+    made = new_schema(arrow_schema_of(schema), _key_of(primary_key), schema_id=1)
+    if made.key and not KeyCodec(made).exact:
+        made = msgspec.structs.replace(made, secret=secrets.randbits(64))
+    return group.Create(table_id, name, made)
 
 
 def create_staged(catalog: Catalog, table_id: int, name: str, schema: Schema) -> group.Create:

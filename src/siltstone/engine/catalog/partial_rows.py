@@ -124,7 +124,7 @@ def _of_stream(stream: pa.RecordBatchReader, table_schema: TableSchema) -> Parti
     table_schema.rows.check_names(names)
     fields = pa.schema([field for field in table_schema.arrow if field.name in names])
     some = one_batch(list(conformed_part(stream, table_schema, fields)), fields)
-    kept = newest_rows(codec, codec.codes(some), lambda at: codec.keys(_taken(some, at)))
+    kept = newest_rows(codec, codec.codes(some), lambda at: codec.columns(_taken(some, at)))
     kept.sort()
     some = _taken(some, kept) if len(kept) < some.num_rows else some
     arrays = [

@@ -16,7 +16,7 @@ import pyarrow as pa
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats.conversion.conform import conform
-from siltstone.formats.keys import Codes, Key, newest_rows
+from siltstone.formats.keys import Codes, Key, KeyColumns, newest_rows
 from siltstone.formats.rows import Row
 
 _DICTS = {dict}
@@ -232,7 +232,11 @@ def many(
     codes = codec.codes(batch)
     if len(codes) > 1 and codec.exact and (codes[1:] > codes[:-1]).all():
         return RowInput([], [], batch, codes)
-    chosen = newest_rows(codec, codes, lambda at: codec.keys(batch.take(pa.array(at, pa.int64()))))
+
+    def keys_at(at: np.ndarray) -> KeyColumns:
+        return codec.columns(batch.take(pa.array(at, pa.int64())))
+
+    chosen = newest_rows(codec, codes, keys_at)
     if len(chosen) < len(codes):
         if not may_repeat:
             kept = np.zeros(len(codes), bool)

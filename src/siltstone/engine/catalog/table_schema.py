@@ -124,7 +124,7 @@ def whole_table_schema(table: TableDefinition) -> TableSchema:
         Column(column_id, history_name(column_id), column.type)
         for column_id, column in sorted(columns.items())
     )
-    return table_schema_of(Schema(-newest.id, stored, newest.key))
+    return table_schema_of(Schema(-newest.id, stored, newest.key, secret=newest.secret))
 
 
 _SEEN_MAX = 4096

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.levels.chunk import Chunk, Run, batch_of, codes_of, merge_runs, run_of, tier
-from siltstone.formats.keys import Codes, KeyCodec, newest_rows
+from siltstone.formats.keys import Codes, KeyCodec, KeyColumns, newest_rows
 from siltstone.formats.log.group import UPSERT
 from siltstone.units import require
 
@@ -351,7 +351,7 @@ def _is_bool(kind: pa.DataType) -> bool:
     return pa.types.is_boolean(kind)
 
 
-def _no_keys(at: np.ndarray) -> list[object]:
+def _no_keys(at: np.ndarray) -> KeyColumns:
     raise RuntimeError(f"exact codes need no keys; asked for {len(at)}")
 
 

@@ -209,9 +209,9 @@ class Base:
     def _matches(self, key: Key) -> Iterator[int]:
         """Return the positions of the rows with the code of a key."""
         keys = self.keys
-        if keys.secret is None:
+        if not keys.newest_first:
             return self._uncovered_matches(key)
-        found = keys.find(self.table_schema.codec.stable_code(key, keys.secret))
+        found = keys.find(self.table_schema.codec.code(key))
         return chain(found, self._uncovered_matches(key)) if keys.uncovered else found
 
     def _uncovered_matches(self, key: Key) -> Iterator[int]:
@@ -312,7 +312,7 @@ class Base:
         """
         if not self.rows or not len(codes):
             return NOTHING
-        needles, found = self.keys.find_keys(self.table_schema.codec, codes, keys)
+        needles, found = self.keys.find_many(codes)
         if self.keys.uncovered:
             index = self._uncovered_index() or self._by_scan(codes)
             more, places = index.find(codes)

@@ -43,16 +43,11 @@ class LoadKeys:
 
     def find(self, key: Key) -> int | None:
         """Return the position of the row of a key; None: it has none here."""
-        codec, secret = self.table_schema.codec, self.runs.secret
-        assert secret is not None
-        for position in self.runs.find(codec.stable_code(key, secret)):
+        codec = self.table_schema.codec
+        for position in self.runs.find(codec.code(key)):
             if codec.exact or codec.keys_of(self.keys_at(np.array([position]))) == [key]:
                 return position
         return None
-
-    def find_many(self, codes: Codes, keys: KeysAt) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of an index into `codes` and a position; see `PinnedKeys.find_keys`."""
-        return self.runs.find_keys(self.table_schema.codec, codes, keys)
 
     def keys_at(self, positions: np.ndarray) -> KeyColumns:
         """Return the keys of the rows at some positions."""
@@ -60,7 +55,7 @@ class LoadKeys:
         return codec.columns(self.table.take(positions, list(codec.names)))
 
     def blocks(self) -> Iterator[tuple[Codes, KeysAt]]:
-        """Yield the codes of memory of all keys in blocks, ascending in each, and their keys.
+        """Yield the codes of all keys in blocks, ascending in each, and their keys.
 
         Exact codes ascend from block to block, too, so that a search in other runs reads each page
         once. Hashed ones are made of the keys, which are read in row order.
@@ -91,7 +86,7 @@ Part: TypeAlias = Slice | LoadSlice
 
 
 class FiledCodes:
-    """The exact codes of a load's keys, in its key runs: what recent writes remember of it.
+    """The codes of a load's keys, in its key runs: what recent writes remember of it.
 
     A search reads pages, so it is not for each key of each commit: only for those of a transaction
     that began before the load was committed. Immutable.

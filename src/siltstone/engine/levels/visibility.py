@@ -81,14 +81,14 @@ class Visibility:
         rows = tuple((part.origin, part.rows) for part in parts)
         return replace(found, seq=seq, rows=rows)
 
-    def find(self, codes: Codes, keys: KeysAt) -> tuple[np.ndarray, np.ndarray]:
+    def find(self, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs of an index into `codes` (ascending) and a live place of that code.
 
         Hashed codes are a filter: compare the keys.
         """
         found = [run.find(codes) for run in self.runs]
         for first, load in self.loads:
-            needles, positions = load.find_many(codes, keys)
+            needles, positions = load.runs.find_many(codes)
             found.append((needles, positions + first))
         needles = np.concatenate([NOTHING, *(needle for needle, _ in found)])
         places = np.concatenate([NOTHING, *(place for _, place in found)])
@@ -151,7 +151,7 @@ class Visibility:
         Equal codes are verified. A key that ends a live version has hidden its row of base before.
         """
         is_fresh = np.ones(len(written), bool)
-        needles, places = self.find(written, keys)
+        needles, places = self.find(written)
         if not codec.exact and len(places):
             same = np.concatenate(
                 [

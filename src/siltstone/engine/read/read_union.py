@@ -324,7 +324,7 @@ class KeyedReader:
         visibility = self.overlay().visibility
         order = np.argsort(chunk.codes)
         codes = chunk.codes[order]
-        for needle in visibility.find(codes, lambda at: chunk.keys(order[at]))[0].tolist():
+        for needle in visibility.find(codes)[0].tolist():
             key = chunk.key_at(int(order[needle]))
             if self.table_schema.codec.exact or self.get(key) is not None:
                 return key
@@ -401,7 +401,7 @@ class KeyedReader:
             if len(found):
                 rows = base.table.take(found, list(stored.values()))
                 yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
-        places = visibility.find(codes, columns_at)[1]
+        places = visibility.find(codes)[1]
         for source, parts, kept, first in overlay.levels:
             mask = np.zeros(len(kept), bool)
             mask[places[(places >= first) & (places < first + len(kept))] - first] = True

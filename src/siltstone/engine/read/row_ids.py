@@ -47,7 +47,7 @@ def with_ids(
         assert reader.table is not None
         ids = reader.table.search.row_ids(places)
     else:
-        ids = reader.table_schema.codec.stable_codes(rows, _SEED)
+        ids = reader.table_schema.codec.seeded_codes(rows, _SEED)
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     return table.select(list(columns)).append_column(ROW_ID, pa.array(ids.view(np.uint64)))
 
@@ -103,7 +103,7 @@ def _keys_with(reader: KeyedReader, codes: np.ndarray) -> list[Key]:
     """Return the keys, by a look at each, that have some hashes (ascending)."""
     codec, found = reader.table_schema.codec, list[Key]()
     for rows in reader.scan(list(codec.names)):
-        mine = np.isin(codec.stable_codes(rows, _SEED), codes)
+        mine = np.isin(codec.seeded_codes(rows, _SEED), codes)
         if mine.any():
             found += codec.keys(rows.filter(pa.array(mine)))
     return found

@@ -194,11 +194,8 @@ def attach_part(
 
 
 def _written(tables: Tables, rows: BulkRows) -> Codes | FiledCodes:
-    """Return the codes of the keys for recent writes: those of files only where they are exact.
-
-    Hashed codes of files are others than those in memory, with which they would be compared.
-    """
-    if rows.pin.runs and rows.table_schema.codec.exact:
+    """Return the codes of the keys for recent writes: those in files, if these have them all."""
+    if rows.pin.runs:
         keys = tables.keys.open(rows.pin)
         if keys.is_whole:
             return FiledCodes(keys, rows.pin.rows)

@@ -87,7 +87,7 @@ class StageTask:
 
     Pieces are staged on `pin`; `home` is the table's own folder.
     `above_us` is the gc horizon of the record on which it began, `began_us` is never before it.
-    `secret` keys the codes of hashed keys that its tasks sort. `missing` is what becomes of the
+    `missing` is what becomes of the
     columns that rows of an upsert do not name; other ops have null there.
 
     Examples:
@@ -111,7 +111,6 @@ class StageTask:
     began_us: int
     above_us: int = 0
     store_id: str = ""
-    secret: int = 0
     missing: Missing = "null"
 
     @property
@@ -322,7 +321,7 @@ def sorter_of(task: StageTask, keys: TableKeys) -> KeySorter | None:
     """Return what stages the keys of one piece of a job; None: its table has none."""
     if task.target == PLAIN:
         return None
-    return keys.sorter(task.marks, table_schema_of(task.schema).codec, task.secret)
+    return keys.sorter(task.marks, table_schema_of(task.schema).codec)
 
 
 def begin(
@@ -369,7 +368,7 @@ def begin(
     return _opened(core, StageTask(
         str(core.root), core.verify, job, name, table.id, incarnation.id, table_schema.schema,
         chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
-        core.tables.keys.new_secret(), _missing(chosen, missing),
+        _missing(chosen, missing),
     ))  # fmt: skip
 
 
@@ -412,7 +411,7 @@ def _begin_new(
     return _opened(core, StageTask(
         str(core.root), core.verify, job, name, NEW_TABLE, NEW_TABLE, created.schema,
         chosen, order_by, target, home, pin, begun.first_us, begun.above_us, view.record.store_id,
-        core.tables.keys.new_secret(), _missing(chosen, missing),
+        _missing(chosen, missing),
     ))  # fmt: skip
 
 

@@ -66,7 +66,6 @@ class StagedKeys:
     """The sorted codes of the keys of staged rows, see `staged_keys`: of `rows` [first, end)."""
 
     rows: Span
-    secret: int
     run: KeyRun
 
 

@@ -15,7 +15,6 @@ A crash leaves runs that no pin names; a lost race leaves runs of parts that no 
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -113,13 +112,9 @@ class TableKeys:
         """Return what runs say of a base."""
         return PinnedKeys(table, [run for each in runs if (run := self._run(each)) is not None])
 
-    def new_secret(self) -> int:
-        """Return what keys the codes of hashed keys in new files."""
-        return secrets.randbits(64)
-
-    def sorter(self, folder: str, codec: KeyCodec, secret: int) -> KeySorter:
+    def sorter(self, folder: str, codec: KeyCodec) -> KeySorter:
         """Return what stages the keys of rows that are written, in the folder of their job."""
-        return KeySorter(codec, secret, partial(self._write_staged, folder, secret))
+        return KeySorter(codec, partial(self._write_staged, folder))
 
     def cover(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys] = ()) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
@@ -157,10 +152,7 @@ class TableKeys:
 
     def _covered(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys]) -> Pin:
         table, keys = self._reader.open(pin), self.open(pin)
-        secret = keys.secret
-        if secret is None:
-            secret = staged[0].secret if staged else self.new_secret()
-        cover = _Cover(self, table, codec, secret, staged, self._write, {})
+        cover = _Cover(self, table, codec, staged, self._write, {})
         cross(Failpoint.KEYS_BEFORE_WRITE)
         runs = [each.run.run for each in reversed(keys.newest_first)]
         runs = cover.few([*runs, *cover.fresh(keys)])
@@ -211,24 +203,22 @@ class TableKeys:
         """
         return OpenRun(self._files, self._root, run, self._cache)
 
-    def _write_staged(self, folder: str, secret: int, blocks: Iterable[Entries]) -> KeyRun:
+    def _write_staged(self, folder: str, blocks: Iterable[Entries]) -> KeyRun:
         path = f"{folder}/{self._token()}.run"
-        run, _ = write_run(
-            self._files, self._root, path, blocks, parts=(), secret=secret, is_synced=False
-        )
+        run, _ = write_run(self._files, self._root, path, blocks, parts=(), is_synced=False)
         return run
 
     def _write(
-        self, folder: str, blocks: Iterator[Entries], parts: Sequence[int], secret: int
+        self, folder: str, blocks: Iterator[Entries], parts: Sequence[int]
     ) -> tuple[KeyRun, InventoryFile]:
         directory = directory_of(folder)
         path = f"{directory}/{self._token()}.run"
         with refusals(f"{self._root / path} cannot be written"):
             self._files.mkdir(self._root / directory)
-            return write_run(self._files, self._root, path, blocks, parts=parts, secret=secret)
+            return write_run(self._files, self._root, path, blocks, parts=parts)
 
 
-Write = Callable[[str, "Iterator[Entries]", "Sequence[int]", int], tuple[KeyRun, InventoryFile]]
+Write = Callable[[str, "Iterator[Entries]", "Sequence[int]"], tuple[KeyRun, InventoryFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +228,6 @@ class _Cover:
     keys: TableKeys
     table: PinnedTable
     codec: KeyCodec
-    secret: int
     staged: Sequence[StagedKeys]
     write: Write
     written: dict[str, InventoryFile]
@@ -251,7 +240,7 @@ class _Cover:
         """Write runs for the parts that have none."""
         group: list[Unit] = []
         rows = 0
-        for unit in units_of(keys.uncovered, self.staged, self.secret):
+        for unit in units_of(keys.uncovered, self.staged):
             if group and rows + unit.rows > RUN_ROWS_MAX:
                 yield self._of(group)
                 group, rows = [], 0
@@ -307,7 +296,7 @@ class _Cover:
         for part in parts:
             span, offset = self._spans[part], 0
             for batch in self.table.scan(list(self.codec.names), within=span, with_hidden=True):
-                codes = self.codec.stable_codes(batch, self.secret)
+                codes = self.codec.codes(batch)
                 offsets = np.arange(offset, offset + len(codes), dtype=np.uint64)
                 offset += len(codes)
                 if self.table.pin.hidden:
@@ -316,7 +305,7 @@ class _Cover:
                 yield codes, offsets | np.uint64(part << OFFSET_BITS)
 
     def _put(self, blocks: Iterator[Entries], parts: Sequence[int]) -> KeyRun:
-        run, file = self.write(self.table.pin.folder, blocks, parts, self.secret)
+        run, file = self.write(self.table.pin.folder, blocks, parts)
         self.written[run.path] = file
         return run
 

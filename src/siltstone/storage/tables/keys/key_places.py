@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries, merged
-from siltstone.formats.keys import Codes, KeyCodec, KeysAt, in_blocks
+from siltstone.formats.keys import Codes, KeyCodec
 from siltstone.storage.tables.keys.key_runs import OpenRun
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Span
-from siltstone.units import require
 
 _NONE = np.zeros(0, np.int64)
 
@@ -53,9 +52,6 @@ class PinnedKeys:
         self.newest_first: Sequence[Serving] = tuple(serving)
         self.uncovered: dict[int, Span] = {n: span for n, span in left.items() if span[0] < span[1]}
         """The parts with rows that no run covers, by their numbers."""
-        found = {each.run.foot.secret for each in serving}
-        require(len(found) <= 1, f"the key runs of {table.pin.path} have different secrets")
-        self.secret: int | None = found.pop() if found else None
 
     def place_of(self, position: int) -> int:
         """Return the place of the row at a position: what `position_of` knows in later pins."""
@@ -68,7 +64,7 @@ class PinnedKeys:
         return None if start is None else start + (place & OFFSET_MASK)
 
     def find(self, code: int) -> Iterator[int]:
-        """Yield the positions of the matches of a stable code, hidden rows among them."""
+        """Yield the positions of the matches of a code, hidden rows among them."""
         for each in self.newest_first:
             starts = each.starts
             for place in each.run.find(code):
@@ -77,7 +73,10 @@ class PinnedKeys:
                     yield start + (place & OFFSET_MASK)
 
     def find_many(self, wanted: Codes) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of an index into `wanted` (stable, ascending) and a position."""
+        """Return the pairs of an index into `wanted` (ascending) and a position.
+
+        Hashed codes are a filter: compare the keys.
+        """
         needles_found, positions_found = [_NONE], [_NONE]
         for each in self.newest_first:
             needles, places = each.run.find_many(wanted)
@@ -85,22 +84,6 @@ class PinnedKeys:
             needles_found.append(needles[kept])
             positions_found.append(positions)
         return np.concatenate(needles_found), np.concatenate(positions_found)
-
-    def find_keys(
-        self, codec: KeyCodec, codes: Codes, keys: KeysAt
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of an index into `codes` and a position that may have that key.
-
-        `codes` are those of memory, ascending; hashed ones are coded again, by the keys at some of
-        their indices, and stay a filter: compare the keys.
-        """
-        if self.secret is None or codec.exact or not len(codes):
-            return self.find_many(codes)  # without a secret there is no run
-        blocks = map(keys, in_blocks(len(codes)))
-        stable = np.concatenate([codec.stable_codes_of(some, self.secret) for some in blocks])
-        order = np.argsort(stable)
-        needles, found = self.find_many(stable[order])
-        return order[needles], found
 
     def living(self, serving: Serving) -> Iterator[Entries]:
         """Yield the entries of a run whose rows live."""
@@ -114,7 +97,7 @@ class PinnedKeys:
             yield (codes, places) if kept.all() else (codes[kept], places[kept])
 
     def ordered(self) -> Iterator[Entries]:
-        """Yield the entries of all rows that the runs cover, ascending by stable code.
+        """Yield the entries of all rows that the runs cover, ascending by code.
 
         The pin hides no row. It holds about two blocks of each run.
         """
@@ -132,7 +115,7 @@ class PinnedKeys:
     @property
     def is_whole(self) -> bool:
         """Whether the runs find every row of the pin."""
-        return self.secret is not None and not self.uncovered and not self._table.pin.hidden
+        return bool(self.newest_first) and not self.uncovered and not self._table.pin.hidden
 
     def wrong_entries(self, serving: Serving, codec: KeyCodec) -> tuple[int, int]:
         """Return how many living rows of its parts a run lacks, and how many entries are wrong.
@@ -157,12 +140,12 @@ class PinnedKeys:
         """Return by position: the code, if a run covers the part; whether; and whether it lives."""
         rows = self._table.spans[-1][1] if self._table.spans else 0
         codes, is_of_it = np.zeros(rows, np.int64), np.zeros(rows, bool)
-        lives, secret = np.zeros(rows, bool), serving.run.foot.secret
+        lives = np.zeros(rows, bool)
         for span in self._spans_of(serving):
             is_of_it[slice(*span)], lives[slice(*span)] = True, self._table.live.bools(*span)
             at = span[0]
             for batch in self._table.scan(list(codec.names), within=span, with_hidden=True):
-                codes[at : at + batch.num_rows] = codec.stable_codes(batch, secret)
+                codes[at : at + batch.num_rows] = codec.codes(batch)
                 at += batch.num_rows
         return codes, is_of_it, lives
 

@@ -236,7 +236,6 @@ def write_run(
     blocks: Iterable[Entries],
     *,
     parts: Iterable[int],
-    secret: int,
     is_synced: bool = True,
 ) -> tuple[KeyRun, InventoryFile]:
     """Write a run and sync its bytes, not its name; `blocks` are ascending, from one to the next.
@@ -257,7 +256,7 @@ def write_run(
             firsts.append(codes[::PAGE_ROWS].copy())  # a view would keep all codes
             size, entries = size + len(data), entries + len(codes)
         index = np.concatenate([_NONE, *firsts])
-        foot = Foot(salt, secret, entries, tuple(sorted(parts)), memoryview(index.data))
+        foot = Foot(salt, entries, tuple(sorted(parts)), memoryview(index.data))
         tail, checksum = key_run.encode_foot(foot)
         file.pwrite(tail, size)
         whole.update(tail)

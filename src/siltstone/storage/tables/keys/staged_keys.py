@@ -56,8 +56,8 @@ class KeySorter:
     Without a disk or memory it stages fewer codes, and raises nothing. For one thread at a time.
     """
 
-    def __init__(self, codec: KeyCodec, secret: int, write: Write) -> None:
-        self._codec, self._secret, self._write = codec, secret, write
+    def __init__(self, codec: KeyCodec, write: Write) -> None:
+        self._codec, self._write = codec, write
         self._held: list[Codes] = []  # of the rows since the last piece, in row order
         self._pieces: list[Entries] = []
         self._first = self._sorted = self._rows = 0
@@ -86,7 +86,7 @@ class KeySorter:
             _log.warning("the keys of some rows are left to the commit to sort: %s", error)
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        codes = self._codec.stable_codes(batch, self._secret)
+        codes = self._codec.codes(batch)
         while len(codes):
             upto = min(self._sorted + PIECE_ROWS, self._first + RUN_ROWS) - self._rows
             taken, codes = codes[:upto], codes[upto:]
@@ -109,7 +109,7 @@ class KeySorter:
             self._end_piece()
         if self._is_mixed:
             run = self._write(merged_pieces(self._pieces))
-            self._written.append(StagedKeys((self._first, self._rows), self._secret, run))
+            self._written.append(StagedKeys((self._first, self._rows), run))
         self._pieces, self._first, self._is_mixed = [], self._rows, False
 
 
@@ -126,11 +126,9 @@ class Unit:
         return sum(end - first for first, end in self.spans.values())
 
 
-def units_of(
-    spans: Mapping[int, Span], staged: Sequence[StagedKeys], secret: int
-) -> Iterator[Unit]:
+def units_of(spans: Mapping[int, Span], staged: Sequence[StagedKeys]) -> Iterator[Unit]:
     """Yield parts, in row order, with what is staged of exactly their rows."""
-    keys_at = {keys.rows[0]: keys for keys in staged if keys.secret == secret}
+    keys_at = {keys.rows[0]: keys for keys in staged}
     parts, at = [*spans.items()], 0
     while at < len(parts):
         keys = keys_at.get(parts[at][1][0])
@@ -167,8 +165,6 @@ def entries_of(unit: Unit, opened: Callable[[KeyRun], OpenRun]) -> Iterator[Entr
     starts = np.concatenate([np.zeros(1, np.uint64), ends[:-1]])
     try:
         run = opened(keys.run)
-        if run.foot.secret != keys.secret:
-            raise CorruptionError(keys.run.path, None, "its codes have another secret")
         for codes, ordinals in run.entries():
             part = ends.searchsorted(ordinals, "right")
             if part.max() >= len(ends):
