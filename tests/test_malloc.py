@@ -77,6 +77,14 @@ def test_a_process_keeps_freed_memory_unless_its_host_asks_for_less(tmp_path: Pa
     assert mapped_of_8_mib(tmp_path / "s", {}, SILTSTONE_TUNE_MALLOC="true") > 8 * MIB
 
 
+def test_arrow_takes_its_buffers_from_malloc_if_that_is_bound(tmp_path: Path) -> None:
+    asked = "import pyarrow as pa; print(pa.default_memory_pool().backend_name)"
+    for options, is_malloc in (({}, False), ({"tune_malloc": True}, True)):
+        command = [sys.executable, "-c", _STORE + asked, tmp_path / "s", json.dumps(options)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert (found.stdout.strip() == "system") is is_malloc
+
+
 def test_the_command_line_gives_freed_memory_back_unless_it_is_told_not_to(tmp_path: Path) -> None:
     for name, environment, is_given_back in (
         ("a", {}, True),
