@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
 import siltstone as st
+from tests.children import with_pandas
 
 UNNEEDED = (
     *("siltstone.admin", "siltstone.server", "siltstone.cli", "siltstone.spark"),
@@ -45,6 +48,35 @@ def test_an_open_and_a_first_read_import_nothing_that_they_do_not_need(tmp_path:
     assert "siltstone.local.store" in found
     below = tuple(f"{name}." for name in UNNEEDED)
     assert [name for name in found if name in UNNEEDED or name.startswith(below)] == []
+
+
+_SMALL = """
+import sys
+import siltstone
+with siltstone.connect(sys.argv[1]) as db:
+    assert db["t"].get(1) == {"id": 1, "v": "a"}
+    db["t"].upsert({"id": 2, "v": "b"})
+    assert db["t"].get(2) == {"id": 2, "v": "b"}
+    assert db["t"].get(3) is None
+    assert db["more"].get(2_999) == {"id": 2_999, "v": "c"}
+    print([name for name in ("lance", "pandas", "pyarrow.dataset") if name in sys.modules])
+"""
+
+
+def test_rows_that_only_the_log_has_are_read_and_written_without_lance_and_pandas(
+    tmp_path: Path,
+) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        table.upsert({"id": 1, "v": "a"})
+        table.delete(3)
+        more = db.create_table("more", {"id": "int64", "v": "string"}, primary_key="id")
+        more.upsert(pa.table({"id": range(3_000), "v": ["c"] * 3_000}))
+    command = [sys.executable, "-c", _SMALL, str(tmp_path / "s")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=with_pandas()
+    )
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
 
 
 def test_the_results_are_all_there_when_they_are_asked_for() -> None:

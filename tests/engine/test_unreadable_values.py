@@ -21,6 +21,8 @@ import pytest
 
 import siltstone as st
 from siltstone.formats import rows
+from siltstone.formats.conversion.row_codec import RowCodec
+from siltstone.formats.schema import new_schema
 
 FAR = dt.datetime(2299, 12, 31)  # nanoseconds end in 2262
 WAYS: dict[str, Callable[[st.Store, st.Table], object]] = {
@@ -75,6 +77,16 @@ def test_rows_of_the_log_that_do_not_fit_are_named_at_the_opening(
         seq = table.upsert({"id": 1, "until": FAR}).seq
     with pytest.raises(st.InvariantError, match=rf"table 't', of seq {seq} to {seq}, that do not"):
         st.connect(tmp_path / "s")
+
+
+@pytest.mark.parametrize("value", [1 << 7, 1.5, "1", b"1"])
+def test_few_rows_of_the_log_are_looked_at_one_by_one(value: object) -> None:
+    made = new_schema(pa.schema([("id", pa.string()), ("n", pa.int8())]), ["id"], schema_id=1)
+    codec = RowCodec(made)
+    assert codec.is_checkable
+    codec.check_stored([("a", 127), ("b", None)])
+    with pytest.raises(rows.UnfitError):
+        codec.check_stored([("a", 1), ("b", value)])
 
 
 MIXED: dict[str, list[Any]] = {

@@ -24,7 +24,7 @@ from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
-from siltstone.formats.manifest import Record
+from siltstone.formats.manifest import Record, pins_of
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
@@ -111,7 +111,7 @@ class _Opening:
             lease = manifests.lease(record.number)
             if lease is not None:
                 if_it_fails.callback(lease.release)
-            if self._options.background:
+            if self._options.background and next(pins_of(record), None) is not None:
                 _warm_up(self._env)
             recovery = self._log_of(record)
             if_it_fails.callback(_let_go_of_log, recovery.wal)

@@ -156,6 +156,21 @@ class Memtable:
             tail.append(key, table_schema.delete_row(key), DELETE, seq)
         self.nbytes += _TAIL_ROW_BYTES * added
 
+    def append_few(
+        self,
+        table_schema: TableSchema,
+        rows: Sequence[Row],
+        ops: Sequence[int],
+        seqs: Sequence[int],
+    ) -> None:
+        """Add row versions of several commits, `TAIL_ROWS_MAX` at most, as a tail (recovery)."""
+        self._freeze()
+        self._push_tail(table_schema)
+        tail, key_of = self.contents.tail, table_schema.codec.key_of
+        for row, op, seq in zip(rows, ops, seqs, strict=True):
+            tail.append(key_of(row), row, op, seq)
+        self.nbytes += _TAIL_ROW_BYTES * len(rows)
+
     def append_versions(
         self,
         table_schema: TableSchema,

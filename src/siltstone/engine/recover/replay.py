@@ -15,7 +15,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.attached import run_bytes
 from siltstone.engine.levels.commit_log import CommitLog
-from siltstone.engine.levels.memtable import Memtable, append_batch
+from siltstone.engine.levels.memtable import TAIL_ROWS_MAX, Memtable, append_batch
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import (
     Levels,
@@ -29,10 +29,11 @@ from siltstone.engine.read.view import (
 from siltstone.errors import InvariantError
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Record
-from siltstone.formats.rows import Row
+from siltstone.formats.rows import Row, UnfitError
 from siltstone.units import require
 
 _CHUNK_ROWS = 65_536
+_MISFITS = (pa.ArrowException, ArithmeticError, TypeError, ValueError, UnfitError)
 _WRITES = (group.RowsEntry, group.Batch, group.Attach, group.Advance, group.Compact)
 
 
@@ -161,7 +162,7 @@ class Replayer:
             return
         try:
             pending.write(self.view.levels[incarnation].active)
-        except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+        except _MISFITS as error:
             table = catalogs.name_of(catalogs.owner_of(self.view.catalog, incarnation))
             raise InvariantError(
                 f"the log has rows of table {table!r}, of seq {pending.first_seq} to"
@@ -170,7 +171,7 @@ class Replayer:
 
 
 class _Pending:
-    """Rows of one table and schema that become one chunk."""
+    """Rows of one table and schema that become one chunk, or the tail, of a memtable."""
 
     __slots__ = ("_ops", "_seqs", "_table_schema", "rows", "schema")
 
@@ -197,7 +198,13 @@ class _Pending:
         return self._seqs[-1]
 
     def write(self, memtable: Memtable) -> None:
-        batch = self._table_schema.rows.to_batch(self.rows)
+        codec = self._table_schema.rows
+        if len(self.rows) <= TAIL_ROWS_MAX and codec.is_checkable:
+            # As their commits left them: an array of Arrow would import pandas.
+            codec.check_stored(self.rows)
+            memtable.append_few(self._table_schema, self.rows, self._ops, self._seqs)
+            return
+        batch = codec.to_batch(self.rows)
         memtable.append_versions(
             self._table_schema,
             batch,

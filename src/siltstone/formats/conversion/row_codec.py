@@ -49,6 +49,8 @@ class RowCodec:
         self._by_name = {column[0]: column for column in self._columns}
         self._plain = tuple(map(is_plain, self._kinds))
         self._is_plain = all(self._plain)
+        self.is_checkable: bool = self._is_plain and not any(map(pa.types.is_nested, self._kinds))
+        """Whether each storage value is as a user gave it, so that `check_stored` can look at it."""
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
         # Python's `time` cuts at the microsecond.
         self.has_nanosecond_times: bool = any(
@@ -193,6 +195,17 @@ class RowCodec:
         return {
             name: value if plain else to_user(value, kind) for name, value, plain, kind in columns
         }
+
+    def check_stored(self, rows: Sequence[Row]) -> None:
+        """Look whether storage rows fit the columns, without an array of Arrow.
+
+        Raises:
+            UnfitError: A value does not.
+        """
+        for row in rows:
+            for value, (_, convert, _) in zip(row, self._columns, strict=True):
+                if value is not None:
+                    convert(value)
 
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Return the rows as Arrow. Nulls are allowed: deletes have only their key."""

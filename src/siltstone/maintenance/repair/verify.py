@@ -480,7 +480,7 @@ class Verifier:
         distinct_keys = newest_rows(
             table_schema.codec,
             codes,
-            lambda at: table_schema.codec.keys(opened.take(places[at], names)),
+            lambda at: table_schema.codec.columns(opened.take(places[at], names)),
         )
         if len(distinct_keys) != len(order):
             tally.error(folder, f"{len(order) - len(distinct_keys)} keys appear twice")
