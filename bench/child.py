@@ -59,6 +59,7 @@ def _memory(path: str, budget: str, wanted: str) -> None:
         "before": before,
         "peak writing": wrote,
         "peak": _bytes("VmHWM"),
+        "anonymous": _bytes("RssAnon"),
         "batch": largest,
         "written": written,
         "seconds": seconds,

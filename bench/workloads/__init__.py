@@ -16,6 +16,7 @@ from bench.workloads.publishing import Publishing
 from bench.workloads.recovery import Recovery
 from bench.workloads.scans import Scans
 from bench.workloads.serving import Serving
+from bench.workloads.starting import Starting
 from bench.workloads.transfers import Transfers
 from bench.workloads.upserts import Upserts
 from bench.workloads.vacuuming import Vacuuming
@@ -40,5 +41,6 @@ ALL: tuple[Workload, ...] = (
     Publishing(),
     Memory(),
     Serving(),
+    Starting(),
     Versions(),
 )

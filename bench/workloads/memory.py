@@ -1,6 +1,7 @@
-"""Memory: how much a child grows that writes 20 times `memory_bytes_max`, then scans it all.
+"""Memory: what a child has that writes 20 times `memory_bytes_max`, then scans it all.
 
-It runs with `tune_malloc`, as servers and the command line do.
+It runs with `tune_malloc`, as servers and the command line do. The anonymous memory at its end is
+all that a system cannot take back: files that are mapped or cached are none of it.
 
 Resident memory, with all that allocators keep, is compared with what it was after a warm-up (write,
 checkpoint, merge and scan, three times): Lance and Arrow take some 300 MB before the first row.
@@ -16,7 +17,7 @@ import sys
 
 from bench.workload import Metrics, Place
 
-_BUDGET_BYTES = 64 << 20
+_BUDGET_BYTES, _LARGE_BYTES = 64 << 20, 256 << 20
 _FACTOR = 20
 _BATCHES = 2
 
@@ -30,12 +31,8 @@ class Memory:
 
     def measure(self, peer: Place, turn: int) -> Metrics:
         budget = max(8 << 20, int(_BUDGET_BYTES * peer.sizes.scale))
-        fresh = peer.another(f"memory-{turn}")
-        arguments = [str(fresh.path), str(budget), str(budget * _FACTOR)]
-        command = [sys.executable, "-m", "bench.child", "memory", *arguments]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        fresh.remove()
-        found = json.loads(done.stdout)
+        large = max(budget, int(_LARGE_BYTES * peer.sizes.scale))
+        found = _child(peer, turn, budget)
         grown, batches = found["peak"] - found["before"], _BATCHES * found["batch"]
         return {
             "budget MB": budget / 1e6,
@@ -47,6 +44,18 @@ class Memory:
             "grown writing / budget": (found["peak writing"] - found["before"]) / budget,
             "grown / (budget + two batches)": grown / (budget + batches),
             "merge child MB": found["merge child"] / 1e6,
+            "anonymous MiB, budget of 64": found["anonymous"] / (1 << 20),
+            "anonymous MiB, budget of 256": _child(peer, turn, large)["anonymous"] / (1 << 20),
             "MB/s": found["written"] / found["seconds"] / 1e6,
             "longest write s": found["longest"],
         }
+
+
+def _child(peer: Place, turn: int, budget: int) -> dict[str, float]:
+    """Return what a child with so many bytes of memory says of itself."""
+    fresh = peer.another(f"memory-{turn}")
+    arguments = [str(fresh.path), str(budget), str(budget * _FACTOR)]
+    command = [sys.executable, "-m", "bench.child", "memory", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    fresh.remove()
+    return json.loads(done.stdout)

@@ -50,7 +50,7 @@ class RowCodec:
         self._plain = tuple(map(is_plain, self._kinds))
         self._is_plain = all(self._plain)
         self.is_checkable: bool = self._is_plain and not any(map(pa.types.is_nested, self._kinds))
-        """Whether each storage value is as a user gave it, so that `check_stored` can look at it."""
+        """Whether storage values are as users gave them: `check_stored` can look at them."""
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
         # Python's `time` cuts at the microsecond.
         self.has_nanosecond_times: bool = any(
