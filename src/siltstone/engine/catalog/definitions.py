@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -48,13 +47,18 @@ TAG_CHARACTERS_MAX = 128
 
 
 def create(
-    catalog: Catalog, table_id: int, name: str, schema: object, primary_key: str | Sequence[str]
+    catalog: Catalog,
+    table_id: int,
+    name: str,
+    schema: object,
+    primary_key: str | Sequence[str],
+    new_secret: Callable[[], int],
 ) -> group.Create:
-    """Return the entry that creates a table."""
+    """Return the entry that creates a table; `new_secret` draws that of keys that are hashed."""
     _free(catalog, name)
     made = new_schema(arrow_schema_of(schema), _key_of(primary_key), schema_id=1)
     if made.key and not KeyCodec(made).exact:
-        made = msgspec.structs.replace(made, secret=secrets.randbits(64))
+        made = msgspec.structs.replace(made, secret=new_secret())
     return group.Create(table_id, name, made)
 
 

@@ -399,7 +399,8 @@ def _begin_new(
 ) -> StageTask:
     """Begin a job whose commit creates the table."""
     view = core.state().view
-    created = definitions.create(view.catalog, NEW_TABLE, name, schema, primary_key)
+    new_secret = core.tables.keys.new_secret
+    created = definitions.create(view.catalog, NEW_TABLE, name, schema, primary_key, new_secret)
     table_schema = table_schema_of(created.schema)
     chosen = _op(name, table_schema, op)
     _check_order(table_schema, chosen, order_by)

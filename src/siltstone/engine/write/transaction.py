@@ -262,7 +262,14 @@ class EngineTransaction:
         if other is not None:
             self.change(other)
         self.change(
-            definitions.create(self.catalog, next(self.core.ids), name, schema, primary_key)
+            definitions.create(
+                self.catalog,
+                next(self.core.ids),
+                name,
+                schema,
+                primary_key,
+                self.core.tables.keys.new_secret,
+            )
         )
 
     def has_table(self, name: str, schema: object, primary_key: str | Sequence[str]) -> bool:

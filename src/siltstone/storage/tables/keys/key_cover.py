@@ -15,6 +15,7 @@ A crash leaves runs that no pin names; a lost race leaves runs of parts that no 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -111,6 +112,10 @@ class TableKeys:
     def opened(self, table: PinnedTable, runs: Sequence[KeyRun]) -> PinnedKeys:
         """Return what runs say of a base."""
         return PinnedKeys(table, [run for each in runs if (run := self._run(each)) is not None])
+
+    def new_secret(self) -> int:
+        """Return what keys the codes of a new table's keys."""
+        return secrets.randbits(64)
 
     def sorter(self, folder: str, codec: KeyCodec) -> KeySorter:
         """Return what stages the keys of rows that are written, in the folder of their job."""
