@@ -65,6 +65,13 @@ class LoadTable(msgspec.Struct, tag_field="op", tag="load", forbid_unknown_field
     table: str
 
 
+class MeasureTable(msgspec.Struct, tag_field="op", tag="measure", forbid_unknown_fields=True):
+    """How many rows a table has, and what a read of it is called: only reads ask, not writes."""
+
+    token: str
+    table: str
+
+
 class AskFilters(msgspec.Struct, tag_field="op", tag="filters", forbid_unknown_fields=True):
     """Which predicates, each as JSON in a text, the store answers exactly as Spark would."""
 

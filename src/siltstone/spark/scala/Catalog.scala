@@ -211,15 +211,20 @@ object Definition {
 }
 
 /** A table at a pin, as Python describes it. */
-final class Source(val pin: Pin, val name: String, val said: String, val id: Long, val rows: Long,
-    val schema: StructType, val key: Seq[String], width: Long, widths: Map[String, Long],
-    val properties: JMap[String, String]) {
+final class Source(val pin: Pin, val name: String, val id: Long, val schema: StructType,
+    val key: Seq[String], width: Long, widths: Map[String, Long], val properties: JMap[String, String]) {
+  // Python looks up what is hidden, which a statement need not know that only writes the table.
+  private lazy val measured =
+    Daemon.call(Daemon.request("measure").put("token", pin.token).put("table", name))._1
+  def rows: Long = measured.get("rows").asLong
+  /** What a read is called. */
+  def said: String = measured.get("said").asText
   /** How many bytes Spark should assume of so many rows, with these columns. */
   def bytes(columns: StructType, of: Long): Long =
     math.max(1L, of * (width + columns.fieldNames.map(widths.getOrElse(_, 0L)).sum))
 
   def unpinned: Source =
-    new Source(pin.released, name, said, id, rows, schema, key, width, widths, properties)
+    new Source(pin.released, name, id, schema, key, width, widths, properties)
 
   override def equals(other: Any): Boolean = other match {
     case that: Source => id == that.id && pin == that.pin
@@ -243,7 +248,7 @@ object Source {
       val widths = schema.fieldNames.zip(found.get("widths").asScala.map(_.asLong)).toMap
       val properties = new HashMap[String, String]()
       found.get("properties").properties.asScala.foreach(e => properties.put(e.getKey, e.getValue.asText))
-      Some(new Source(pin, name, found.get("said").asText, found.get("id").asLong, found.get("rows").asLong, schema,
+      Some(new Source(pin, name, found.get("id").asLong, schema,
         found.get("key").asScala.map(_.asText).toSeq, found.get("width").asLong, widths, Collections.unmodifiableMap(properties)))
     }
   }
