@@ -158,11 +158,13 @@ class StagedWrite(msgspec.Struct, forbid_unknown_fields=True):
 class PlanRead(msgspec.Struct, forbid_unknown_fields=True):
     """What a statement read that writes rows by key: the lowest seq, and the tables, by id.
 
-    `now` is the seq of the statement itself.
+    `now` is the seq of the statement itself, `expected` the option `expectSeq`: the seq that counts
+    whatever was read.
     """
 
-    seq: int
+    seq: int | None
     now: int
+    expected: int | None
     isolation: Isolation
     tables: list[int]
 
@@ -351,6 +353,7 @@ Request: TypeAlias = (
     | ReleasePins
     | ListNames
     | LoadTable
+    | MeasureTable
     | ReadMetadata
     | ListProcedures
     | LoadProcedure

@@ -162,7 +162,7 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
     )
     if asked.change is not None or found.op in _CHANGING:
         _refuse_loads(asked)
-    return found
+    return replace(found, expect_seq=None) if is_keyed else found  # the commit has it, see `_read`
 
 
 def _refuse_loads(asked: PlanWrite) -> None:
@@ -189,7 +189,7 @@ def _is_same_place(one: str, other: str) -> bool:
 
 
 def _of_change(given: Mapping[str, str], change: Change) -> dict[str, str]:
-    for name in ("op", "missing", "order_by", "expectseq"):
+    for name in ("op", "missing", "order_by"):
         if name in given:
             raise RequestError(f"a statement that changes rows by key has no option {name!r}")
     return {**given, "op": "upsert" if change == "update" else change}
@@ -280,8 +280,14 @@ def commit(asked: CommitWrite, payload: bytes) -> None:
 def _read(asked: messages.PlanRead | None) -> StatementRead | None:
     if asked is None:
         return None
-    tables = asked.tables if asked.isolation == "serializable" else ()
-    return StatementRead(asked.seq, asked.now, tuple(tables))
+    tables = tuple(asked.tables) if asked.isolation == "serializable" else ()
+    if asked.expected is None:
+        return None if asked.seq is None else StatementRead(asked.seq, asked.now, tables)
+    if asked.expected > asked.now:
+        raise RequestError(
+            f"expectSeq {asked.expected} is in the future: the statement reads at seq {asked.now}"
+        )
+    return StatementRead(asked.expected, asked.expected, tables)
 
 
 def abort(asked: AbortWrite, payload: bytes) -> None:

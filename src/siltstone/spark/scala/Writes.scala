@@ -44,7 +44,7 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = n
     override def description(): String = s"siltstone: ${target.table}"
     override def toBatch: BatchWrite = {
       val read = target.source.filter(_.key.nonEmpty && !overwrites)
-        .map(StatementReads.of(_, isolation, readsTarget = false))
+        .map(StatementReads.of(_, isolation, info.options, readsTarget = false))
       new StagedWrite(target.table, Seq(planned(read)), read)
     }
     override def toStreaming: StreamingWrite = new StreamedWrite(

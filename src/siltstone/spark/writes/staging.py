@@ -74,7 +74,8 @@ class StatementRead:
             self.seq,
             self.now,
             explained=f"{error}. The statement was planned at seq {self.now}, but has a frame of"
-            f" seq {self.seq}, made or cached then, or VERSION AS OF it: make it again",
+            f" seq {self.seq}, made or cached then: make it again. If it is VERSION AS OF that seq,"
+            f" and known to be old, say WITH (expectSeq = {self.now})",
         )
 
 
