@@ -523,6 +523,18 @@ _RESTORE = (
 )
 
 
+def test_a_merge_that_only_inserts_takes_the_options_of_a_write(shop: Shop) -> None:
+    insert = (
+        "MERGE INTO o t WITH ({0}) USING (SELECT * FROM o WHERE id < 3) x ON t.id = x.id + 990"
+        " WHEN NOT MATCHED THEN INSERT (id, c, s) VALUES (x.id + 990, 0, 'new')"
+    )
+    shop.refuses(insert.format("nope = 1"), "nope")
+    shop.refuses(insert.format("token = 'a'"), "option 'token' must be like")
+    for _ in range(2):
+        shop.sql(insert.format(f"token = 'merge:1', expectSeq = {shop.db.seq}"))
+    assert shop.one(991) == {"id": 991, "c": 0, "s": "new"}
+
+
 def test_the_past_of_a_table_is_a_source_of_its_changes_if_they_say_what_is_known(
     shop: Shop,
 ) -> None:
