@@ -33,6 +33,7 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
       throw new SiltstoneException(
         "RequestError", s"catalog $name has no store: set spark.sql.catalog.$name.uri")
     }
+    OwnCatalog.join(SparkSession.active)
   }
   override def name(): String = catalog
   override def defaultNamespace(): Array[String] = Array.empty
@@ -43,11 +44,14 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
   override def loadTable(id: Identifier, timeMicros: Long): Table =
     table(id, Pin.take(uri, _.put("time_us", timeMicros)), isPast = true)
 
-  private def table(id: Identifier, pin: Pin, isPast: Boolean): Table = {
+  override def loadTable(id: Identifier, changes: JSet[TableWritePrivilege]): Table =
+    table(id, Statement.pin(uri), isPast = false, isChanged = true)
+
+  private def table(id: Identifier, pin: Pin, isPast: Boolean, isChanged: Boolean = false): Table = {
     val name = named(id)
     pin.source(name, Source.load(pin, name)) match {
       case Some(source) if isPast => new SiltstoneTable(source)
-      case Some(source) => new WritableTable(source, target(name))
+      case Some(source) => new WritableTable(source, target(name), isChanged)
       case None => (if (isPast) None else ChangesTable.of(pin, id))
         .orElse(MetadataTable.load(pin, name, isPast)).getOrElse(throw new NoSuchTableException(id))
     }
@@ -272,8 +276,10 @@ class SiltstoneTable(found: Source) extends SupportsRead {
     new TableScanBuilder(source, ScanOptions(options))
 }
 
-/** A table of the newest seq, which statements write. */
-class WritableTable(found: Source, target: Target) extends SiltstoneTable(found)
+/** A table of the newest seq, which statements write; one that `isChanged` has the options of the
+  * write, also where Spark scans it to know which rows to insert.
+  */
+class WritableTable(found: Source, target: Target, isChanged: Boolean) extends SiltstoneTable(found)
     with SupportsWrite with SupportsDeleteV2 with TruncatableTable with SupportsRowLevelOperations {
   private val run = new SinkRun(() => unpin()) // of a stream, whose batches all have this table
   private def here = target.copy(source = Some(source))
@@ -283,6 +289,8 @@ class WritableTable(found: Source, target: Target) extends SiltstoneTable(found)
     TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new TableWriteBuilder(here, info, run)
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    if (isChanged) new TableScanBuilder(source, ScanOptions(None, None)) else super.newScanBuilder(options)
   // Spark tells `deleteWhere` none of them, so a DELETE that has some goes by key.
   private var hasOptions = false
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder = {
