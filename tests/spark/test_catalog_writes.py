@@ -302,6 +302,20 @@ def test_a_token_applies_a_statement_once(shop: Shop) -> None:
     assert len(shop.rows("p")) == 2
 
 
+@pytest.mark.parametrize("retries", ["many", "-1", "1001"])
+def test_how_often_a_commit_is_tried_again_is_a_number(shop: Shop, retries: str) -> None:
+    shop.spark.conf.set("spark.siltstone.retries", retries)
+    try:
+        shop.refuses(
+            "INSERT INTO p VALUES (2, 'two')",
+            f"spark.siltstone.retries must be a whole number up to 1000; got '{retries}'",
+        )
+        shop.spark.conf.set("spark.siltstone.retries", "0")
+        shop.sql("INSERT INTO p VALUES (2, 'two')")
+    finally:
+        shop.spark.conf.unset("spark.siltstone.retries")
+
+
 # --- what fails on the way
 
 

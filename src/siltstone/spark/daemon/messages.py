@@ -119,6 +119,7 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     with a key. `id`: the table that the statement was planned for. `creates`: the primary key of
     the table that the commit makes; None: it is there. `change`: what a statement that changes rows
     by key does to these ones; `loads`: the options of its reads by `format("siltstone")`.
+    `retries`: how often the session lets a commit be tried again.
     """
 
     uri: str
@@ -134,6 +135,7 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     replaces_table: bool = False
     change: Change | None = None
     isolation: str = "snapshot"
+    retries: str | None = None
     loads: list[dict[str, str]] = []
 
 

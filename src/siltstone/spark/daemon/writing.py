@@ -30,6 +30,7 @@ from siltstone.errors import InvariantError, RequestError, not_one_of
 from siltstone.spark.context import stores
 from siltstone.spark.context.application import APPLICATION
 from siltstone.spark.context.options import (
+    COMMIT_ATTEMPTS,
     ReadOptions,
     SinkOptions,
     WriteOptions,
@@ -65,6 +66,7 @@ _LENGTH = struct.Struct("<i")
 _OF_CATALOG = ("uri", "table", "path", "primarykey", "replacewhere", "mergeschema")
 _OF_SINK = ("uri", "table", "path", "primarykey")
 INSERTS = ("insert", "upsert")
+_RETRIES_MAX = 1000
 _CHANGING = ("upsert", "delete")
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
@@ -77,9 +79,19 @@ def plan(asked: PlanWrite) -> BatchWriter:
             not say what becomes of columns that the statement does not name.
     """
     schema = StructType.fromJson(json.loads(asked.columns))
-    options = _options_of(asked)
+    options = replace(_options_of(asked), attempts=_attempts(asked.retries))
     environment = {APPLICATION: asked.application}
     return BatchWriter.plan(options, schema, is_overwrite=asked.overwrites, environment=environment)
+
+
+def _attempts(retries: str | None) -> int:
+    if retries is None:
+        return COMMIT_ATTEMPTS
+    if not (retries.isascii() and retries.isdigit() and int(retries) <= _RETRIES_MAX):
+        raise RequestError(
+            f"spark.siltstone.retries must be a whole number up to {_RETRIES_MAX}; got {retries!r}"
+        )
+    return int(retries) + 1
 
 
 @dataclass(frozen=True, slots=True)
