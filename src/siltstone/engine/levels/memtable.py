@@ -156,6 +156,27 @@ class Memtable:
             tail.append(key, table_schema.delete_row(key), DELETE, seq)
         self.nbytes += _TAIL_ROW_BYTES * added
 
+    def append_few(
+        self,
+        table_schema: TableSchema,
+        rows: Sequence[Row],
+        seqs: Sequence[int],
+        ops: Sequence[int],
+    ) -> None:
+        """Add rows of several commits, few enough for a tail, where the commits would put them.
+
+        Of a delete the row has the key alone.
+        """
+        tail = self.contents.tail
+        if tail.table_schema.id != table_schema.id or len(tail.rows) + len(rows) > TAIL_ROWS_MAX:
+            self._freeze()
+            self._push_tail(table_schema)
+            tail = self.contents.tail
+        key_of = table_schema.codec.key_of
+        for row, seq, op in zip(rows, seqs, ops, strict=True):
+            tail.append(key_of(row), row, op, seq)
+        self.nbytes += _TAIL_ROW_BYTES * len(rows)
+
     def append_versions(
         self,
         table_schema: TableSchema,
@@ -369,6 +390,15 @@ def append_batch(
     count = batch.num_rows
     seqs, ops = np.full(count, seq, np.int64), np.full(count, op, np.int8)
     memtable.append_versions(table_schema, batch, codes, seqs, ops)
+
+
+def part_of(memtable: Memtable, after: int, seq: int) -> Memtable:
+    """Return the row versions with after < seq <= `seq`, as a memtable of their own."""
+    found = Memtable(memtable.contents.tail.table_schema)
+    for chunk in memtable.changes(after, seq):
+        found.append_versions(chunk.table_schema, chunk.batch, chunk.codes, chunk.seqs, chunk.ops)
+    found.merge_runs()
+    return found
 
 
 def indexed(memtable: Memtable) -> tuple[IndexedSlice, ...]:
