@@ -155,6 +155,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
         self.snapshots: list[tuple[Any, World]] = []
         self.open: list[Open] = []
+        self.beside: LocalStore | None = None
         self.db = self.opened()
 
     def opened(self, *, read_only: bool = False) -> LocalStore:
@@ -777,19 +778,41 @@ class StoreMachine(RuleBasedStateMachine):
     def restarted(self, between: Callable[[], None]) -> None:
         self.snapshots.clear()
         self.open.clear()
+        self.leave()
         between()
         self.db = self.opened()
 
     @rule()
     def read_beside_the_owner(self) -> None:
-        other = self.opened(read_only=True)
+        """A reader stays beside the owner, and goes on from record to record."""
+        if self.beside is None:
+            self.beside = self.opened(read_only=True)
+        other = self.beside
         assert self.durable <= other.seq <= self.history.seq
         world = self.history.worlds[other.seq]
         assert other.tags() == world.tags
         with other.snapshot() as snapshot:
             compare(snapshot, world)
         compare(other, world)
-        other.close()
+
+    @rule(data=some.data())
+    def read_the_past_beside_the_owner(self, data: Any) -> None:
+        if self.beside is None or not self.snapshots:
+            return
+        snapshot, world = data.draw(some.sampled_from(self.snapshots))
+        if snapshot.seq <= self.beside.seq:
+            with self.beside.snapshot(seq=snapshot.seq) as same:
+                compare(same, world)
+
+    @rule(is_meant=SELDOM)
+    def end_beside_the_owner(self, is_meant: bool) -> None:
+        if is_meant:
+            self.leave()
+
+    def leave(self) -> None:
+        if self.beside is not None:
+            self.beside.close()
+            self.beside = None
 
     @rule(data=some.data())
     def read_a_part(self, data: Any) -> None:
@@ -832,6 +855,7 @@ class StoreMachine(RuleBasedStateMachine):
                 compare(one.tx, one.own)
 
     def teardown(self) -> None:
+        self.leave()
         self.db.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from siltstone.lance_versions.turns import Turns
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
+from siltstone.maintenance.flush.refresh import followed
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge import Merger
@@ -246,7 +248,9 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     env.require_store(root)
     storage = Storage.of(root, options, env)
     commits = CommitHistory(storage.site.tables.reader)
-    follower = Follower(storage.site.files, root, storage.site.manifests, storage.readers)
+    site, readers = storage.site, storage.readers
+    adopt = partial(followed, readers=readers, resident_bytes_max=options.shares.flushed)
+    follower = Follower(site.files, root, site.manifests, readers, adopt)
     try:
         first_seq = follower.state().visible
     except BaseException:

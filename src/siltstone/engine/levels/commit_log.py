@@ -76,6 +76,16 @@ class CommitLog:
         self._rows.append(rows)
         self.count += 1
 
+    def above(self, seq: int) -> CommitLog:
+        """Return the commits with a seq above `seq`, at least that before the first."""
+        found, cut = CommitLog(seq + 1), seq + 1 - self.first
+        found._times, found._epochs = self._times[cut:], self._epochs[cut:]
+        found._numbers, found._rows = self._numbers[cut:], self._rows[cut:]
+        found._tables = self._tables[cut:]
+        found._tokens = {at - cut: token for at, token in self._tokens.items() if at >= cut}
+        found.count = self.count - cut
+        return found
+
     def commit(self, index: int) -> Commit:
         """Return the commit at `index` from the first."""
         return Commit(

@@ -163,10 +163,16 @@ class Memtable:
         ops: Sequence[int],
         seqs: Sequence[int],
     ) -> None:
-        """Add row versions of several commits, `TAIL_ROWS_MAX` at most, as a tail (recovery)."""
-        self._freeze()
-        self._push_tail(table_schema)
-        tail, key_of = self.contents.tail, table_schema.codec.key_of
+        """Add rows of several commits, few enough for a tail, where the commits would put them.
+
+        Of a delete the row has the key alone.
+        """
+        tail = self.contents.tail
+        if tail.table_schema.id != table_schema.id or len(tail.rows) + len(rows) > TAIL_ROWS_MAX:
+            self._freeze()
+            self._push_tail(table_schema)
+            tail = self.contents.tail
+        key_of = table_schema.codec.key_of
         for row, op, seq in zip(rows, ops, seqs, strict=True):
             tail.append(key_of(row), row, op, seq)
         self.nbytes += _TAIL_ROW_BYTES * len(rows)
@@ -384,6 +390,15 @@ def append_batch(
     count = batch.num_rows
     seqs, ops = np.full(count, seq, np.int64), np.full(count, op, np.int8)
     memtable.append_versions(table_schema, batch, codes, seqs, ops)
+
+
+def part_of(memtable: Memtable, after: int, seq: int) -> Memtable:
+    """Return the row versions with after < seq <= `seq`, as a memtable of their own."""
+    found = Memtable(memtable.contents.tail.table_schema)
+    for chunk in memtable.changes(after, seq):
+        found.append_versions(chunk.table_schema, chunk.batch, chunk.codes, chunk.seqs, chunk.ops)
+    found.merge_runs()
+    return found
 
 
 def indexed(memtable: Memtable) -> tuple[IndexedSlice, ...]:

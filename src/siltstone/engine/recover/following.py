@@ -1,7 +1,8 @@
 """Following: the state of a store that this process does not own; makes no write call.
 
-    refresh ──▶ a newer record? ──yes──▶ rebuild: newest record (leased) and log
-                  └──no──▶ poll the log as far as it is durable, apply the new frames
+    refresh ──▶ poll the log as far as it is durable, apply the new frames
+            ──▶ a newer record? lease it, and adopt it as an owner does (`cutting`)
+    first, or what the record has flushed was not read ──▶ rebuild: newest record (leased) and log
 
 Each refresh looks whether the directory, and the record that was read before, are still there, and
 ends with ReplacedError if another store, or an older copy, is in their place.
@@ -15,10 +16,13 @@ and the refresh then leaves no state behind.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from siltstone.engine.read.reader import Readers
-from siltstone.engine.read.view import State
+from siltstone.engine.read.view import Generation, State, View
+from siltstone.engine.recover.cutting import cut
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import BusyError, CorruptionError, ReplacedError
 from siltstone.formats.manifest import Record
@@ -29,16 +33,24 @@ from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
 from siltstone.units import SegmentNumber
 
 ATTEMPTS_MAX = 64
+Adopt: TypeAlias = Callable[[View, Record, object, Sequence[Generation]], View]
+"""Returns a view over a newer record, with the rows of these generations as the record has them."""
 
 
 class Follower:
     """See the module."""
 
     def __init__(
-        self, files: Files, root: Path, manifests: ManifestStore, readers: Readers
+        self,
+        files: Files,
+        root: Path,
+        manifests: ManifestStore,
+        readers: Readers,
+        adopt: Adopt | None = None,
     ) -> None:
+        """`adopt`: how a newer record becomes the view; None: it is read anew, with the log."""
         self._files, self._root = files, root
-        self._manifests, self._readers = manifests, readers
+        self._manifests, self._readers, self._adopt = manifests, readers, adopt
         self._lock = threading.RLock()
         self._ends = 0
         self._state: State | None = None
@@ -92,37 +104,60 @@ class Follower:
         return self._replayer is None or record.number > self._replayer.view.record.number
 
     def _look(self) -> State:
-        state, replayer, wal = self._state, self._replayer, self._wal
         require_in_place(self._files, self._root)
-        if state is None or self._has_moved_on(state):
-            record, lease = self._manifests.lease_newest(self._known)
-            self._known, self._lease = record, lease
-            replayer = self._replayer = Replayer(
-                view_of(record, lease, self._readers), self._readers
-            )
-            wal = self._wal = WalFollower(
-                self._files, self._root / "wal", store_id=bytes.fromhex(record.store_id)
-            )
-            state = self._state = None
+        state, newer = self._state, None
+        if state is not None and self._manifests.newer_record(state.view.record) is not None:
+            newer = self._manifests.lease_newest(self._known)
+            if self._adopt is None:
+                state = None
+        if state is None or self._is_replaced(state):
+            state, newer = None, None
+            self._begin()
+        replayer, wal = self._replayer, self._wal
         assert replayer is not None
         assert wal is not None
+        if newer is not None:
+            state = self._state = None  # an error from here on: the next look begins anew
+            if self._adopted(replayer, *newer):
+                newer = None  # before its owner's log is read: what it flushed may be gone there
         with refusals(f"the log of {self._root} cannot be read"):
             frames = wal.poll(SegmentNumber(replayer.view.record.wal_floor))
         if state is not None and not frames:
             return state
-        self._state = None  # an error in the middle of the frames: the next look begins anew
+        self._state = None
         for frame in frames:
             replayer.apply(frame.first_seq, frame.payload)
+        if newer is not None and not self._adopted(replayer, *newer):
+            return self._look()
         _require_whole(replayer, self._root)
         self._state = State(replayer.finish(), self._seen_now(replayer.last_seq))
         return self._state
 
-    def _has_moved_on(self, state: State) -> bool:
-        """Say whether there is a newer record, or the file of the leased one was replaced."""
-        record, lease = state.view.record, self._lease
-        if self._manifests.newer_record(record) is not None:
-            return True
-        return lease is not None and not lease.lock.names(self._manifests.path(record.number))
+    def _begin(self) -> None:
+        """Begin at the newest record, with nothing of the log."""
+        record, lease = self._manifests.lease_newest(self._known)
+        self._state, self._known, self._lease = None, record, lease
+        self._replayer = Replayer(view_of(record, lease, self._readers), self._readers)
+        self._wal = WalFollower(
+            self._files, self._root / "wal", store_id=bytes.fromhex(record.store_id)
+        )
+
+    def _adopted(self, replayer: Replayer, record: Record, lease: Lease) -> bool:
+        """Go on over a newer record; False: it has flushed commits that were not read."""
+        assert self._adopt is not None
+        known = replayer.view.record.flushed_seq
+        if not known <= record.flushed_seq <= replayer.last_seq:
+            return False
+        self._known, self._lease = record, lease
+        view, flushed = cut(replayer.finish(), record)
+        replayer.view = self._adopt(view, record, lease, flushed)
+        return True
+
+    def _is_replaced(self, state: State) -> bool:
+        """Say whether another file is in the place of the record that is leased."""
+        lease = self._lease
+        path = self._manifests.path(state.view.record.number)
+        return lease is not None and not lease.lock.names(path)
 
     def _seen_now(self, seq: int) -> int:
         if seq < self._seen:

@@ -1,9 +1,9 @@
 """Replay: builds a view from a manifest record and the frames above it.
 
 It applies the same entries in the same order as the commits did, so it gets the same catalog and
-row versions. Only the layout of the memtables differs: rows of many commits go into one chunk,
-which makes replay fast. Replay writes nothing. The caller shows the view only when every frame in
-it is durable.
+row versions. Only the layout of the memtables differs: many rows at once go into one chunk, which
+makes replay fast; few go where their commits would put them, which keeps a follower's reads fast.
+Replay writes nothing. The caller shows the view only when every frame in it is durable.
 """
 
 from __future__ import annotations
@@ -160,14 +160,16 @@ class Replayer:
         pending = self._pending.pop(incarnation, None)
         if pending is None or not pending.rows:
             return
+        active = self.view.levels[incarnation].active
         try:
-            pending.write(self.view.levels[incarnation].active)
+            pending.write(active)
         except _MISFITS as error:
             table = catalogs.name_of(catalogs.owner_of(self.view.catalog, incarnation))
             raise InvariantError(
                 f"the log has rows of table {table!r}, of seq {pending.first_seq} to"
                 f" {pending.last_seq}, that do not fit its columns: {error}"
             ) from error
+        active.merge_runs()  # a follower has nobody else to do it
 
 
 class _Pending:

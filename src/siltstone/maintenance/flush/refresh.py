@@ -66,6 +66,23 @@ def refreshed(
     return view.changed(record=record, lease=lease, levels=levels, sealed=sealed)
 
 
+def followed(
+    view: View,
+    record: Record,
+    lease: object,
+    flushed: Sequence[Generation],
+    *,
+    readers: Readers,
+    resident_bytes_max: int,
+) -> View:
+    """Return a follower's view over `record`; no other level of it holds an older record."""
+    bases = folded_bases(view, record, readers)
+    found = refreshed(
+        view, record, lease, flushed, readers, bases, resident_bytes_max=resident_bytes_max
+    )
+    return renewed(found, renewals(found, readers))
+
+
 def folded_bases(view: View, record: Record, readers: Readers) -> dict[str, Base]:
     """Return the bases of `record` that follow on those of the view, ready to find rows, by path.
 
