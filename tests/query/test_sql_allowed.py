@@ -34,7 +34,7 @@ OUTLIVING = [
     "SELECT * FROM enable_logging('QueryLog', storage := 'file', storage_path := '/dev/shm/x')",
     "SELECT * FROM system.main.disable_logging()",
     "SELECT * FROM truncate_duckdb_logs()",
-    'SELECT "Write_Log" /* here */ (\'x\')',
+    "SELECT \"Write_Log\" /* here */ ('x')",
     "SELECT ('x').write_log()",
     "EXPLAIN ANALYZE SELECT write_log('x')",
     "SELECT * FROM enable_profiling(format := 'json')",
@@ -71,7 +71,17 @@ def test_a_function_whose_effect_outlives_the_statement_is_refused(text: str) ->
         "SELECT query.id FROM t AS query WHERE (query.id) > 2",
         "SELECT 1 -- write_log()",
         "SELECT $$ query( $$",
+        "SELECT count(*) FROM (DESCRIBE SELECT 1 AS query)",
+        "EXPLAIN SELECT 1 AS query",
     ],
 )
 def test_a_word_is_no_call(text: str) -> None:
     assert len(result_of(text, lambda _: Recording(ROWS), ["t"])) == 1
+
+
+def test_a_statement_too_deep_to_be_checked_is_refused_if_it_may_call_one() -> None:
+    deep = "SELECT " + "(" * 800 + "1" + " + 1)" * 800 + " AS query"
+    with pytest.raises(
+        RequestError, match=r"has none of the words query|no statement|DuckDB refuses"
+    ):
+        result_of(deep, lambda _: Recording(ROWS), ["t"])

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 from siltstone.errors import RequestError
+from siltstone.query.sql.allowed import explained
 
-_EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
 _Node: TypeAlias = Any
 """An expression of sqlglot, which is imported late."""
@@ -36,8 +36,7 @@ def mentioned(sql: str, names: Sequence[str]) -> list[str]:
     """
     if lists_tables(sql):
         return _distinct(names)
-    explained = _EXPLAIN.match(sql)  # at its begin alone: a search takes the square of its blanks
-    written = _tables_of(sql[explained.end() :] if explained else sql)
+    written = _tables_of(explained(sql))
     if written is None:  # sqlglot does not know all of DuckDB's language: go by the text
         lowered = sql.replace('""', '"').lower()
         return _distinct([name for name in names if _is_in(lowered, name.lower())])
@@ -48,8 +47,7 @@ def mentioned(sql: str, names: Sequence[str]) -> list[str]:
 
 def others(sql: str, names: Sequence[str]) -> list[str]:
     """Return the other names that the statement reads from; none if they are unknown."""
-    explained = _EXPLAIN.match(sql)
-    written = _tables_of(sql[explained.end() :] if explained else sql) or set()
+    written = _tables_of(explained(sql)) or set()
     folded = {name.lower() for name in names}
     return sorted(text for text in written if text.lower() not in folded)
 

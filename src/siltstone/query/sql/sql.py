@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -20,8 +20,8 @@ from siltstone.arguments import is_text
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
+from siltstone.query.sql.allowed import refuse_all_but_one_query
 from siltstone.query.sql.dataset import Scannable
-from siltstone.query.sql.duckdb_versions import kind_of
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import lists_tables, mentioned, others
 from siltstone.query.sql.result import Result
@@ -34,9 +34,6 @@ from siltstone.query.sql.searches import (
 )
 from siltstone.query.sql.shielded import refuse_alike
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
-
-if TYPE_CHECKING:
-    import duckdb
 
 TEXT_BYTES_MAX = 1 << 20
 
@@ -87,7 +84,7 @@ def read(
     try:
         with statement.step():
             sql, parameters, searches = taken_out(sql, parameters)
-            _refuse_all_but_one_query(statement.connection, sql)
+            refuse_all_but_one_query(statement.connection, sql)
             for call in searches:
                 statement.register(call.name, _searched(call, tables, names))
             _register_tables(statement, sql, tables, names)
@@ -138,17 +135,6 @@ def _register_frames(statement: Statement, names: Sequence[str], variables: Vari
 def _refuse_unfit(name: str, schema: pa.Schema) -> None:
     refuse_decimal256(schema, "DuckDB")
     refuse_alike(name, schema)
-
-
-def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    statements = connection.extract_statements(sql)
-    if len(statements) != 1:
-        raise RequestError(f"sql() runs one statement; this text has {len(statements)}")
-    kind = kind_of(statements[0])
-    if kind == "MULTI":
-        raise RequestError("sql() runs one statement; DuckDB makes several of this text")
-    if kind not in ("SELECT", "EXPLAIN"):
-        raise RequestError(f"sql() only reads, and this is {kind}; write through a transaction")
 
 
 def _settled(table: pa.Table) -> pa.Table:
