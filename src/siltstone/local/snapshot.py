@@ -255,6 +255,7 @@ class LocalSnapshot(Snapshot):
             parameters,
             check=self._open,
             bounds=self._core.sql,
+            spares=self._core.spares,
             at_end=at_end,
             variables=variables,
         )

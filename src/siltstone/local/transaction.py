@@ -131,6 +131,7 @@ class LocalTransaction(EngineTransaction, Transaction):
             parameters,
             check=self.require_open,
             bounds=self.core.sql,
+            spares=self.core.spares,
             variables=variables_of(caller),
         )
 

@@ -1,9 +1,9 @@
 """Allowed: which statements `sql` runs: one query, or the plan of one, with no lasting effect.
 
-A DuckDB is kept for the next statement (see `instances`), so nothing that a statement does may be
-seen by another one. No query writes; but a few functions change the DuckDB that runs them, take
-places in memory as numbers, or run another text, which nobody has checked. DuckDB 1.5 also ends the
-process if its log is to be a file and files are forbidden.
+A DuckDB is kept for the next statement (see `duckdbs.instances`), so nothing that a statement does
+may be seen by another one. No query writes; but a few functions change the DuckDB that runs them,
+take places in memory as numbers, or run another text, which nobody has checked. DuckDB 1.5 also
+ends the process if its log is to be a file and files are forbidden.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from siltstone.errors import RequestError
-from siltstone.query.sql.duckdb_versions import kind_of
+from siltstone.query.sql.duckdbs.versions import kind_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,8 +60,8 @@ def refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) ->
     """
     kind, query = _kind(connection, sql), explained(sql)
     if kind == "EXPLAIN":
-        if query is sql or (inner := _kind(connection, query)) != "SELECT":
-            of = "an unknown statement" if query is sql else inner
+        of = "an unknown statement" if query is sql else _kind(connection, query)
+        if of != "SELECT":
             raise RequestError(f"EXPLAIN is for a query, and this is of {of}")
     elif kind != "SELECT":
         raise RequestError(f"sql() only reads, and this is {kind}; write through a transaction")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from siltstone.errors import RequestError
@@ -28,28 +29,38 @@ def lists_tables(sql: str) -> bool:
     return _SHOW.match(sql) is not None
 
 
-def mentioned(sql: str, names: Sequence[str]) -> list[str]:
-    """Return the names that the statement mentions, maybe more, never less.
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a statement reads: its text, and the names in it (None: sqlglot cannot read it)."""
 
-    Raises:
-        RequestError: Two of them differ only by case, which DuckDB does not tell apart.
-    """
-    if lists_tables(sql):
-        return _distinct(names)
-    written = _tables_of(explained(sql))
-    if written is None:  # sqlglot does not know all of DuckDB's language: go by the text
-        lowered = sql.replace('""', '"').lower()
-        return _distinct([name for name in names if _is_in(lowered, name.lower())])
-    exact = [name for name in names if name in written]
-    folded = {text.lower() for text in written} - {name.lower() for name in exact}
-    return _distinct([*exact, *(name for name in names if name.lower() in folded)])
+    sql: str
+    written: frozenset[str] | None
+
+    def mentioned(self, names: Sequence[str]) -> list[str]:
+        """Return the names of some that the statement mentions, maybe more, never less.
+
+        Raises:
+            RequestError: Two of them differ only by case, which DuckDB does not tell apart.
+        """
+        if lists_tables(self.sql):
+            return _distinct(names)
+        if self.written is None:  # sqlglot does not know all of DuckDB's language: go by the text
+            lowered = self.sql.replace('""', '"').lower()
+            return _distinct([name for name in names if _is_in(lowered, name.lower())])
+        exact = [name for name in names if name in self.written]
+        left = {text.lower() for text in self.written} - {name.lower() for name in exact}
+        return _distinct([*exact, *(name for name in names if name.lower() in left)])
+
+    def others(self, names: Sequence[str]) -> list[str]:
+        """Return the other names that the statement reads from; none if they are unknown."""
+        known = {name.lower() for name in names}
+        return sorted(text for text in self.written or () if text.lower() not in known)
 
 
-def others(sql: str, names: Sequence[str]) -> list[str]:
-    """Return the other names that the statement reads from; none if they are unknown."""
-    written = _tables_of(explained(sql)) or set()
-    folded = {name.lower() for name in names}
-    return sorted(text for text in written if text.lower() not in folded)
+def reads_of(sql: str) -> Reads:
+    """Return what a statement reads."""
+    written = frozenset[str]() if lists_tables(sql) else _tables_of(explained(sql))
+    return Reads(sql, written)
 
 
 def folded(name: str) -> str:
@@ -57,7 +68,7 @@ def folded(name: str) -> str:
     return name.encode().lower().decode()
 
 
-def _tables_of(sql: str) -> set[str] | None:
+def _tables_of(sql: str) -> frozenset[str] | None:
     """Return the names of tables as they are written, parts joined by dots; None if unreadable."""
     import sqlglot  # noqa: PLC0415 (0.3 s)
     from sqlglot import errors, exp  # noqa: PLC0415
@@ -75,7 +86,7 @@ def _tables_of(sql: str) -> set[str] | None:
             found.add(".".join(parts))
             if parts[0] in ("main", "memory"):
                 found.add(parts[-1])
-    return found
+    return frozenset(found)
 
 
 def _read_by(tree: _Node) -> Iterator[_Node]:
