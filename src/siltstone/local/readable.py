@@ -33,6 +33,8 @@ class LocalReadable:
     __slots__ = ()
     _in_any_order = False
     """Whether each scan may have its own order: true where each reads another seq."""
+    _is_of_statement = False
+    """Whether a statement of SQL scans it: then base is read out of memory if it is there."""
 
     def _reader(self) -> Reader:
         """Return what answers one call: asked once in it, so that it sees one seq."""
@@ -132,8 +134,19 @@ class LocalReadable:
         self._note(reader, (), parsed)
         if isinstance(reader, KeyedReader):
             in_any_order = limit is None and self._in_any_order
-            return reader.scan(shown, parsed, in_any_order=in_any_order, limit=limit)
+            return reader.scan(
+                shown,
+                parsed,
+                in_any_order=in_any_order,
+                from_memory=self._is_of_statement,
+                limit=limit,
+            )
         return reader.scan(shown, parsed, limit=limit)
+
+    def found_by(self) -> frozenset[str] | None:
+        """Return the columns whose filters find rows; None: a filter of any one is of use."""
+        reader = self._reader()
+        return reader.found_by() if isinstance(reader, KeyedReader) else None
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
         """Return the number of rows, or of the rows that match `filter`."""

@@ -84,6 +84,7 @@ class _StatementTable(LocalSnapshotTable):
 
     __slots__ = ()
     _in_any_order = True
+    _is_of_statement = True
 
 
 class LocalSnapshot(Snapshot):

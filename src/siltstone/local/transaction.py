@@ -40,6 +40,7 @@ class _ReadWholeTable(LocalReadable):
     """
 
     __slots__ = ("_found",)
+    _is_of_statement = True
 
     def __init__(self, found: Reader) -> None:
         self._found = found

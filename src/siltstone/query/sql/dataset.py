@@ -15,7 +15,7 @@ overridden; otherwise it would crash the process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +42,15 @@ class Scannable(Protocol):
 
         The filter may read columns that are not in `columns`.
         """
+        ...
+
+
+@runtime_checkable
+class InMemory(Protocol):
+    """A table that may have its rows in memory, where whoever computes with them filters best."""
+
+    def found_by(self) -> frozenset[str] | None:
+        """Return the columns whose filters find rows; None: a filter of any one is of use."""
         ...
 
 
