@@ -245,7 +245,7 @@ class Base:
         """Return all rows as Arrow if they are there, or are worth it now and fit."""
         if self._resident is None and self._misses <= _MISSES_MIN:
             self._misses += 1
-            if self._misses > _MISSES_MIN and self.table_schema.rows.is_packable:
+            if self._misses > _MISSES_MIN:
                 with self._lock:
                     self._resident = self._resident or self._load()
         return self._resident

@@ -15,8 +15,11 @@ from typing import Any, TypeAlias
 
 from siltstone.errors import RequestError
 from siltstone.query.sql.allowed import explained
+from siltstone.query.sql.shortcuts import is_counted
 
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
+_BY_NAME = re.compile("query_table", re.IGNORECASE)
+"""A function that reads a table, whose name is a text."""
 _Node: TypeAlias = Any
 """An expression of sqlglot, which is imported late."""
 _Step: TypeAlias = tuple[Any, Any]
@@ -31,10 +34,14 @@ def lists_tables(sql: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a statement reads: its text, and the names in it (None: sqlglot cannot read it)."""
+    """What a statement reads: its text, and the names in it (None: sqlglot cannot read it).
+
+    `counted` are those of which it needs nothing but the number of rows.
+    """
 
     sql: str
     written: frozenset[str] | None
+    counted: frozenset[str] = frozenset()
 
     def mentioned(self, names: Sequence[str]) -> list[str]:
         """Return the names of some that the statement mentions, maybe more, never less.
@@ -51,6 +58,10 @@ class Reads:
         left = {text.lower() for text in self.written} - {name.lower() for name in exact}
         return _distinct([*exact, *(name for name in names if name.lower() in left)])
 
+    def is_counted(self, name: str) -> bool:
+        """Say whether the statement needs of a table only how many rows it has."""
+        return folded(name) in self.counted
+
     def others(self, names: Sequence[str]) -> list[str]:
         """Return the other names that the statement reads from; none if they are unknown."""
         known = {name.lower() for name in names}
@@ -59,8 +70,13 @@ class Reads:
 
 def reads_of(sql: str) -> Reads:
     """Return what a statement reads."""
-    written = frozenset[str]() if lists_tables(sql) else _tables_of(explained(sql))
-    return Reads(sql, written)
+    if lists_tables(sql):
+        return Reads(sql, frozenset())
+    tables = _tables_of(explained(sql))
+    if tables is None:
+        return Reads(sql, None)
+    written = frozenset(name for table in tables for name in _names_of(table))
+    return Reads(sql, written, _counted(tables) if not _BY_NAME.search(sql) else frozenset())
 
 
 def folded(name: str) -> str:
@@ -68,8 +84,22 @@ def folded(name: str) -> str:
     return name.encode().lower().decode()
 
 
-def _tables_of(sql: str) -> frozenset[str] | None:
-    """Return the names of tables as they are written, parts joined by dots; None if unreadable."""
+def _names_of(table: _Node) -> list[str]:
+    """Return the name of a table as it is written, parts joined by dots; and what it may mean."""
+    parts = [part.name for part in table.parts]
+    whole = ".".join(parts)
+    return [whole, parts[-1]] if parts[0] in ("main", "memory") else [whole]
+
+
+def _counted(tables: Sequence[_Node]) -> frozenset[str]:
+    """Return the folded names of the tables that are only counted, and read nowhere else."""
+    times = Counter(folded(table.name) for table in tables)
+    once = [table for table in tables if times[folded(table.name)] == 1]
+    return frozenset(folded(n) for table in once if is_counted(table) for n in _names_of(table))
+
+
+def _tables_of(sql: str) -> list[_Node] | None:
+    """Return the tables that a statement reads, as trees; None if it is unreadable."""
     import sqlglot  # noqa: PLC0415 (0.3 s)
     from sqlglot import errors, exp  # noqa: PLC0415
 
@@ -77,16 +107,9 @@ def _tables_of(sql: str) -> frozenset[str] | None:
         trees = sqlglot.parse(sql, dialect="duckdb")
     except (errors.SqlglotError, RecursionError):
         return None
-    found: set[str] = set()
-    for tree in trees:
-        if tree is None or isinstance(tree, exp.Command):
-            return None
-        for table in _read_by(tree):
-            parts = [part.name for part in table.parts]
-            found.add(".".join(parts))
-            if parts[0] in ("main", "memory"):
-                found.add(parts[-1])
-    return frozenset(found)
+    if any(tree is None or isinstance(tree, exp.Command) for tree in trees):
+        return None
+    return [table for tree in trees for table in _read_by(tree)]
 
 
 def _read_by(tree: _Node) -> Iterator[_Node]:
