@@ -23,7 +23,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from siltstone.engine.filter.nan_order import ranked
 from siltstone.errors import (
@@ -95,6 +94,16 @@ class _WatchedTable:
             return next(iter(reader), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What DuckDB needs of a scanner. One of Arrow's would send the rows through its threads."""
+
+    rows: pa.RecordBatchReader
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self.rows
+
+
 class _WatchedDataset(SnapshotDataset):
     """What DuckDB scans. It hears before it has rows that a filter is not as it was written."""
 
@@ -103,17 +112,13 @@ class _WatchedDataset(SnapshotDataset):
         self.source = source.source
         self.has_cut_filter = False
 
-    def scanner(
-        self,
-        columns: Columns = None,
-        filter: Filter = None,
-        batch_size: int | None = None,
-        **options: Any,
-    ) -> ds.Scanner:
+    def scanner(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, columns: Columns = None, filter: Filter = None, **_: object
+    ) -> _Scan:
         if shielded.is_cut(filter, self.schema):
             self.has_cut_filter = True
             raise RequestError("a filter of the statement was not pushed as it was written")
-        return super().scanner(columns, filter, batch_size, **options)
+        return _Scan(self._read(columns, filter, None, None))
 
 
 class Statement:
