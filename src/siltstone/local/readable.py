@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.read.read_arguments import key_named, keyed, known_columns
+from siltstone.engine.read.read_arguments import key_named, key_pushed, keyed, known_columns
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
@@ -125,7 +125,8 @@ class LocalReadable:
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(reader, KeyedReader):
-            key = key_named(wanted, reader.table_schema.codec)
+            named = key_pushed if self._is_of_statement else key_named
+            key = named(wanted, reader.table_schema.codec)
             if key is not None:
                 self._note(reader, (key,), None)
                 found = reader.many((key,))
