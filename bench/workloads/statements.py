@@ -1,16 +1,15 @@
 """sql: statements over a small table, and four over 2 M rows in memory beside DuckDB's own table.
 
-Processor time of all threads, in turns with DuckDB, which has as many threads. No small statement
-has a text that was seen before. "small ms" is that of the slower kind: one row by its key, and a
-group of all rows.
+Processor time of all threads, in turns with DuckDB, which has as many threads, and its table in its
+file, of which all pages are in its memory. No small statement has a text that was seen before.
+"small ms" is that of the slower kind: one row by its key, and a group of all rows.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import duckdb
 import numpy as np
@@ -43,17 +42,21 @@ class Statements:
 
     def prepare(self, peer: Place) -> None:
         with st.connect(peer.path, background=False) as db:
-            for table, rows in (("small", _SMALL_ROWS), ("large", peer.sizes.rows(_ROWS, 100_000))):
-                db.create_table(table, _COLUMNS, primary_key="id").upsert(_orders(rows))
+            large = _orders(peer.sizes.rows(_ROWS, 100_000))
+            for table, rows in (("small", large.slice(0, _SMALL_ROWS)), ("large", large)):
+                db.create_table(table, _COLUMNS, primary_key="id").upsert(rows)
             db.checkpoint()
             db.merge()
+        with _native(peer) as native:
+            native.register("given", large)
+            native.execute("CREATE TABLE large AS FROM given")
 
     def measure(self, peer: Place, turn: int) -> Metrics:
         del turn
         found: Metrics = {}
         with (
             st.connect(peer.path, background=False, sql_threads_max=_THREADS) as db,
-            _native(db) as native,
+            _native(peer) as native,
         ):
             for label, text in _SMALL.items():
                 found[f"small: {label}, ms"] = 1e3 * _in_turns(db, None, text, _SMALL_REPEATS)[0]
@@ -70,22 +73,18 @@ def _orders(rows: int) -> pa.Table:
     names = np.char.add("customer ", (ids % 5_000).astype(str))
     return pa.table(
         {
-            "id": ids,
-            "g": ids % 50,
-            "price": random.random(rows) * 100,
-            "qty": random.integers(1, 50, rows),
-            "name": names,
+            "id": pa.array(ids),
+            "g": pa.array(ids % 50),
+            "price": pa.array(random.random(rows) * 100),
+            "qty": pa.array(random.integers(1, 50, rows)),
+            "name": pa.array(names),
         }
     )
 
 
-@contextmanager
-def _native(db: st.Store) -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect(config={"threads": _THREADS}) as native:
-        native.register("given", db["large"].to_arrow())
-        native.execute("CREATE TABLE large AS FROM given")
-        native.unregister("given")
-        yield native
+def _native(peer: Place) -> duckdb.DuckDBPyConnection:
+    file = peer.path.with_name(f"{peer.path.name}.duckdb")
+    return duckdb.connect(str(file), config={"threads": _THREADS})
 
 
 def _in_turns(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,12 @@ def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def on_disk() -> Iterator[None]:
+def on_disk() -> Generator[None]:
     """Have statements read tables as streams, with filters, in the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalReadable, "found_by", lambda _: None)
-        patch.setattr(LocalReadable, "_is_of_statement", property(lambda _: False))
-        for each in (st.local.snapshot._StatementTable, st.local.transaction._ReadWholeTable):
-            patch.setattr(each, "_is_of_statement", False)
+        patch.setattr("siltstone.local.snapshot._StatementTable._is_of_statement", False)
+        patch.setattr("siltstone.local.transaction._ReadWholeTable._is_of_statement", False)
         yield
 
 
@@ -82,7 +81,8 @@ def test_filters_of_every_type_find_the_same_rows(
     found = answer(db, text)
     with on_disk():
         assert found is None or answer(db, text) in (found, None)
-    assert db[table]._reader().found_by() is not None
+    read: Any = db[table]
+    assert read.found_by() is not None
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -18,6 +18,7 @@ from siltstone.query.sql.allowed import explained
 from siltstone.query.sql.shortcuts import is_counted
 
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
+_FILTERS = re.compile(r"\b(where|join|in|any|exists|qualify|having|order)\b", re.IGNORECASE)
 _BY_NAME = re.compile("query_table", re.IGNORECASE)
 """A function that reads a table, whose name is a text."""
 _Node: TypeAlias = Any
@@ -57,6 +58,14 @@ class Reads:
         exact = [name for name in names if name in self.written]
         left = {text.lower() for text in self.written} - {name.lower() for name in exact}
         return _distinct([*exact, *(name for name in names if name.lower() in left)])
+
+    @property
+    def may_filter(self) -> bool:
+        """Say whether DuckDB may have filters for the tables; a join and a top-n make some, too.
+
+        If it has some nevertheless, rows are only found in the slower way.
+        """
+        return _FILTERS.search(self.sql) is not None
 
     def is_counted(self, name: str) -> bool:
         """Say whether the statement needs of a table only how many rows it has."""

@@ -129,7 +129,7 @@ def _register_tables(
             _refuse_unfit(name, source.schema)
         if reads.is_counted(name) and isinstance(source, Countable):
             source = RowsToCount(source)
-        statement.register(name, source)
+        statement.register(name, source, may_filter=reads.may_filter)
 
 
 def _register_frames(statement: Statement, names: Sequence[str], variables: Variables) -> None:

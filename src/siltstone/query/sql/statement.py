@@ -175,12 +175,12 @@ class Statement:
 
     # tables
 
-    def register(self, name: str, source: Scannable) -> None:
-        """Let the statement read a table under its name."""
+    def register(self, name: str, source: Scannable, *, may_filter: bool = True) -> None:
+        """Let the statement read a table under its name; `may_filter`: DuckDB may have filters."""
         watched = _WatchedTable(source, lambda: self._watch.end)
         self._tables.append(watched)
         self._datasets[name] = dataset = _WatchedDataset(watched)
-        if columns := _shielded_from_the_start(source):
+        if columns := _shielded_from_the_start(source, may_filter=may_filter):
             self._register_shielded(name, dataset, columns)
         else:
             self.connection.register(name, dataset)
@@ -208,7 +208,7 @@ class Statement:
             dataset.has_cut_filter = False
             if columns := shielded.columns(dataset.schema):
                 self.connection.execute(f"DROP VIEW {quoted(name)}")
-                also = _shielded_from_the_start(dataset.source)
+                also = _shielded_from_the_start(dataset.source, may_filter=True)
                 self._register_shielded(name, dataset, list(dict.fromkeys([*columns, *also])))
 
     # rows
@@ -331,13 +331,13 @@ class Statement:
         )
 
 
-def _shielded_from_the_start(source: Scannable) -> list[str]:
+def _shielded_from_the_start(source: Scannable, *, may_filter: bool) -> list[str]:
     """Return the columns whose filters DuckDB evaluates: it cannot push them, or is faster.
 
     It is faster where rows are in memory: it filters while it reads them, in all of its threads.
     """
     found = source.found_by() if isinstance(source, InMemory) else None
-    if found is None:
+    if found is None or not may_filter:
         return half_floats.columns(source.schema)
     cannot = shielded.columns(source.schema)
     return [name for name in source.schema.names if name not in found or name in cannot]
