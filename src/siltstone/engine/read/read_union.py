@@ -263,13 +263,12 @@ class KeyedReader:
     def found_by(self) -> frozenset[str] | None:
         """Return the columns by which rows are found if all are in memory: keys and indexed ones.
 
-        None: rows of base are on disk, or all rows are few. A filter of another column is then
-        evaluated at no less cost by who reads all rows.
+        None: rows of base are on disk, or all rows are few. Filters of other columns cost less if
+        the reader of all rows evaluates them.
         """
         base, indexed = self.base, set[str]()
         rows = sum(source.rows for source in self.sources)
         if base is not None and base.rows:
-            base.hear_scan()
             if base.in_memory is None:
                 return None
             rows, indexed = rows + base.rows, indexed_columns(base.table)
@@ -307,8 +306,11 @@ class KeyedReader:
         self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
     ) -> Iterator[pa.RecordBatch] | None:
         """Return the visible rows of base out of memory; None: they are not there, or not best."""
+        if wanted is not None and self._by_index(read, wanted):
+            return None
+        base.hear_scan()
         resident = base.in_memory
-        if resident is None or (wanted is not None and self._by_index(read, wanted)):
+        if resident is None:
             return None
         batches = resident.batches([*self._stored(base, read).values()])
         if overlay.visible.true_count < base.rows:

@@ -38,7 +38,7 @@ _REFUSED = frozenset(
     }
 )
 _MAY_CALL = re.compile("|".join(_REFUSED), re.IGNORECASE)
-"""A name cannot be written in another way: DuckDB has no escapes for the letters of a name."""
+"""No name can be written in another way: DuckDB has no escapes for its letters."""
 _GAP = r"(?:\s|--[^\n]*+\n|/\*(?:[^*]|\*(?!/))*+\*/)*+"
 _EXPLAIN = re.compile(
     rf"{_GAP}explain\b(?:{_GAP}\(\s*(?:analyze|format)\b[^()]*\)|{_GAP}analyze\b)?", re.IGNORECASE

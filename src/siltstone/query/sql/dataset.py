@@ -47,7 +47,7 @@ class Scannable(Protocol):
 
 @runtime_checkable
 class InMemory(Protocol):
-    """A table that may have its rows in memory, where whoever computes with them filters best."""
+    """A table that may have its rows in memory, where DuckDB filters them best."""
 
     def found_by(self) -> frozenset[str] | None:
         """Return the columns whose filters find rows; None: a filter of any one is of use."""
