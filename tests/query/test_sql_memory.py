@@ -94,6 +94,32 @@ def test_all_values_are_the_same(db: st.Store, table: str) -> None:
         assert pa.table(db.sql(text)).drop_columns(["f32", "f64"]).equals(found)
 
 
+def test_rows_that_newer_ones_hide_are_neither_counted_nor_read(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("t", {"k": "int64", "g": "int64"}, primary_key="k")
+        table.upsert([{"k": key, "g": 0} for key in range(10)])
+        db.checkpoint()
+        db.merge()
+        for _ in range(3):
+            assert db.sql("SELECT sum(k), count(*) FROM t").fetchall() == [(45, 10)]
+        before = db.snapshot()
+        table.upsert([{"k": 1, "g": 7}, {"k": 99, "g": 7}])
+        table.delete([2, 3])
+        for _ in range(2):
+            assert db.sql("SELECT count(*) FROM t").fetchall() == [(9,)]
+            assert db.sql("SELECT sum(k), sum(g) FROM t").fetchall() == [(139, 14)]
+            assert db.sql("SELECT k FROM t WHERE g > 1 ORDER BY k").fetchall() == [(1,), (99,)]
+            with db.transaction() as tx:
+                tx["t"].delete([4])
+                assert tx.sql("SELECT count(*) FROM t").fetchall() == [(8,)]
+                assert tx.sql("SELECT sum(k) FROM t").fetchall() == [(135,)]
+                tx.rollback()
+            assert before.sql("SELECT count(*) FROM t").fetchall() == [(10,)]
+            assert before.sql("SELECT sum(k), sum(g) FROM t").fetchall() == [(45, 0)]
+            db.checkpoint()
+            db.merge()
+
+
 # A random life
 
 STATEMENTS = [
