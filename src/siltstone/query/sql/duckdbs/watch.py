@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from siltstone.errors import SiltstoneError
 from siltstone.process import deadline, threads
 
 LOOK_S = 0.1
@@ -42,7 +41,7 @@ class Watched:
             UnavailableError: The system gives no thread.
         """
         self.end: deadline.Deadline | None = None
-        self.reason: SiltstoneError | None = None
+        self.reason: Exception | None = None
         self._connection, self._check = connection, check
         _watch.add(self)
 
@@ -57,7 +56,7 @@ class Watched:
             self._check()
             if end is not None:
                 end.check()
-        except SiltstoneError as reason:
+        except Exception as reason:  # noqa: BLE001 - whatever it is: others are watched, too
             self.reason = self.reason or reason
             with suppress(Exception):  # it ended meanwhile: DuckDB says so in its own words
                 self._connection.interrupt()  # and again: between two steps it is not heard
