@@ -42,6 +42,9 @@ OUTLIVING = [
     "SELECT * FROM query('select * from enable_' || 'logging()')",
     "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('select 1'))",
     "SELECT * FROM arrow_scan(1, 2, 3)",
+    "SELECT * FROM python_arrow_scan(1, 2, 3)",
+    "SELECT * FROM add_grammar_extension('x')",
+    "SELECT * FROM register_external_resource_type('x')",
 ]
 
 

@@ -87,6 +87,8 @@ WAYS = [
     "SELECT range FROM range(3_000_000) ORDER BY hash(range), range",
     "SELECT id::mine FROM t",
     "WITH mine AS (SELECT 1 AS id) SELECT * FROM mine",
+    "WITH mine AS (INSERT INTO t VALUES (4) RETURNING id) SELECT * FROM mine",
+    "WITH mine AS (UPDATE t SET id = 9 RETURNING id) SELECT * FROM mine",
 ]
 
 

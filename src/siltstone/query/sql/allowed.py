@@ -19,11 +19,15 @@ from siltstone.query.sql.duckdbs.versions import kind_of
 if TYPE_CHECKING:
     import duckdb
 
-_REFUSED = frozenset(
+_REFUSED = frozenset(  # of DuckDB 1.5 and 2
     {
+        "add_grammar_extension",
         "arrow_scan",
         "arrow_scan_dumb",
         "checkpoint",
+        "create_external_resource",
+        "deregister_external_resource",
+        "destroy_external_resource",
         "disable_logging",
         "disable_profiling",
         "enable_logging",
@@ -31,8 +35,12 @@ _REFUSED = frozenset(
         "force_checkpoint",
         "json_execute_serialized_sql",
         "pandas_scan",
+        "python_arrow_scan",
         "python_map_function",
         "query",
+        "register_external_resource",
+        "register_external_resource_type",
+        "remove_grammar_extension",
         "truncate_duckdb_logs",
         "write_log",
     }
