@@ -128,6 +128,8 @@ ALL = (
     ),
     Target("index: few rows, x without", 3.0, _plain("index", "one value: x without")),
     Target("index: half of the rows, x without", 0.9, _plain("index", "half of all: x without")),
+    Target("sql: a small statement, CPU ms", 3.0, _plain("sql", "small ms"), True),
+    Target("sql: large ones in memory: x DuckDB", 2.0, _plain("sql", "large: x DuckDB"), True),
     Target("W13: vacuum, s", 10.0, _worst("W13", "seconds"), True),
     Target("W14: open, ms", 100.0, _plain("W14", "open ms"), True),
     Target("W14: open a small store, ms", 50.0, _plain("W14", "open ms, small"), True),

@@ -17,6 +17,7 @@ from bench.workloads.recovery import Recovery
 from bench.workloads.scans import Scans
 from bench.workloads.serving import Serving
 from bench.workloads.starting import Starting
+from bench.workloads.statements import Statements
 from bench.workloads.transfers import Transfers
 from bench.workloads.upserts import Upserts
 from bench.workloads.vacuuming import Vacuuming
@@ -37,6 +38,7 @@ ALL: tuple[Workload, ...] = (
     Folding(),
     Compacted(),
     Indexed(),
+    Statements(),
     Vacuuming(),
     Publishing(),
     Memory(),

@@ -8,11 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
 from siltstone.engine.catalog.table_schema import table_schema_of
-from siltstone.engine.read.read_arguments import key_named
+from siltstone.engine.read.read_arguments import key_named, key_pushed
 from siltstone.formats import schema as schemas
 
 COLUMNS = {
@@ -94,6 +95,21 @@ def test_what_may_mean_something_else_is_left_to_the_parser(text: str | None) ->
     codec = table_schema_of(schemas.new_schema(arrow, ("id",), schema_id=1)).codec
     assert key_named("id = -7", codec) == -7
     assert key_named(text, codec) is None
+
+
+def test_a_whole_number_of_an_expression_is_a_key_too() -> None:
+    arrow = pa.schema([("id", pa.int64()), ("s", pa.string())])
+    codec = table_schema_of(schemas.new_schema(arrow, ("id",), schema_id=1)).codec
+    key, other = pc.field("id"), pc.field("s")
+    assert key_pushed(key == -7, codec) == -7
+    for expression in (key == "1", key >= 1, (key == 1) | (other == "x"), other == "1", key == 1.5):
+        assert key_pushed(expression, codec) is None
+    assert key_pushed(key == pa.scalar(None, pa.int64()), codec) is None
+    assert key_pushed("id = 7", codec) is None
+    of_two = table_schema_of(schemas.new_schema(arrow, ("id", "s"), schema_id=1)).codec
+    assert key_pushed(key == 1, of_two) is None
+    texts = table_schema_of(schemas.new_schema(arrow, ("s",), schema_id=1)).codec
+    assert key_pushed(other == 1, texts) is None
 
 
 def test_strings_are_keys_too(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_parameters_are_bound(tables, text, parameters):
         ("LOAD httpfs", "only reads, and this is LOAD"),
         ("UPDATE EXTENSIONS", "only reads, and this is no query"),
         ("PIVOT orders ON note USING first(id)", "runs one statement"),
-        ("EXPLAIN ANALYZE COPY orders TO '/tmp/siltstone-never'", "is a file, which no statement"),
+        ("EXPLAIN ANALYZE COPY orders TO '/tmp/x'", "EXPLAIN is for a query, and this is of COPY"),
     ],
 )
 def test_a_statement_that_is_no_query_over_the_snapshot_is_refused(tables, text, words):
@@ -228,6 +228,65 @@ def test_a_result_shows_itself_as_a_small_table(tables):
     assert repr(many).endswith("(20 rows)")
     assert repr(run(tables, "SELECT 1 AS one")) == "one\n---\n1\n(1 row)"
     assert repr(run(tables, "SELECT id FROM orders WHERE id > 9")) == "id\n--\n(0 rows)"
+
+
+# Counts
+
+
+class Counting(Recording):
+    """A table that knows how many rows it has."""
+
+    def count(self) -> int:
+        return self.table.num_rows
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT count(*) FROM t", [(4,)]),
+        ("SELECT count(*) AS n, count() FROM main.t AS x", [(4, 4)]),
+        ('FROM "T" SELECT count(*)', [(4,)]),
+        ("SELECT count(*) + 1 AS n FROM (SELECT 1), (SELECT count(*) FROM t)", [(2,)]),
+        ("WITH c AS (SELECT count(*) AS n FROM t) SELECT n * 2 FROM c WHERE n > 3", [(8,)]),
+        ("SELECT (SELECT count(*) FROM t), count(*) FROM u WHERE id < 3", [(4, 2)]),
+    ],
+)
+def test_rows_that_are_only_counted_are_not_read(text, rows):
+    table, other = Counting(ORDERS), Recording(ORDERS)
+    found = result_of(text, lambda name: table if name == "t" else other, ["t", "u"])
+    assert found.fetchall() == rows
+    assert table.calls == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) FROM t WHERE id > 0",
+        "SELECT count(*), max(id) FROM t",
+        "SELECT count(note) FROM t",
+        "SELECT count(DISTINCT note) FROM t",
+        "SELECT count(*) FILTER (WHERE id > 1) FROM t",
+        "SELECT count(*) OVER () FROM t",
+        "SELECT count(*) FROM t GROUP BY note",
+        "SELECT count(*) FROM t, u",
+        "SELECT count(*) FROM u, t",
+        "SELECT count(*) FROM t TABLESAMPLE 50 PERCENT (bernoulli)",
+        "SELECT count(* EXCLUDE (note)) FROM t",
+        "SELECT (SELECT count(*) FROM t), (SELECT max(id) FROM t)",
+        "SELECT (SELECT count(*) FROM t), (SELECT max(id) FROM main.t)",
+        "SELECT (SELECT count(*) FROM t), (SELECT max(id) FROM query_table('t'))",
+        "SELECT count(*) FROM (FROM t)",
+    ],
+)
+def test_rows_that_are_read_for_more_than_their_number_have_their_values(text):
+    def answer(kind):
+        try:
+            found = result_of(text, lambda _: kind(ORDERS), ["t", "u"])
+        except RequestError as error:
+            return str(error)
+        return len(found) if "SAMPLE" in text else sorted(map(repr, found))
+
+    assert answer(Counting) == answer(Recording)
 
 
 # Its end

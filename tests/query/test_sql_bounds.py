@@ -16,6 +16,7 @@ from siltstone.options import Options, SqlBounds
 from siltstone.process import deadline
 from siltstone.query.sql import sql
 from siltstone.query.sql import statement as statements
+from siltstone.query.sql.duckdbs.watch import watched_count
 from tests.query.scannable import Recording
 
 SMALL = SqlBounds(memory_bytes_max=16 << 20, temp_bytes_max=1 << 20, threads_max=1)
@@ -33,17 +34,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def watching() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "siltstone-sql"]
-
-
 def test_the_rows_of_a_large_result_come_a_batch_at_a_time(folder: Path) -> None:
     reader = read("SELECT range AS i, repeat('x', 1000) AS t FROM range(1_000_000_000)")
     batches = [reader.read_next_batch() for _ in range(3)]
     assert sum(batch.num_rows for batch in batches) == 3 * statements.BATCH_ROWS
     assert max(batch.nbytes for batch in batches) < 16 << 20
     del reader
-    assert not watching()
+    assert not watched_count()
     assert list(folder.iterdir()) == []
 
 
@@ -52,7 +49,7 @@ def test_a_statement_that_needs_more_than_its_bounds_is_one_error(folder: Path) 
         read("SELECT list(range) FROM range(20_000_000)")
     assert caught.value.bytes_max == 16 << 20
     assert "\n" not in str(caught.value)
-    assert not watching()
+    assert not watched_count()
     assert list(folder.iterdir()) == []
 
 
@@ -119,6 +116,18 @@ def test_duckdb_starts_no_threads_beside_those_that_are_bounded() -> None:
     del reader
 
 
+def test_one_thread_watches_all_statements() -> None:
+    readers = [read("SELECT * FROM range(10_000_000)") for _ in range(5)]
+    assert watched_count() == 5
+    assert [each.name for each in threading.enumerate()].count("siltstone-sql") == 1
+    over = deadline.Deadline(0.1, lambda: True)
+    with deadline.within(over), pytest.raises(RequestError, match=r"longer than 0\.1 s"):
+        read("SELECT count(*) FROM range(90000) a, range(90000) b WHERE a.range + b.range < 0")
+    assert [len(reader.read_next_batch()) for reader in readers] == [statements.BATCH_ROWS] * 5
+    del readers
+    assert not watched_count()
+
+
 def test_what_a_statement_may_use_cannot_be_changed_by_it() -> None:
     for text in ("SET memory_limit = '8GB'", "SET threads = 64", "SET temp_directory = '/tmp'"):
         with pytest.raises(RequestError, match="only reads"):
@@ -133,20 +142,20 @@ def test_rows_that_nobody_reads_any_more_end_the_statement(folder: Path) -> None
     reader = read("SELECT * FROM range(10_000_000)", at_end=lambda: ended.append(True))
     reader.read_next_batch()
     assert not ended
-    assert watching()
+    assert watched_count()
     del reader
     assert ended == [True]
-    assert not watching()
+    assert not watched_count()
     assert list(folder.iterdir()) == []
 
 
 def test_rows_that_nobody_begins_to_read_end_the_statement(folder: Path) -> None:
     ended = list[str]()
     reader = read("SELECT id FROM numbers", at_end=lambda: ended.append("ended"))
-    assert watching()
+    assert watched_count()
     del reader
     assert ended == ["ended"]
-    assert not watching()
+    assert not watched_count()
     assert list(folder.iterdir()) == []
 
 

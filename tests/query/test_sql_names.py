@@ -13,7 +13,7 @@ import pytest
 
 import siltstone as st
 from siltstone.errors import RequestError, TableNotFoundError
-from siltstone.query.sql.names import others
+from siltstone.query.sql.names import reads_of
 
 TABLES = ("a", "b", "t")
 STATEMENTS = [
@@ -107,7 +107,7 @@ def test_a_statement_of_many_queries_is_read_in_time_that_grows_with_it() -> Non
     count = 2_000
     parts = ", ".join(f"q{n} as (select {n})" for n in range(count))
     text = f"with {parts} " + " union all ".join(f"select * from q{n}" for n in range(count))
-    assert others(text, []) == []
+    assert reads_of(text).others([]) == []
 
 
 # Columns that differ only by case

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.read.read_arguments import key_named, keyed, known_columns
+from siltstone.engine.read.read_arguments import key_named, key_pushed, keyed, known_columns
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
@@ -33,6 +33,8 @@ class LocalReadable:
     __slots__ = ()
     _in_any_order = False
     """Whether each scan may have its own order: true where each reads another seq."""
+    _is_of_statement = False
+    """Whether a statement of SQL scans it: then base is read out of memory if it is there."""
 
     def _reader(self) -> Reader:
         """Return what answers one call: asked once in it, so that it sees one seq."""
@@ -123,7 +125,8 @@ class LocalReadable:
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
         if isinstance(reader, KeyedReader):
-            key = key_named(wanted, reader.table_schema.codec)
+            named = key_pushed if self._is_of_statement else key_named
+            key = named(wanted, reader.table_schema.codec)
             if key is not None:
                 self._note(reader, (key,), None)
                 found = reader.many((key,))
@@ -132,8 +135,19 @@ class LocalReadable:
         self._note(reader, (), parsed)
         if isinstance(reader, KeyedReader):
             in_any_order = limit is None and self._in_any_order
-            return reader.scan(shown, parsed, in_any_order=in_any_order, limit=limit)
+            return reader.scan(
+                shown,
+                parsed,
+                in_any_order=in_any_order,
+                from_memory=self._is_of_statement,
+                limit=limit,
+            )
         return reader.scan(shown, parsed, limit=limit)
+
+    def found_by(self) -> frozenset[str] | None:
+        """Return the columns whose filters find rows; None: a filter of any one is of use."""
+        reader = self._reader()
+        return reader.found_by() if isinstance(reader, KeyedReader) else None
 
     def count(self, filter: str | pc.Expression | None = None) -> int:  # noqa: A002
         """Return the number of rows, or of the rows that match `filter`."""

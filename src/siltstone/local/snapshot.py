@@ -84,6 +84,7 @@ class _StatementTable(LocalSnapshotTable):
 
     __slots__ = ()
     _in_any_order = True
+    _is_of_statement = True
 
 
 class LocalSnapshot(Snapshot):
@@ -255,6 +256,7 @@ class LocalSnapshot(Snapshot):
             parameters,
             check=self._open,
             bounds=self._core.sql,
+            spares=self._core.spares,
             at_end=at_end,
             variables=variables,
         )

@@ -40,6 +40,7 @@ class _ReadWholeTable(LocalReadable):
     """
 
     __slots__ = ("_found",)
+    _is_of_statement = True
 
     def __init__(self, found: Reader) -> None:
         self._found = found
@@ -131,6 +132,7 @@ class LocalTransaction(EngineTransaction, Transaction):
             parameters,
             check=self.require_open,
             bounds=self.core.sql,
+            spares=self.core.spares,
             variables=variables_of(caller),
         )
 

@@ -219,6 +219,7 @@ class Parts:
             ending: How the owner ends; by default without an upkeep.
         """
         self.site.tables.reader.release()
+        self.core.spares.close()
         if self.fresh is not None:
             self.fresh.close()
         if self.follower is not None:

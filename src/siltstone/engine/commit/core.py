@@ -31,6 +31,7 @@ from siltstone.errors import (
 from siltstone.options import Options, SqlBounds
 from siltstone.process import threads
 from siltstone.process.latency import Latency
+from siltstone.process.spares import Spares
 from siltstone.process.turns import TableTurns
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
@@ -38,6 +39,7 @@ from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.store_tables import Tables
 
 _READS_A_TURN = 64
+_SPARES_MAX = 4
 
 
 class StagingLocks:
@@ -76,8 +78,9 @@ class Core:
     `committer` is None in a read-only process; `state` gives what a new snapshot sees, `commits`
     finds commits that are in the log of commits, flushed or not; `site` has the store's files, the
     clock and new names; `root` and `verify` are what another process opens the files by; `sql` is
-    what one statement may use; `ids` gives those of tables and incarnations: never twice, and
-    unused ones are gaps. `latency` has the commits of all handles: the committer adds them.
+    what one statement of SQL may use, and `spares` keeps what statements ran in; `ids` gives those
+    of tables and incarnations: never twice, and unused ones are gaps. `latency` has the commits of
+    all handles: the committer adds them.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
     `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.
@@ -89,6 +92,7 @@ class Core:
     state: Callable[[], State]
     verify: str = "first_use"
     sql: SqlBounds = field(default_factory=lambda: Options().sql)
+    spares: Spares = field(default_factory=lambda: Spares(_SPARES_MAX))
     committer: Committer | None = None
     recent: RecentWrites = field(default_factory=RecentWrites)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)

@@ -4,8 +4,9 @@
     uncovered    parts that no run covers, as after a repair: an index in memory, if it fits
                  `index_bytes_max`; else a read by key is a scan with a filter
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`, each with its place
-    resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
-                 bound: a row then costs 3 us, taken from Lance 500
+    resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, or at the third scan
+                 of a statement, if they fit the same bound: a row then costs 3 us, taken from Lance
+                 500
 
 After a fold the next base gets the resident rows and the cache of this one (`carry`). A cached row
 is good as long as its part is there and it is not hidden: no row is changed in its place.
@@ -49,6 +50,7 @@ _ROW_BYTES_FLOOR = 400
 INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _MISSES_MIN = 64
+_MISSES_A_SCAN = 22
 _TOGETHER_MIN = 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -243,10 +245,21 @@ class Base:
         """Return all rows as Arrow if they are there, or are worth it now and fit."""
         if self._resident is None and self._misses <= _MISSES_MIN:
             self._misses += 1
-            if self._misses > _MISSES_MIN and self.table_schema.rows.is_packable:
+            if self._misses > _MISSES_MIN:
                 with self._lock:
                     self._resident = self._resident or self._load()
         return self._resident
+
+    @property
+    def in_memory(self) -> Resident | None:
+        """All rows as Arrow, if they are there."""
+        return self._resident
+
+    def hear_scan(self) -> None:
+        """Hear that a statement scans all rows: at the third one they are read into memory."""
+        if self._resident is None and self._misses <= _MISSES_MIN:
+            self._misses = min(self._misses + _MISSES_A_SCAN, _MISSES_MIN)
+            self._rows_in_memory()
 
     def _load(self, known: Mapping[PartId, ResidentPart] = MappingProxyType({})) -> Resident | None:
         """Read all parts that are not `known`; None: they do not fit."""

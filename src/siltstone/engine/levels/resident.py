@@ -7,7 +7,7 @@ parts alone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
@@ -16,6 +16,9 @@ import pyarrow as pa
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.rows import value_getter
 from siltstone.storage.tables.values import PartId
+
+BATCH_ROWS = 122_880
+"""What DuckDB takes for one of its threads; a small batch costs it more than its rows."""
 
 
 class ResidentPart:
@@ -39,6 +42,12 @@ class ResidentPart:
         """Return one row's key, as a storage value."""
         return codec.keys(self._table.slice(offset, 1))[0]
 
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of all rows, in their order; nothing is copied."""
+        columns = self._table.select(list(names))
+        for start in range(0, self.rows, BATCH_ROWS):
+            yield from columns.slice(start, BATCH_ROWS).to_batches()
+
 
 class Resident:
     """The rows of all parts, by position."""
@@ -60,3 +69,8 @@ class Resident:
         """Return one row's key, as a storage value."""
         index = bisect_right(self._starts, position) - 1
         return self._parts[index].key(codec, position - self._starts[index])
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of all rows, hidden ones too, by position; nothing is copied."""
+        for part in self._parts:
+            yield from part.batches(names)

@@ -38,10 +38,15 @@ def prefilter_of(
     return " AND ".join(f"({text})" for text in chosen), True
 
 
-def _chosen(table: PinnedTable, wanted: Filter, stored: Mapping[str, str]) -> Sequence[str]:
-    indexed = {
+def indexed_columns(table: PinnedTable) -> set[str]:
+    """Return the columns whose filters may use an index."""
+    return {
         name for segment in table.segments if segment.kind in _KINDS for name in segment.columns
     }
+
+
+def _chosen(table: PinnedTable, wanted: Filter, stored: Mapping[str, str]) -> Sequence[str]:
+    indexed = indexed_columns(table)
     if not indexed or table.rows < ROWS_MIN:
         return ()
     found = [

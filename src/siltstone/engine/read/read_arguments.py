@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
@@ -13,6 +14,7 @@ from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.keys import Key, KeyCodec
 
 _POINT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(?:(-?\d{1,19})|'([^'\\]*)')\s*", re.ASCII)
+_PUSHED_POINT = re.compile(r"\(([A-Za-z_]\w*) == (-?\d{1,19})\)", re.ASCII)
 
 
 def keyed(reader: Reader) -> KeyedReader:
@@ -51,9 +53,23 @@ def key_named(text: object, codec: KeyCodec) -> Key | None:
     Clients without another way to read a row send `id = 7` or `name = 'x'`. The lookup takes 0.2 ms
     instead of 4 over 300,000 rows. Any filter that may mean something else goes to the parser.
     """
-    if not isinstance(text, str) or len(codec.names) != 1:
+    return _key_of(_POINT.fullmatch(text), codec) if isinstance(text, str) else None
+
+
+def key_pushed(text: object, codec: KeyCodec) -> Key | None:
+    """Return the whole number that a filter of DuckDB names as the key, None if it does not.
+
+    As `key_named`, for an expression whose constant has the type of its column: only its text tells
+    what it is, and the text of a duration is that of a number.
+    """
+    if not isinstance(text, pc.Expression) or not pa.types.is_integer(codec.user_types[0]):
         return None
-    found = _POINT.fullmatch(text)
+    return _key_of(_PUSHED_POINT.fullmatch(str(text)), codec)
+
+
+def _key_of(found: re.Match[str] | None, codec: KeyCodec) -> Key | None:
+    if len(codec.names) != 1:
+        return None
     if found is None or found[1] != codec.names[0]:
         return None
     kind, is_number = codec.user_types[0], found[2] is not None
@@ -61,6 +77,6 @@ def key_named(text: object, codec: KeyCodec) -> Key | None:
     if not fits:
         return None
     try:
-        return codec.from_user(int(found[2]) if is_number else found[3])
+        return codec.from_user(int(found[2]) if is_number else found.group(found.lastindex or 0))
     except SchemaMismatchError:  # beyond what the type holds: the parser says what is wrong
         return None

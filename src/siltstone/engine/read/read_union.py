@@ -34,7 +34,7 @@ from siltstone.engine.levels.own_rows import OwnRows
 from siltstone.engine.levels.sources import Source
 from siltstone.engine.levels.visibility import Visibility
 from siltstone.engine.read.image_scan import image_for
-from siltstone.engine.read.index_use import prefilter_of
+from siltstone.engine.read.index_use import indexed_columns, prefilter_of
 from siltstone.engine.read.read_levels import ReadLevels
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key, KeyColumns
@@ -47,6 +47,7 @@ _TOGETHER_MAX = 1_024
 _ONE_BY_ONE_MAX = 16
 """So many keys are looked up as rows, and more by their codes: rows may be wide."""
 _FEW_KEYS, _ROWS_PER_KEY = 16, 2_048
+_MANY_ROWS = 65_536
 _WHOLE_ROW_COLUMNS_MAX = 64
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
@@ -213,11 +214,13 @@ class KeyedReader:
         wanted: Filter | None = None,
         *,
         in_any_order: bool = False,
+        from_memory: bool = False,
         limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows that `wanted` keeps, with `columns` of the schema.
 
         Two scans of a reader have the same order, unless one of them may be `in_any_order`.
+        `from_memory`: base is read out of memory if it is there, and no index finds the rows.
         `limit`: the caller takes no more rows than that; more may come.
         """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
@@ -232,7 +235,8 @@ class KeyedReader:
             numbers = [self.table_schema.ids[name] for name in read]
             batches = image.batches(numbers, self.table_schema.fields(read))
         else:
-            batches = self._scan_levels(read, wanted, None if wanted else limit)
+            most = None if wanted else limit
+            batches = self._scan_levels(read, wanted, most, from_memory=from_memory)
         for batch in deadline.checked(batches):
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows:
@@ -256,16 +260,35 @@ class KeyedReader:
             return iter(self.many(keys).select(read).to_batches())
         return self.looked_up(keys, read)
 
+    def found_by(self) -> frozenset[str] | None:
+        """Return the columns by which rows are found if all are in memory: keys and indexed ones.
+
+        None: rows of base are on disk, or all rows are few. Filters of other columns cost less if
+        the reader of all rows evaluates them.
+        """
+        base, indexed = self.base, set[str]()
+        rows = sum(source.rows for source in self.sources)
+        if base is not None and base.rows:
+            if base.in_memory is None:
+                return None
+            rows, indexed = rows + base.rows, indexed_columns(base.table)
+        if rows < _MANY_ROWS:
+            return None
+        stored = {} if base is None else self._stored(base, self.table_schema.arrow.names)
+        found = {name for name, there in stored.items() if there in indexed}
+        return frozenset({*found, *self.table_schema.codec.names})
+
     def _may_use_image(self, read: list[str], wanted: Filter | None) -> bool:
         """Say whether an image may answer a scan: none has own writes, and an index is faster."""
         return self.own is None and not (wanted and self._by_index(read, wanted))
 
     def _scan_levels(
-        self, read: list[str], wanted: Filter | None, limit: int | None
+        self, read: list[str], wanted: Filter | None, limit: int | None, *, from_memory: bool
     ) -> Iterator[pa.RecordBatch]:
         overlay = self.overlay()
         if self.base is not None and self.base.rows:
-            yield from self._scan_base(self.base, overlay, read, wanted, limit)
+            found = self._in_memory(self.base, overlay, read, wanted) if from_memory else None
+            yield from found or self._scan_base(self.base, overlay, read, wanted, limit)
         for source, parts, kept, _ in overlay.levels:
             yield from source.rows_kept(parts, kept, self.table_schema, read)
 
@@ -278,6 +301,21 @@ class KeyedReader:
         """Say whether an index of base finds the few rows of a filter: faster than any scan."""
         base = self.base
         return base is not None and prefilter_of(base.table, wanted, self._stored(base, read))[1]
+
+    def _in_memory(
+        self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
+    ) -> Iterator[pa.RecordBatch] | None:
+        """Return the visible rows of base out of memory; None: they are not there, or not best."""
+        if wanted is not None and self._by_index(read, wanted):
+            return None
+        base.hear_scan()
+        resident = base.in_memory
+        if resident is None:
+            return None
+        batches = resident.batches([*self._stored(base, read).values()])
+        if overlay.visible.true_count < base.rows:
+            batches = batches_kept(batches, overlay.visible)
+        return self._aligned(batches, base, read)
 
     def _scan_base(
         self,

@@ -15,7 +15,7 @@ overridden; otherwise it would crash the process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +42,15 @@ class Scannable(Protocol):
 
         The filter may read columns that are not in `columns`.
         """
+        ...
+
+
+@runtime_checkable
+class InMemory(Protocol):
+    """A table that may have its rows in memory, where DuckDB filters them best."""
+
+    def found_by(self) -> frozenset[str] | None:
+        """Return the columns whose filters find rows; None: a filter of any one is of use."""
         ...
 
 
@@ -119,16 +128,22 @@ class SnapshotDataset(ds.Dataset):
         batch_size: int | None,
         options: Mapping[str, Any],
     ) -> ds.Scanner:
+        return ds.Scanner.from_batches(
+            self._read(columns, filter, limit, batch_size),
+            columns=None if columns is None else _listed(columns),
+            use_threads=bool(options.get("use_threads", True)),
+        )
+
+    def _read(
+        self, columns: Columns, filter: Filter, limit: int | None, batch_size: int | None
+    ) -> pa.RecordBatchReader:
+        """Return the rows with all columns that `columns` name, or need."""
         names = self._needed(columns)
         wanted = _both(self._filter, filter, self.schema)
         fields = [self.schema.field(name) for name in names]
         schema = pa.schema(fields, cast("Any", self.schema.metadata))
         batches = _batches(self._source, names, wanted, limit, schema, batch_size)
-        return ds.Scanner.from_batches(
-            pa.RecordBatchReader.from_batches(schema, batches),
-            columns=None if columns is None else _listed(columns),
-            use_threads=bool(options.get("use_threads", True)),
-        )
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _needed(self, columns: Columns) -> list[str]:
         """Return the columns to scan, each once."""

@@ -10,12 +10,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from siltstone.errors import RequestError
+from siltstone.query.sql.allowed import explained
+from siltstone.query.sql.shortcuts import is_counted
 
-_EXPLAIN = re.compile(r"\s*explain(\s+analyze)?\b", re.IGNORECASE)
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
+_FILTERS = re.compile(r"\b(where|join|in|any|exists|qualify|having|order)\b", re.IGNORECASE)
+_BY_NAME = re.compile("query_table", re.IGNORECASE)
+"""A function that reads a table, whose name is a text."""
 _Node: TypeAlias = Any
 """An expression of sqlglot, which is imported late."""
 _Step: TypeAlias = tuple[Any, Any]
@@ -28,30 +33,59 @@ def lists_tables(sql: str) -> bool:
     return _SHOW.match(sql) is not None
 
 
-def mentioned(sql: str, names: Sequence[str]) -> list[str]:
-    """Return the names that the statement mentions, maybe more, never less.
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a statement reads: its text, and the names in it (None: sqlglot cannot read it).
 
-    Raises:
-        RequestError: Two of them differ only by case, which DuckDB does not tell apart.
+    `counted` are those of which it needs nothing but the number of rows.
     """
+
+    sql: str
+    written: frozenset[str] | None
+    counted: frozenset[str] = frozenset()
+
+    def mentioned(self, names: Sequence[str]) -> list[str]:
+        """Return the names of some that the statement mentions, maybe more, never less.
+
+        Raises:
+            RequestError: Two of them differ only by case, which DuckDB does not tell apart.
+        """
+        if lists_tables(self.sql):
+            return _distinct(names)
+        if self.written is None:  # sqlglot does not know all of DuckDB's language: go by the text
+            lowered = self.sql.replace('""', '"').lower()
+            return _distinct([name for name in names if _is_in(lowered, name.lower())])
+        exact = [name for name in names if name in self.written]
+        left = {text.lower() for text in self.written} - {name.lower() for name in exact}
+        return _distinct([*exact, *(name for name in names if name.lower() in left)])
+
+    @property
+    def may_filter(self) -> bool:
+        """Say whether DuckDB may have filters for the tables; a join and a top-n make some, too.
+
+        If it has some nevertheless, rows are only found in the slower way.
+        """
+        return _FILTERS.search(self.sql) is not None
+
+    def is_counted(self, name: str) -> bool:
+        """Say whether the statement needs of a table only how many rows it has."""
+        return folded(name) in self.counted
+
+    def others(self, names: Sequence[str]) -> list[str]:
+        """Return the other names that the statement reads from; none if they are unknown."""
+        known = {name.lower() for name in names}
+        return sorted(text for text in self.written or () if text.lower() not in known)
+
+
+def reads_of(sql: str) -> Reads:
+    """Return what a statement reads."""
     if lists_tables(sql):
-        return _distinct(names)
-    explained = _EXPLAIN.match(sql)  # at its begin alone: a search takes the square of its blanks
-    written = _tables_of(sql[explained.end() :] if explained else sql)
-    if written is None:  # sqlglot does not know all of DuckDB's language: go by the text
-        lowered = sql.replace('""', '"').lower()
-        return _distinct([name for name in names if _is_in(lowered, name.lower())])
-    exact = [name for name in names if name in written]
-    folded = {text.lower() for text in written} - {name.lower() for name in exact}
-    return _distinct([*exact, *(name for name in names if name.lower() in folded)])
-
-
-def others(sql: str, names: Sequence[str]) -> list[str]:
-    """Return the other names that the statement reads from; none if they are unknown."""
-    explained = _EXPLAIN.match(sql)
-    written = _tables_of(sql[explained.end() :] if explained else sql) or set()
-    folded = {name.lower() for name in names}
-    return sorted(text for text in written if text.lower() not in folded)
+        return Reads(sql, frozenset())
+    tables = _tables_of(explained(sql))
+    if tables is None:
+        return Reads(sql, None)
+    written = frozenset(name for table in tables for name in _names_of(table))
+    return Reads(sql, written, _counted(tables) if not _BY_NAME.search(sql) else frozenset())
 
 
 def folded(name: str) -> str:
@@ -59,8 +93,22 @@ def folded(name: str) -> str:
     return name.encode().lower().decode()
 
 
-def _tables_of(sql: str) -> set[str] | None:
-    """Return the names of tables as they are written, parts joined by dots; None if unreadable."""
+def _names_of(table: _Node) -> list[str]:
+    """Return the name of a table as it is written, parts joined by dots; and what it may mean."""
+    parts = [part.name for part in table.parts]
+    whole = ".".join(parts)
+    return [whole, parts[-1]] if parts[0] in ("main", "memory") else [whole]
+
+
+def _counted(tables: Sequence[_Node]) -> frozenset[str]:
+    """Return the folded names of the tables that are only counted, and read nowhere else."""
+    times = Counter(folded(table.name) for table in tables)
+    once = [table for table in tables if times[folded(table.name)] == 1]
+    return frozenset(folded(n) for table in once if is_counted(table) for n in _names_of(table))
+
+
+def _tables_of(sql: str) -> list[_Node] | None:
+    """Return the tables that a statement reads, as trees; None if it is unreadable."""
     import sqlglot  # noqa: PLC0415 (0.3 s)
     from sqlglot import errors, exp  # noqa: PLC0415
 
@@ -68,16 +116,9 @@ def _tables_of(sql: str) -> set[str] | None:
         trees = sqlglot.parse(sql, dialect="duckdb")
     except (errors.SqlglotError, RecursionError):
         return None
-    found: set[str] = set()
-    for tree in trees:
-        if tree is None or isinstance(tree, exp.Command):
-            return None
-        for table in _read_by(tree):
-            parts = [part.name for part in table.parts]
-            found.add(".".join(parts))
-            if parts[0] in ("main", "memory"):
-                found.add(parts[-1])
-    return found
+    if any(tree is None or isinstance(tree, exp.Command) for tree in trees):
+        return None
+    return [table for tree in trees for table in _read_by(tree)]
 
 
 def _read_by(tree: _Node) -> Iterator[_Node]:

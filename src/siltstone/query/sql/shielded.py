@@ -60,7 +60,7 @@ def view(name: str, source: str, columns: list[str]) -> str:
     """Return the statement that makes a view of `source`, some of whose columns are shielded."""
     parts = [f"struct_extract_at(row({quoted(each)}), 1) AS {quoted(each)}" for each in columns]
     replaced = ", ".join(parts)  # a field by its name DuckDB 2 sees through, by its place none does
-    return f"CREATE VIEW {quoted(name)} AS FROM {quoted(source)} SELECT * REPLACE ({replaced})"
+    return f"CREATE TEMP VIEW {quoted(name)} AS FROM {quoted(source)} SELECT * REPLACE ({replaced})"
 
 
 def refuse_alike(name: str, schema: pa.Schema) -> None:

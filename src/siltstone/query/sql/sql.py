@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pyarrow as pa
 
@@ -20,10 +20,11 @@ from siltstone.arguments import is_text
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
+from siltstone.process.spares import Spares
+from siltstone.query.sql.allowed import refuse_all_but_one_query
 from siltstone.query.sql.dataset import Scannable
-from siltstone.query.sql.duckdb_versions import kind_of
 from siltstone.query.sql.frames import Variables, rows_of
-from siltstone.query.sql.names import lists_tables, mentioned, others
+from siltstone.query.sql.names import Reads, lists_tables, reads_of
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.searches import (
     Parameters,
@@ -33,10 +34,8 @@ from siltstone.query.sql.searches import (
     taken_out,
 )
 from siltstone.query.sql.shielded import refuse_alike
+from siltstone.query.sql.shortcuts import Countable, RowsToCount
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
-
-if TYPE_CHECKING:
-    import duckdb
 
 TEXT_BYTES_MAX = 1 << 20
 
@@ -54,6 +53,7 @@ def read(
     *,
     check: Callable[[], object] = lambda: None,
     bounds: SqlBounds | None = None,
+    spares: Spares | None = None,
     at_end: Callable[[], object] = lambda: None,
     variables: Variables = lambda _: None,
 ) -> pa.RecordBatchReader:
@@ -68,6 +68,7 @@ def read(
         parameters: For `?` or `$1` a sequence, for `$name` a mapping.
         check: Raises if the query must stop; another thread calls it now and then.
         bounds: What the query may use; by default that of a store without options.
+        spares: Keeps DuckDBs that other statements with these bounds used; by default none.
         at_end: Called when the rows were read, or dropped; not if this raises.
         variables: The data frames of the caller; a table of the same name wins.
 
@@ -83,16 +84,18 @@ def read(
         raise RequestError(f"a statement has half of a surrogate pair: {sql!r:.80}")
     if len(sql) > TEXT_BYTES_MAX:
         raise RequestError(f"the statement is longer than {TEXT_BYTES_MAX} characters")
-    statement = Statement(bounds or Options().sql, check, names)
+    kept = Spares(0) if spares is None else spares
+    statement = Statement(bounds or Options().sql, check, names, kept)
     try:
         with statement.step():
             sql, parameters, searches = taken_out(sql, parameters)
-            _refuse_all_but_one_query(statement.connection, sql)
+            refuse_all_but_one_query(statement.connection, sql)
             for call in searches:
                 statement.register(call.name, _searched(call, tables, names))
-            _register_tables(statement, sql, tables, names)
+            reads = reads_of(sql)
+            _register_tables(statement, reads, tables, names)
             known = [*names, *(call.name for call in searches)]
-            _register_frames(statement, others(sql, known), variables)
+            _register_frames(statement, reads.others(known), variables)
             rows = statement.rows(sql, parameters)
     except BaseException:
         statement.close()
@@ -114,17 +117,19 @@ def _searched(
 
 def _register_tables(
     statement: Statement,
-    sql: str,
+    reads: Reads,
     tables: Callable[[str], Scannable | None],
     names: Sequence[str],
 ) -> None:
-    for name in mentioned(sql, names):
+    for name in reads.mentioned(names):
         source = tables(name)
         if source is None:
             raise TableNotFoundError(name, names)
-        if not lists_tables(sql):
+        if not lists_tables(reads.sql):
             _refuse_unfit(name, source.schema)
-        statement.register(name, source)
+        if reads.is_counted(name) and isinstance(source, Countable):
+            source = RowsToCount(source)
+        statement.register(name, source, may_filter=reads.may_filter)
 
 
 def _register_frames(statement: Statement, names: Sequence[str], variables: Variables) -> None:
@@ -138,17 +143,6 @@ def _register_frames(statement: Statement, names: Sequence[str], variables: Vari
 def _refuse_unfit(name: str, schema: pa.Schema) -> None:
     refuse_decimal256(schema, "DuckDB")
     refuse_alike(name, schema)
-
-
-def _refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    statements = connection.extract_statements(sql)
-    if len(statements) != 1:
-        raise RequestError(f"sql() runs one statement; this text has {len(statements)}")
-    kind = kind_of(statements[0])
-    if kind == "MULTI":
-        raise RequestError("sql() runs one statement; DuckDB makes several of this text")
-    if kind not in ("SELECT", "EXPLAIN"):
-        raise RequestError(f"sql() only reads, and this is {kind}; write through a transaction")
 
 
 def _settled(table: pa.Table) -> pa.Table:

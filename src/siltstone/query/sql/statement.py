@@ -2,10 +2,9 @@
 
     made ──rows──▶ read, a batch at a time ──the last batch, close, or dropped──▶ closed
 
-DuckDB runs in memory, for this one statement. It has no access to files, the network or Python
-variables. What does not fit in its memory goes to its own directory that only this user may
-read, and that ends with the statement. DuckDB does not stop by itself: another thread looks at the
-deadline of the thread that reads now, and at what the statement reads.
+DuckDB runs in memory, in an instance that is lent to this one statement (see `duckdbs.instances`).
+It has no access to files, the network or Python variables. DuckDB does not stop by itself: another
+thread looks at the deadline of the thread that reads now, and at what the statement reads.
 
 DuckDB's bound does not count the values of the rows that it is just computing, at most 2,048 at a
 time: one `repeat('x', 1e9)` takes its gigabyte, and is refused once it is there.
@@ -16,37 +15,32 @@ time: one `repeat('x', 1e9)` takes its gigabyte, and is refused once it is there
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
-import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from siltstone.engine.filter.nan_order import ranked
 from siltstone.errors import (
     LimitError,
     RequestError,
-    SiltstoneError,
     TableNotFoundError,
 )
 from siltstone.formats.types import layouts
 from siltstone.options import SqlBounds
-from siltstone.process import deadline, extras, threads
-from siltstone.query.sql import duckdb_versions, half_floats, shielded
-from siltstone.query.sql.dataset import Columns, Filter, Scannable, SnapshotDataset
+from siltstone.process import deadline
+from siltstone.process.spares import Spares
+from siltstone.query.sql import half_floats, shielded
+from siltstone.query.sql.dataset import Columns, Filter, InMemory, Scannable, SnapshotDataset
+from siltstone.query.sql.duckdbs import versions
+from siltstone.query.sql.duckdbs.instances import give_back, lent
+from siltstone.query.sql.duckdbs.watch import Watched
 from siltstone.query.sql.shielded import quoted
 
-if TYPE_CHECKING:
-    import duckdb
-
-LOOK_S = 0.1
-"""How often the other thread checks."""
 BATCH_ROWS = 8_192
 VALUE_BYTES_MAX = 256 << 20
 """Of one value of a result: as much as a commit may hold, so every stored value can be read."""
@@ -54,16 +48,10 @@ HUGEINT_KEY = b"siltstone.hugeint"
 """In the metadata of a field: a sum of whole numbers, whose type Arrow has not."""
 _MISSING = re.compile(r"Table with name (.+?) does not exist!")
 _FILE = re.compile(r'Cannot access \w+ "(.*?)" - file system operations are disabled')
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "python_enable_replacements": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_persistent_secrets": "false",  # else each look for one names the home directory
-}
 
 
 @dataclass
-class _Watched:
+class _WatchedTable:
     """A table whose errors are kept: DuckDB would turn them into its own text.
 
     DuckDB reads it in its own threads, which have no deadline: `end` gives that of the reader.
@@ -72,10 +60,10 @@ class _Watched:
     source: Scannable
     end: Callable[[], deadline.Deadline | None]
     failures: list[Exception] = field(default_factory=list[Exception])
+    schema: pa.Schema = field(init=False)
 
-    @property
-    def schema(self) -> pa.Schema:
-        return half_floats.widened_schema(self.source.schema)
+    def __post_init__(self) -> None:
+        self.schema = half_floats.widened_schema(self.source.schema)
 
     def scan(
         self, columns: Sequence[str] | None, filter: Filter, limit: int | None
@@ -106,84 +94,67 @@ class _Watched:
             return next(iter(reader), None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What DuckDB needs of a scanner. One of Arrow's would send the rows through its threads."""
+
+    rows: pa.RecordBatchReader
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self.rows
+
+
 class _WatchedDataset(SnapshotDataset):
     """What DuckDB scans. It hears before it has rows that a filter is not as it was written."""
 
-    def __init__(self, source: _Watched) -> None:
+    def __init__(self, source: _WatchedTable) -> None:
         super().__init__(source)
+        self.source = source.source
         self.has_cut_filter = False
 
-    def scanner(
-        self,
-        columns: Columns = None,
-        filter: Filter = None,
-        batch_size: int | None = None,
-        **options: Any,
-    ) -> ds.Scanner:
+    def scanner(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, columns: Columns = None, filter: Filter = None, **_: object
+    ) -> _Scan:
         if shielded.is_cut(filter, self.schema):
             self.has_cut_filter = True
             raise RequestError("a filter of the statement was not pushed as it was written")
-        return super().scanner(columns, filter, batch_size, **options)
-
-
-class _Watch:
-    """The other thread: it interrupts a statement that must stop. `end` is set by the reader."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, check: Callable[[], object]) -> None:
-        self.end: deadline.Deadline | None = None
-        self.reason: SiltstoneError | None = None
-        self._connection, self._check = connection, check
-        self._is_done = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="siltstone-sql", daemon=True)
-        threads.start(self._thread)
-
-    def _look(self) -> None:
-        while not self._is_done.wait(LOOK_S):
-            end = self.end
-            try:
-                self._check()
-                if end is not None:
-                    end.check()
-            except SiltstoneError as reason:
-                self.reason = self.reason or reason
-                self._connection.interrupt()  # and again: between two steps it is not heard
-
-    def stop(self) -> None:
-        self._is_done.set()
-        if threading.current_thread() is not self._thread:  # where Python collects a lost reader
-            self._thread.join()
+        return _Scan(self._read(columns, filter, None, None))
 
 
 class Statement:
     """See the module. One thread at a time."""
 
     def __init__(
-        self, bounds: SqlBounds, check: Callable[[], object], names: Sequence[str]
+        self,
+        bounds: SqlBounds,
+        check: Callable[[], object],
+        names: Sequence[str],
+        spares: Spares,
     ) -> None:
-        """Open a DuckDB for one statement.
+        """Take a DuckDB for one statement.
 
         Args:
             bounds: What it may use.
             check: Raises if the statement must stop; another thread calls it now and then.
             names: Of all tables that there are, to tell what a mistyped one may mean.
+            spares: Keeps the DuckDBs of other statements with these bounds.
 
         Raises:
             UnavailableError: DuckDB is not installed, or the system gives no thread.
         """
-        duckdb = extras.imported("duckdb", "sql()", "DuckDB", "sql")  # half a second
-        self._bounds, self._names, self._folder = bounds, names, _folder(bounds)
-        self._tables: list[_Watched] = []
+        self._bounds, self._names = bounds, names
+        self._tables: list[_WatchedTable] = []
         self._datasets: dict[str, _WatchedDataset] = {}
-        self._close_all: list[Callable[[], object]] = [self._remove_folder]
+        self._reader: pa.RecordBatchReader | None = None
+        self._instance = lent(spares, bounds)
+        self._close_all: list[Callable[[], object]] = [
+            partial(give_back, self._instance, spares),
+        ]
         try:
-            self.connection = duckdb.connect(":memory:", config=_config(bounds, self._folder))
+            self.connection = self._instance.connection()
             self._close_all.append(self.connection.close)
-            if self._folder:  # here: DuckDB 1.5 forgets the bound of the configuration
-                size = bounds.temp_bytes_max
-                self.connection.execute(f"SET max_temp_directory_size = '{size}B'")
-            self.connection.execute("SET enable_external_access = false")
-            self._watch = _Watch(self.connection, check)
-            self._close_all.append(self._watch.stop)
+            self._watch = Watched(self.connection, check)
+            self._close_all.append(self._watch.leave)
         except BaseException:
             self.close()
             raise
@@ -192,6 +163,9 @@ class Statement:
         """End it. Again: nothing."""
         self._tables.clear()
         self._datasets.clear()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()  # else its rows would still be made, by the instance of another one
         while self._close_all:
             self._close_all.pop()()
 
@@ -199,24 +173,20 @@ class Statement:
         """Have `call` called once the statement is closed."""
         self._close_all.insert(0, call)
 
-    def _remove_folder(self) -> None:
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
     # tables
 
-    def register(self, name: str, source: Scannable) -> None:
-        """Let the statement read a table under its name."""
-        watched = _Watched(source, lambda: self._watch.end)
+    def register(self, name: str, source: Scannable, *, may_filter: bool = True) -> None:
+        """Let the statement read a table under its name; `may_filter`: DuckDB may have filters."""
+        watched = _WatchedTable(source, lambda: self._watch.end)
         self._tables.append(watched)
         self._datasets[name] = dataset = _WatchedDataset(watched)
-        if halves := half_floats.columns(source.schema):
-            self._register_shielded(name, dataset, halves)
+        if columns := _shielded_from_the_start(source, may_filter=may_filter):
+            self._register_shielded(name, dataset, columns)
         else:
             self.connection.register(name, dataset)
         namespace, dot, last = name.rpartition(".")
         if dot and namespace and last and "." not in namespace:
-            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(namespace)}")
+            self._instance.make_schema(namespace)
             view = f"{quoted(namespace)}.{quoted(last)}"
             self.connection.execute(f"CREATE VIEW {view} AS FROM {quoted(name)}")
 
@@ -238,15 +208,15 @@ class Statement:
             dataset.has_cut_filter = False
             if columns := shielded.columns(dataset.schema):
                 self.connection.execute(f"DROP VIEW {quoted(name)}")
-                self._register_shielded(name, dataset, columns)
+                also = _shielded_from_the_start(dataset.source, may_filter=True)
+                self._register_shielded(name, dataset, list(dict.fromkeys([*columns, *also])))
 
     # rows
 
     def rows(self, sql: str, parameters: Any) -> pa.RecordBatchReader:
         """Run the query; the statement is closed when its rows are read, or dropped."""
-        self.connection.execute("SET lock_configuration = true")
         kinds, reader = self._begun(sql, parameters)
-        schema = reader.schema
+        self._reader, schema = reader, reader.schema
         for place, kind in enumerate(kinds):
             if kind == "HUGEINT":
                 marked = schema.field(place).with_metadata({HUGEINT_KEY: b""})
@@ -260,13 +230,19 @@ class Statement:
     def _begun(self, sql: str, parameters: Any) -> tuple[list[str], pa.RecordBatchReader]:
         """Run the query up to its first rows, again if a filter cannot be pushed."""
         try:
-            return duckdb_versions.begun(self.connection, sql, parameters, BATCH_ROWS)
+            return self._run(sql, parameters)
         except Exception as error:
             is_cut = any(dataset.has_cut_filter for dataset in self._datasets.values())
             if self._watch.reason is not None or not (is_cut or shielded.is_met(error)):
                 raise
+        self.connection.execute("ROLLBACK")
         self._shield()
-        return duckdb_versions.begun(self.connection, sql, parameters, BATCH_ROWS)
+        return self._run(sql, parameters)
+
+    def _run(self, sql: str, parameters: Any) -> tuple[list[str], pa.RecordBatchReader]:
+        # Whatever it is: it leaves nothing in the catalog, which the next statement sees.
+        self.connection.execute("BEGIN TRANSACTION READ ONLY")
+        return versions.begun(self.connection, sql, parameters, BATCH_ROWS)
 
     def _batches(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[Any]:
         try:
@@ -355,24 +331,16 @@ class Statement:
         )
 
 
-def _folder(bounds: SqlBounds) -> str:
-    """Return a new directory for what does not fit in memory; "" without one."""
-    if not bounds.temp_bytes_max:
-        return ""
-    try:
-        return tempfile.mkdtemp(prefix="siltstone-sql-")  # mode 0700: it will hold rows
-    except OSError:  # no disk to write to: then there is the memory
-        return ""
+def _shielded_from_the_start(source: Scannable, *, may_filter: bool) -> list[str]:
+    """Return the columns whose filters DuckDB evaluates: it cannot push them, or is faster.
 
-
-def _config(bounds: SqlBounds, folder: str) -> dict[str, str | bool | int | float | list[str]]:
-    return {
-        **_SETTINGS,
-        **duckdb_versions.settings(),
-        "memory_limit": f"{bounds.memory_bytes_max}B",
-        "temp_directory": folder,
-        "threads": bounds.threads_max,
-    }
+    It is faster where rows are in memory: it filters while it reads them, in all of its threads.
+    """
+    found = source.found_by() if isinstance(source, InMemory) else None
+    if found is None or not may_filter:
+        return half_floats.columns(source.schema)
+    cannot = shielded.columns(source.schema)
+    return [name for name in source.schema.names if name not in found or name in cannot]
 
 
 def _largest(column: pa.Array) -> int:

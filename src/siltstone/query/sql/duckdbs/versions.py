@@ -1,4 +1,4 @@
-"""DuckDB's versions: what 1.5 and 2 do in different ways, and the rest of `sql` need not know.
+"""Versions of DuckDB: what 1.5 and 2 do in different ways, and the rest of `sql` need not know.
 
                        1.5                                 2
     rows               `execute`: `sql` computes all       `sql`: what `execute` returns is

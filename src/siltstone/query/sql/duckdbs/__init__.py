@@ -1,0 +1,1 @@
+"""DuckDBs: the instances that statements run in."""
