@@ -17,8 +17,6 @@ of microseconds if Lance takes it by itself, and a tenth of that among a thousan
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +26,9 @@ from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import Chunk, batch_of
 from siltstone.engine.levels.kept_batches import batches_kept, batches_kept_by_position
-from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.memtable import Found
+from siltstone.engine.levels.overlay import Overlay, overlay_of, parts_with_rows
 from siltstone.engine.levels.own_rows import OwnRows
-from siltstone.engine.levels.sources import Source
-from siltstone.engine.levels.visibility import Visibility
 from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_levels import ReadLevels
@@ -51,38 +47,6 @@ _WHOLE_ROW_COLUMNS_MAX = 64
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
 _UNREAD: Row = {}
-
-
-class Lives(NamedTuple):
-    """A source with its rows of a read, and for each row whether it is visible.
-
-    `first` is the place of its first row (see `visibility`).
-    """
-
-    source: Source
-    parts: tuple[Part, ...]
-    kept: pa.BooleanArray
-    first: int
-
-    @property
-    def ordinals(self) -> np.ndarray:
-        """The ordinals of the visible rows, ascending."""
-        return np.flatnonzero(self.kept.to_numpy(zero_copy_only=False))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Overlay:
-    """The rows of a read: sources with live rows, oldest first, and the visible rows of base."""
-
-    levels: tuple[Lives, ...]
-    visibility: Visibility
-    rows: int
-    visible: pa.BooleanArray
-
-    @property
-    def shadowed(self) -> np.ndarray:
-        """The positions of the hidden rows of base, ascending."""
-        return np.flatnonzero(~self.visibility.visible.bools())
 
 
 class KeyedReader:
@@ -191,13 +155,13 @@ class KeyedReader:
         found = [(source, source.parts(self.seq)) for source in self.sources]
         codec = self.table_schema.codec
         visibility = self.levels.kept.at(
-            self.seq, codec, self.base, _with_rows(found), bytes_left=self.levels.bytes_left
+            self.seq, codec, self.base, parts_with_rows(found), bytes_left=self.levels.bytes_left
         )
         if self.own is not None:
             own = self.own.whole()
             found.append((own, own.parts(EVERYTHING)))
-            visibility = visibility.at(EVERYTHING, codec, _with_rows(found))
-        overlay = _overlay(found, visibility)
+            visibility = visibility.at(EVERYTHING, codec, parts_with_rows(found))
+        overlay = overlay_of(found, visibility)
         if self.own is None:
             self._overlay = overlay
         return overlay
@@ -410,23 +374,3 @@ def beyond_python(key: Key, error: OverflowError) -> RequestError:
         f"the row {key!r:.80} has a value beyond those of Python ({error}); read it with get_many"
         " or scan, which return Arrow data"
     )
-
-
-_Level = tuple[Source, tuple[Part, ...]]
-
-
-def _with_rows(found: Sequence[_Level]) -> list[Part]:
-    return [part for _, parts in found for part in parts if part.rows]
-
-
-def _overlay(found: Sequence[_Level], visibility: Visibility) -> Overlay:
-    live = visibility.live.mask()
-    levels: list[Lives] = []
-    start = 0
-    for source, parts in found:
-        rows = sum(part.rows for part in parts)
-        kept = live.slice(start, rows)
-        start += rows
-        if kept.true_count:
-            levels.append(Lives(source, parts, kept, start - rows))
-    return Overlay(tuple(levels), visibility, visibility.live.count, visibility.visible.mask())
