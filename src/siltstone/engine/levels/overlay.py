@@ -33,6 +33,10 @@ class Lives(NamedTuple):
         """The ordinals of the visible rows, ascending."""
         return np.flatnonzero(self.kept.to_numpy(zero_copy_only=False))
 
+    def ordinals_of(self, places: np.ndarray) -> np.ndarray:
+        """Return the ordinals of those of some places that are of its rows."""
+        return places[(places >= self.first) & (places < self.first + len(self.kept))] - self.first
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlay:

@@ -7,10 +7,11 @@ parts alone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
@@ -39,6 +40,13 @@ class ResidentPart:
         """Return one row's key, as a storage value."""
         return codec.keys(self._table.slice(offset, 1))[0]
 
+    def take(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows at `offsets`, in that order."""
+        columns, count = self._table.select(list(names)), len(offsets)
+        if (offsets == np.arange(offsets[0], offsets[0] + count)).all():
+            return columns.slice(int(offsets[0]), count)
+        return columns.take(pa.array(offsets))
+
 
 class Resident:
     """The rows of all parts, by position."""
@@ -60,3 +68,18 @@ class Resident:
         """Return one row's key, as a storage value."""
         index = bisect_right(self._starts, position) - 1
         return self._parts[index].key(codec, position - self._starts[index])
+
+    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows at `positions`, one at least, in that order."""
+        indexes = np.searchsorted(self._starts, positions, side="right") - 1
+        if (indexes == indexes[0]).all():
+            return self._of_part(int(indexes[0]), positions, names)
+        order = np.argsort(indexes, kind="stable")
+        found = [
+            self._of_part(index, positions[order[indexes[order] == index]], names)
+            for index in np.unique(indexes).tolist()
+        ]
+        return pa.concat_tables(found).take(pa.array(np.argsort(order)))
+
+    def _of_part(self, index: int, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        return self._parts[index].take(positions - self._starts[index], names)

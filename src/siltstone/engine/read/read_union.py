@@ -29,6 +29,8 @@ from siltstone.engine.levels.kept_batches import batches_kept, batches_kept_by_p
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.overlay import Overlay, overlay_of, parts_with_rows
 from siltstone.engine.levels.own_rows import OwnRows
+from siltstone.engine.order.key_range import KeyRange
+from siltstone.engine.order.ordered_rows import OrderedRead, Page
 from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_levels import ReadLevels
@@ -185,7 +187,7 @@ class KeyedReader:
         `limit`: the caller takes no more rows than that; more may come.
         """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
-        read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
+        read = _with_columns_of(wanted, shown)
         keys = None if wanted is None else self._named(wanted)
         image = None
         if in_any_order and keys is None and self._may_use_image(read, wanted):
@@ -201,6 +203,22 @@ class KeyedReader:
             kept = wanted.keep(batch) if wanted else batch
             if kept.num_rows:
                 yield kept if len(read) == len(shown) else kept.select(shown)
+
+    def in_order(
+        self,
+        keys: KeyRange,
+        page: Page,
+        columns: Sequence[str] | None = None,
+        wanted: Filter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a page of a key range that `wanted` keeps, in the order of the keys."""
+        shown = list(self.table_schema.arrow.names if columns is None else columns)
+        read = _with_columns_of(wanted, shown)
+        for batch in self._ordered(read, wanted).batches(keys, page):
+            yield batch if len(read) == len(shown) else batch.select(shown)
+
+    def _ordered(self, read: Sequence[str], wanted: Filter | None) -> OrderedRead:
+        return OrderedRead(self.table_schema, self.base, self.overlay, self.scan, read, wanted)
 
     def _named(self, wanted: Filter) -> Sequence[Key] | None:
         """Return the keys that a filter names, if to look them up costs less than a scan."""
@@ -362,10 +380,15 @@ class KeyedReader:
                 rows = base.table.take(found, list(stored.values()))
                 yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
         places = visibility.find(codes, lambda at: [keys[i] for i in order[at].tolist()])[1]
-        for source, parts, kept, first in overlay.levels:
-            mask = np.zeros(len(kept), bool)
-            mask[places[(places >= first) & (places < first + len(kept))] - first] = True
-            yield from source.rows_kept(parts, pa.array(mask), self.table_schema, read)
+        for level in overlay.levels:
+            ordinals = np.unique(level.ordinals_of(places))
+            if len(ordinals):
+                yield from level.source.rows_at(level.parts, ordinals, self.table_schema, read)
+
+
+def _with_columns_of(wanted: Filter | None, shown: list[str]) -> list[str]:
+    """Return some columns, and behind them what a filter reads more."""
+    return shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
 
 
 def beyond_python(key: Key, error: OverflowError) -> RequestError:
