@@ -121,7 +121,7 @@ def _bounds(sign: Operator, scalar: pa.Scalar[Any]) -> tuple[int | None, int | N
     kind = scalar.type
     if not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
         return None
-    n = storage_values(pa.array([scalar], kind))[0]
+    n = cast("int", storage_values(pa.array([scalar], kind))[0])
     if sign in ("<", "<="):
         return None, n - (sign == "<")
     return (n + (sign == ">"), None) if sign in (">", ">=") else None

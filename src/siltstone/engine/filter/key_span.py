@@ -47,9 +47,7 @@ def span_of(node: Push | None, column: str, depth: int = 0) -> KeySpan | None:
     if isinstance(node, FalseIfNull):
         return span_of(node.part, column, depth + 1)
     if isinstance(node, Negated):
-        inside = node.part
-        is_valid = isinstance(inside, Atom) and inside.rest == _IS_NULL
-        return ALL_KEYS if is_valid and inside.column == column else None
+        return ALL_KEYS if node.part == Atom(column, _IS_NULL) else None
     return _of_parts(node, column, depth + 1) if isinstance(node, All | AnyOf) else None
 
 

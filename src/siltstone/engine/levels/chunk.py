@@ -339,7 +339,7 @@ def rows_at(
     while at < len(ordinals):
         chunk, _ = locate(chunks, int(ordinals[at]))
         end = int(ordinals.searchsorted(chunk.end))
-        offsets = pa.array(ordinals[at:end] - chunk.start)
+        offsets = pa.array(ordinals[at:end] - chunk.start, pa.int64())
         arrays = table_schema.align(chunk.batch, chunk.table_schema, columns)
         yield batch_of([array.take(offsets) for array in arrays], fields, end - at)
         at = end

@@ -45,7 +45,7 @@ class ResidentPart:
         columns, count = self._table.select(list(names)), len(offsets)
         if (offsets == np.arange(offsets[0], offsets[0] + count)).all():
             return columns.slice(int(offsets[0]), count)
-        return columns.take(pa.array(offsets))
+        return columns.take(pa.array(offsets, pa.int64()))
 
 
 class Resident:
@@ -79,7 +79,7 @@ class Resident:
             self._of_part(index, positions[order[indexes[order] == index]], names)
             for index in np.unique(indexes).tolist()
         ]
-        return pa.concat_tables(found).take(pa.array(np.argsort(order)))
+        return pa.concat_tables(found).take(pa.array(np.argsort(order), pa.int64()))
 
     def _of_part(self, index: int, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
         return self._parts[index].take(positions - self._starts[index], names)

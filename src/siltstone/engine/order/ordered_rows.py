@@ -162,7 +162,7 @@ class OrderedRead:
         rows = pa.concat_batches(found)  # pyright: ignore[reportAttributeAccessIssue]
         if _is_ascending(order):
             return rows
-        return rows.take(pa.array(np.argsort(np.concatenate(order))))
+        return rows.take(pa.array(np.argsort(np.concatenate(order)), pa.int64()))
 
     def _parts(self, places: np.ndarray) -> Iterator[tuple[np.ndarray, Sequence[pa.RecordBatch]]]:
         """Yield the rows of base, then of each level, and their numbers among `places`."""
