@@ -7,8 +7,8 @@ Levels above base are `Source`s in seq order; each is in the union exactly once.
 through without their shadowed rows; then follow the newest live rows of the sources. Filters and
 columns are pushed down to Lance, but Arrow decides: it filters every row again, in every level.
 
-A filter that names a few keys (`named_keys`) is no scan: the rows of those keys are looked up, and
-then filtered.
+A filter that names a few keys (`named_keys`), or a short range of them (`key_span`), is no scan:
+the rows of those keys are looked up, and then filtered.
 
 Many keys are looked up together where base is cold: a row of it that is in no memory costs hundreds
 of microseconds if Lance takes it by itself, and a tenth of that among a thousand others.
@@ -30,7 +30,7 @@ from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.overlay import Overlay, overlay_of, parts_with_rows
 from siltstone.engine.levels.own_rows import OwnRows
 from siltstone.engine.order.key_range import KeyRange
-from siltstone.engine.order.ordered_rows import OrderedRead, Page
+from siltstone.engine.order.ordered_rows import OrderedRead, Page, columns_with
 from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.read_levels import ReadLevels
@@ -45,6 +45,8 @@ _TOGETHER_MAX = 1_024
 _ONE_BY_ONE_MAX = 16
 """So many keys are looked up as rows, and more by their codes: rows may be wide."""
 _FEW_KEYS, _ROWS_PER_KEY = 16, 2_048
+_FEW_ROWS, _RESIDENT_ROWS_PER_KEY, _CODES_SHARE = 64, 64, 4
+"""A range with more rows is a scan; where only their number is asked, one of a share of base."""
 _WHOLE_ROW_COLUMNS_MAX = 64
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
@@ -187,22 +189,20 @@ class KeyedReader:
         `limit`: the caller takes no more rows than that; more may come.
         """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
-        read = _with_columns_of(wanted, shown)
-        keys = None if wanted is None else self._named(wanted)
+        found = None if wanted is None else self._by_key(shown, wanted)
+        if found is not None:
+            yield from deadline.checked(found)
+            return
+        read = columns_with(wanted, shown)
         image = None
-        if in_any_order and keys is None and self._may_use_image(read, wanted):
+        if in_any_order and self._may_use_image(read, wanted):
             image = image_for(self.levels, self.seq, read, self.scan)
-        if keys is not None:
-            batches = self._rows_of(keys, read)
-        elif image is not None:
+        if image is not None:
             numbers = [self.table_schema.ids[name] for name in read]
             batches = image.batches(numbers, self.table_schema.fields(read))
         else:
             batches = self._scan_levels(read, wanted, None if wanted else limit)
-        for batch in deadline.checked(batches):
-            kept = wanted.keep(batch) if wanted else batch
-            if kept.num_rows:
-                yield kept if len(read) == len(shown) else kept.select(shown)
+        yield from _kept(deadline.checked(batches), shown, wanted)
 
     def in_order(
         self,
@@ -213,12 +213,22 @@ class KeyedReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a page of a key range that `wanted` keeps, in the order of the keys."""
         shown = list(self.table_schema.arrow.names if columns is None else columns)
-        read = _with_columns_of(wanted, shown)
-        for batch in self._ordered(read, wanted).batches(keys, page):
-            yield batch if len(read) == len(shown) else batch.select(shown)
+        return self._ordered(shown, wanted).batches(keys, page)
 
-    def _ordered(self, read: Sequence[str], wanted: Filter | None) -> OrderedRead:
-        return OrderedRead(self.table_schema, self.base, self.overlay, self.scan, read, wanted)
+    def _ordered(self, shown: Sequence[str], wanted: Filter | None) -> OrderedRead:
+        return OrderedRead(self.table_schema, self.base, self.overlay, self.scan, shown, wanted)
+
+    def _by_key(self, shown: list[str], wanted: Filter) -> Iterator[pa.RecordBatch] | None:
+        """Return the rows of a filter that names few keys, or a short range of them; else None."""
+        keys = self._named(wanted)
+        if keys is not None:
+            return _kept(self._rows_of(keys, columns_with(wanted, shown)), shown, wanted)
+        base = self.base
+        if base is None or not base.rows:
+            return None  # no scan is long
+        share = _ROWS_PER_KEY if not base.resident_parts else _RESIDENT_ROWS_PER_KEY
+        at_most = max(_FEW_ROWS, base.rows // share) if shown else base.rows // _CODES_SHARE
+        return self._ordered(shown, wanted).few(at_most)
 
     def _named(self, wanted: Filter) -> Sequence[Key] | None:
         """Return the keys that a filter names, if to look them up costs less than a scan."""
@@ -386,9 +396,14 @@ class KeyedReader:
                 yield from level.source.rows_at(level.parts, ordinals, self.table_schema, read)
 
 
-def _with_columns_of(wanted: Filter | None, shown: list[str]) -> list[str]:
-    """Return some columns, and behind them what a filter reads more."""
-    return shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
+def _kept(
+    batches: Iterable[pa.RecordBatch], shown: list[str], wanted: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a filter keeps, with some of their columns."""
+    for batch in batches:
+        kept = wanted.keep(batch) if wanted else batch
+        if kept.num_rows:
+            yield kept if len(kept.schema) == len(shown) else kept.select(shown)
 
 
 def beyond_python(key: Key, error: OverflowError) -> RequestError:
