@@ -97,7 +97,8 @@ class Model:
         """Write rows as a bulk commit, which stays in its files, with key runs of its own."""
         stage = self.db.stage("t")
         rows = pa.Table.from_pylist(given, self.table.schema)
-        staged = stage.run_through(self.db._core.tables.writer, rows)
+        writer = self.db._core.tables.writer  # pyright: ignore[reportPrivateUsage]
+        staged = stage.run_through(writer, rows)
         with self.db.transaction() as tx:
             tx.attach(stage, [staged])
 

@@ -61,6 +61,12 @@ class LocalReadable:
         keys = self._reader().table_schema.keys
         return () if keys is None else keys.names
 
+    @property
+    def ordered_key(self) -> tuple[str, ...]:
+        """The names of the key columns, if rows are found in their order; else none."""
+        reader = self._reader()
+        return reader.ordered_key if isinstance(reader, KeyedReader) else ()
+
     def get_many(self, keys: object) -> pa.Table:
         """Return the rows of the existing `keys`, each once, in the order of the keys.
 

@@ -215,6 +215,11 @@ class KeyedReader:
         shown = list(self.table_schema.arrow.names if columns is None else columns)
         return self._ordered(shown, wanted).batches(keys, page)
 
+    @property
+    def ordered_key(self) -> tuple[str, ...]:
+        """The names of the key columns, if rows are found in their order; else none."""
+        return self.table_schema.codec.names if self._ordered((), None).has_order else ()
+
     def _ordered(self, shown: Sequence[str], wanted: Filter | None) -> OrderedRead:
         return OrderedRead(self.table_schema, self.base, self.overlay, self.scan, shown, wanted)
 

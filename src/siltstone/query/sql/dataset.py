@@ -119,16 +119,25 @@ class SnapshotDataset(ds.Dataset):
         batch_size: int | None,
         options: Mapping[str, Any],
     ) -> ds.Scanner:
-        names = self._needed(columns)
+        return ds.Scanner.from_batches(
+            self.reader(self._needed(columns), filter, batch_size, limit),
+            columns=None if columns is None else _listed(columns),
+            use_threads=bool(options.get("use_threads", True)),
+        )
+
+    def reader(
+        self,
+        names: Sequence[str],
+        filter: Filter,
+        batch_size: int | None = None,
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return the rows of `names` as they are pulled; see `scanner`."""
         wanted = _both(self._filter, filter, self.schema)
         fields = [self.schema.field(name) for name in names]
         schema = pa.schema(fields, cast("Any", self.schema.metadata))
         batches = _batches(self._source, names, wanted, limit, schema, batch_size)
-        return ds.Scanner.from_batches(
-            pa.RecordBatchReader.from_batches(schema, batches),
-            columns=None if columns is None else _listed(columns),
-            use_threads=bool(options.get("use_threads", True)),
-        )
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _needed(self, columns: Columns) -> list[str]:
         """Return the columns to scan, each once."""

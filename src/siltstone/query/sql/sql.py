@@ -24,6 +24,7 @@ from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.duckdb_versions import kind_of
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import lists_tables, mentioned, others
+from siltstone.query.sql.pages import paged
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.searches import (
     Parameters,
@@ -88,6 +89,7 @@ def read(
         with statement.step():
             sql, parameters, searches = taken_out(sql, parameters)
             _refuse_all_but_one_query(statement.connection, sql)
+            sql, tables = paged(sql, parameters, tables)
             for call in searches:
                 statement.register(call.name, _searched(call, tables, names))
             _register_tables(statement, sql, tables, names)

@@ -40,6 +40,7 @@ from siltstone.options import SqlBounds
 from siltstone.process import deadline, extras, threads
 from siltstone.query.sql import duckdb_versions, half_floats, shielded
 from siltstone.query.sql.dataset import Columns, Filter, Scannable, SnapshotDataset
+from siltstone.query.sql.pages import KeyOrdered
 from siltstone.query.sql.shielded import quoted
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class _WatchedDataset(SnapshotDataset):
     def __init__(self, source: _Watched) -> None:
         super().__init__(source)
         self.has_cut_filter = False
+        self.is_page = isinstance(source.source, KeyOrdered)
 
     def scanner(
         self,
@@ -123,7 +125,22 @@ class _WatchedDataset(SnapshotDataset):
         if shielded.is_cut(filter, self.schema):
             self.has_cut_filter = True
             raise RequestError("a filter of the statement was not pushed as it was written")
+        if self.is_page and isinstance(columns, list) and columns:
+            return cast("ds.Scanner", _Pulled(self.reader(columns, filter, batch_size)))
         return super().scanner(columns, filter, batch_size, **options)
+
+
+class _Pulled:
+    """A scanner that reads no batch before DuckDB asks for it, and none after its last.
+
+    Arrow's own reads ahead, and reads all that is left when DuckDB closes it.
+    """
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader, self.projected_schema = reader, reader.schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return self._reader
 
 
 class _Watch:
