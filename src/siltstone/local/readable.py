@@ -147,14 +147,21 @@ class LocalReadable:
         columns: Sequence[str],
         filter: str | None,  # noqa: A002 - the contract's name
         limit: int | None,
+        *,
+        order_by: Sequence[str] | None = None,
+        descending: bool = False,
+        offset: int = 0,
     ) -> pa.RecordBatchReader:
         """Return the rows of `scan`, and last their `_rowid`: see `row_ids`."""
-        reader = self._reader()
+        reader, order = self._reader(), None
+        if order_by is not None:
+            keys = order_asked(reader, order_by, descending=descending)
+            order = keys, page_asked(limit, offset)
         shown = known_columns(reader.table_schema.arrow, columns) or []
         wanted = filter_of(filter, reader.table_schema.arrow)
         self._note(reader, (), wanted)
         fields = reader.table_schema.fields(shown).append(ROW_ID)
-        batches = scan_with_ids(reader, shown, wanted)
+        batches = scan_with_ids(reader, shown, wanted, order)
         batches = batches if limit is None else _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
 
