@@ -90,9 +90,11 @@ class OrderedRead:
 
         None if it does not say it, they are more than `at_most`, or keys have no order.
         """
-        span = self._span()
-        if span is None or (span.low is None and span.high is None) or not self.has_order:
+        span, base = self._span(), self.base
+        if span is None or (span.low is None and span.high is None):
             return None
+        if base is not None and not base.has_all_keys:
+            return None  # an index of keys costs more than a scan
         keys, overlay, found = KeyRange().within(span), self.overlay(), 0
         for codes, _ in self._places(keys, overlay):
             found += len(codes)

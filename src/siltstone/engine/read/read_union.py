@@ -189,7 +189,7 @@ class KeyedReader:
         `limit`: the caller takes no more rows than that; more may come.
         """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
-        found = None if wanted is None else self._by_key(shown, wanted)
+        found = None if wanted is None else self.by_key(shown, wanted)
         if found is not None:
             yield from deadline.checked(found)
             return
@@ -223,8 +223,11 @@ class KeyedReader:
     def _ordered(self, shown: Sequence[str], wanted: Filter | None) -> OrderedRead:
         return OrderedRead(self.table_schema, self.base, self.overlay, self.scan, shown, wanted)
 
-    def _by_key(self, shown: list[str], wanted: Filter) -> Iterator[pa.RecordBatch] | None:
-        """Return the rows of a filter that names few keys, or a short range of them; else None."""
+    def by_key(self, shown: list[str], wanted: Filter) -> Iterator[pa.RecordBatch] | None:
+        """Return the rows of a filter that names few keys, or a short range of them; else None.
+
+        A scan with the filter would give the same rows.
+        """
         keys = self._named(wanted)
         if keys is not None:
             return _kept(self._rows_of(keys, columns_with(wanted, shown)), shown, wanted)
