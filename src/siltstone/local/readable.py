@@ -104,6 +104,18 @@ class LocalReadable:
             batches = _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
 
+    def scan_by_key(
+        self,
+        columns: Sequence[str] | None,
+        filter: pc.Expression | None,  # noqa: A002 - the contract's name
+        *,
+        descending: bool,
+        likely: int,
+    ) -> pa.RecordBatchReader:
+        """Return the rows in the order of the key, of which so many are likely read."""
+        keys = KeyRange(descending=descending)
+        return self._in_order(self._reader(), keys, Page(likely=likely), columns, filter)
+
     def range(
         self,
         low: object = None,

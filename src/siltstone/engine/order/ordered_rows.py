@@ -34,10 +34,14 @@ Scan: TypeAlias = Callable[[Sequence[str], Filter | None], Iterator[pa.RecordBat
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which of the rows in order are wanted: all behind the first `offset`, at most `limit`."""
+    """Which of the rows in order are wanted: all behind the first `offset`, at most `limit`.
+
+    `likely`: as many are likely taken of those; None: all.
+    """
 
     offset: int = 0
     limit: int | None = None
+    likely: int | None = None
 
     @property
     def end(self) -> int | None:
@@ -47,7 +51,12 @@ class Page:
     def behind(self, rows: int) -> Page:
         """Return the same page of what follows the first `rows` rows."""
         limit = None if self.end is None else max(0, self.end - max(rows, self.offset))
-        return Page(max(0, self.offset - rows), limit)
+        return Page(max(0, self.offset - rows), limit, self.likely)
+
+    @property
+    def first_rows(self) -> int | None:
+        """How many rows in order are likely read, those that are left out among them."""
+        return self.likely if self.end is None else self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,8 @@ class OrderedRead:
         elif span is not None and span.is_all:
             overlay = self.overlay()
             places = _cut(self._places(keys, overlay), page)
-            yield from (rows for _, rows in self._rows(self.shown, overlay, places, page.limit))
+            likely = page.likely if page.limit is None else page.limit
+            yield from (rows for _, rows in self._rows(self.shown, overlay, places, likely))
         else:
             yield from self._filtered(keys, page)
 
@@ -142,7 +152,7 @@ class OrderedRead:
         left, looked_at = page, 0
         looked_at_max = max(_LOOKED_AT_MIN, _LOOKED_AT_PER_ROW * (page.end or 0))
         columns = columns_with(self.wanted, self.shown)
-        found = self._rows(columns, overlay, self._places(keys, overlay), page.end)
+        found = self._rows(columns, overlay, self._places(keys, overlay), page.first_rows)
         for last, rows in found:
             (kept,) = self._kept([(last, rows)])
             yield from _paged(iter([kept]), left)

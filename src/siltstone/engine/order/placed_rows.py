@@ -50,7 +50,7 @@ class PlacedRows:
                 at += count
                 yield int(codes[min(at, len(codes)) - 1]), rows
                 fit = _BATCH_BYTES * rows.num_rows // max(1, rows.nbytes)
-                count = max(1, min(4 * count, _ROWS_MAX, fit))
+                count = max(1, min(2 * count, _ROWS_MAX, fit))
 
     def _at(self, places: np.ndarray) -> pa.RecordBatch:
         if not self.columns:

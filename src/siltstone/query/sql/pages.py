@@ -53,12 +53,15 @@ class UnpagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyOrdered:
-    """A table whose scan is in the order of its key, and has only rows that `within` keeps."""
+    """A table whose scan is in the order of its key, and has only rows that `within` keeps.
+
+    `likely`: as many rows are likely read.
+    """
 
     source: Any
-    key: str
     descending: bool
     within: pc.Expression | None
+    likely: int
 
     @property
     def schema(self) -> pa.Schema:
@@ -73,8 +76,9 @@ class KeyOrdered:
         """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
         parts = [part for part in (filter, self.within) if part is not None]
         wanted = functools.reduce(operator.and_, cast("list[Any]", parts)) if parts else None
-        order = {"order_by": self.key, "descending": self.descending}
-        return self.source.scan(columns, wanted, limit, **order)
+        assert limit is None, "DuckDB ends a scan where it has its rows"
+        order = {"descending": self.descending, "likely": self.likely}
+        return self.source.scan_by_key(columns, wanted, **order)
 
 
 def paged(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables]:
@@ -114,9 +118,8 @@ class _Page:
         _check_shown(tree.expressions, known, key[0])
         given = _Constants(parameters)
         within = _within(tree.args.get("where"), known, key[0], given)
-        for part in ("limit", "offset"):
-            _check_rows(tree.args.get(part), given)
-        return cls(sql, name, KeyOrdered(source, key[0], descending, within), tables)
+        likely = sum(_rows_of(tree.args.get(part), given) for part in ("limit", "offset"))
+        return cls(sql, name, KeyOrdered(source, descending, within, likely), tables)
 
     def rewritten(self) -> tuple[str, Tables]:
         first, end = _order_in(self.sql)
@@ -217,13 +220,15 @@ def _check_shown(shown: Sequence[_Node], known: _Columns, key: str) -> None:
             known.named(node)
 
 
-def _check_rows(part: _Node, given: _Constants) -> None:
+def _rows_of(part: _Node, given: _Constants) -> int:
+    """Return the number of rows that LIMIT or OFFSET says; 0 without one."""
     if part is None:
-        return
+        return 0
     options = part.args.get("limit_options")
     _require(options is None and not part.args.get("expressions"))
     rows = given.value(part.expression)
     _require(type(rows) is int and 0 <= rows <= ROWS_MAX)
+    return cast("int", rows)
 
 
 def _within(where: _Node, known: _Columns, key: str, given: _Constants) -> pc.Expression | None:
