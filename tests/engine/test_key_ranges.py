@@ -49,6 +49,7 @@ def _few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placed_rows, "_ROWS_FIRST", 5)
     monkeypatch.setattr(ordered_rows, "_LOOKED_AT_MIN", 20)
     monkeypatch.setattr(ordered_rows, "_LOOKED_AT_PER_ROW", 1)
+    monkeypatch.setattr(ordered_rows, "_LOOKED_UP_MAX", 10)
     monkeypatch.setattr(sorted_rows, "_BYTES_MAX", 900)
     monkeypatch.setattr(sorted_rows, "_ROWS_AHEAD", 4)
     monkeypatch.setattr(key_cover, "_WIDTH", 8)

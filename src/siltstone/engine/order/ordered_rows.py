@@ -25,11 +25,17 @@ from siltstone.engine.order.key_range import KeyRange
 from siltstone.engine.order.placed_rows import PlacedRows
 from siltstone.engine.order.row_places import Places, places_of
 from siltstone.engine.order.sorted_rows import sorted_rows
+from siltstone.formats.keys import Key
 
+_LOOKED_UP_MAX = 1_024
 _LOOKED_AT_MIN, _LOOKED_AT_PER_ROW = 4_096, 16
 
 Scan: TypeAlias = Callable[[Sequence[str], Filter | None], Iterator[pa.RecordBatch]]
 """Returns the rows that a filter keeps, with some columns, in no order."""
+
+
+LookUp: TypeAlias = Callable[[Sequence[Key], list[str]], Iterator[pa.RecordBatch]]
+"""Returns the rows of some keys, and maybe others, with some columns, in no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,7 @@ class OrderedRead:
     base: Base | None
     overlay: Callable[[], Overlay]
     scan: Scan
+    look_up: LookUp
     shown: Sequence[str]
     wanted: Filter | None
 
@@ -143,8 +150,30 @@ class OrderedRead:
             yield self.wanted.keep(rows).select(list(self.shown))
 
     def _sorted(self, keys: KeyRange, page: Page) -> Iterator[pa.RecordBatch]:
-        rows = sorted_rows(self.scan, self.table_schema, self.shown, self.wanted, keys, page.end)
-        yield from _paged(rows, page)
+        names = self.table_schema.codec.names
+        is_short = page.end is not None and page.end <= _LOOKED_UP_MAX
+        if is_short and not set(self.shown) <= set(names):
+            yield from self._looked_up(self._lowest(names, keys, page))
+        else:
+            yield from self._lowest(self.shown, keys, page)
+
+    def _lowest(
+        self, columns: Sequence[str], keys: KeyRange, page: Page
+    ) -> Iterator[pa.RecordBatch]:
+        rows = sorted_rows(self.scan, self.table_schema, columns, self.wanted, keys, page.end)
+        return _paged(rows, page)
+
+    def _looked_up(self, found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some keys in their order: only those are read with all columns."""
+        codec = self.table_schema.codec
+        keys = [key for batch in found for key in codec.keys(batch)]
+        if not keys:
+            return
+        read = [*self.shown, *(name for name in codec.names if name not in self.shown)]
+        rows = pa.Table.from_batches(self.look_up(keys, read), self.table_schema.fields(read))
+        places = {key: place for place, key in enumerate(codec.keys(rows))}
+        at = pa.array([places[key] for key in keys if key in places], pa.int64())
+        yield from rows.select(list(self.shown)).take(at).combine_chunks().to_batches()
 
     def _filtered(self, keys: KeyRange, page: Page) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a filter that says more; after many that it drops, by a sort."""

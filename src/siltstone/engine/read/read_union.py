@@ -221,7 +221,8 @@ class KeyedReader:
         return self.table_schema.codec.names if self._ordered((), None).has_order else ()
 
     def _ordered(self, shown: Sequence[str], wanted: Filter | None) -> OrderedRead:
-        return OrderedRead(self.table_schema, self.base, self.overlay, self.scan, shown, wanted)
+        doors = self.overlay, self.scan, self.looked_up
+        return OrderedRead(self.table_schema, self.base, *doors, shown, wanted)
 
     def by_key(self, shown: list[str], wanted: Filter) -> Iterator[pa.RecordBatch] | None:
         """Return the rows of a filter that names few keys, or a short range of them; else None.
