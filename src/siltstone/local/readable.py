@@ -110,11 +110,12 @@ class LocalReadable:
         filter: pc.Expression | None,  # noqa: A002 - the contract's name
         *,
         descending: bool,
+        limit: int | None,
         likely: int,
     ) -> pa.RecordBatchReader:
-        """Return the rows in the order of the key, of which so many are likely read."""
-        keys = KeyRange(descending=descending)
-        return self._in_order(self._reader(), keys, Page(likely=likely), columns, filter)
+        """Return the rows in the order of the key, of which so many are `likely` read."""
+        keys, page = KeyRange(descending=descending), Page(limit=limit, likely=likely)
+        return self._in_order(self._reader(), keys, page, columns, filter)
 
     def range(
         self,

@@ -76,9 +76,8 @@ class KeyOrdered:
         """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
         parts = [part for part in (filter, self.within) if part is not None]
         wanted = functools.reduce(operator.and_, cast("list[Any]", parts)) if parts else None
-        assert limit is None, "DuckDB ends a scan where it has its rows"
-        order = {"descending": self.descending, "likely": self.likely}
-        return self.source.scan_by_key(columns, wanted, **order)
+        page = {"limit": limit, "likely": self.likely}
+        return self.source.scan_by_key(columns, wanted, descending=self.descending, **page)
 
 
 def paged(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables]:
