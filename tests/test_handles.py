@@ -73,6 +73,8 @@ TABLE_CALLS: dict[str, Callable[[st.Table], object]] = {
     "get": lambda t: t.get(1),
     "get_many": lambda t: t.get_many([1]),
     "scan": lambda t: t.scan(),
+    "range": lambda t: t.range(1),
+    "order": lambda t: t.scan(order_by="id"),
     "to_arrow": lambda t: t.to_arrow(),
     "to_pandas": lambda t: t.to_pandas(),
     "count": lambda t: t.count(),
@@ -116,7 +118,7 @@ def test_a_table_of_a_closed_store_refuses(closed, name: str) -> None:
 
 
 @pytest.mark.parametrize("handle", ["past t", "tx t"])
-@pytest.mark.parametrize("name", ["get", "scan", "count", "to_arrow", "get_many"])
+@pytest.mark.parametrize("name", ["get", "scan", "range", "count", "to_arrow", "get_many"])
 def test_a_snapshot_and_a_transaction_end_with_their_store(closed, handle: str, name: str) -> None:
     with pytest.raises(st.ClosedError):
         TABLE_CALLS[name](closed[1][handle])

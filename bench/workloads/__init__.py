@@ -13,6 +13,7 @@ from bench.workloads.optimizing import Optimizing
 from bench.workloads.point_reads import PointReads
 from bench.workloads.processor import Processor
 from bench.workloads.publishing import Publishing
+from bench.workloads.ranges import Ranges
 from bench.workloads.recovery import Recovery
 from bench.workloads.scans import Scans
 from bench.workloads.serving import Serving
@@ -29,6 +30,7 @@ ALL: tuple[Workload, ...] = (
     Transfers(),
     Processor(),
     PointReads(),
+    Ranges(),
     Scans(),
     Loads(),
     Mixed(),

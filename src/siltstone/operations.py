@@ -139,6 +139,7 @@ OPERATIONS = (
     Operation("get", _TABLES, _READ, Role.READ, Codec.ROW),
     Operation("get_many", _TABLES, _READ, Role.READ, Codec.ROWS),
     Operation("scan", _TABLES, _READ, Role.READ, Codec.STREAM),
+    Operation("range", _TABLES, _READ, Role.READ, Codec.STREAM),
     Operation("search", _TABLES, _READ, Role.READ, Codec.FOUND),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "upsert", "insert", "update", "delete", "delete_where"),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "update_many", "update_where"),

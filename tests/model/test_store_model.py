@@ -831,6 +831,12 @@ class StoreMachine(RuleBasedStateMachine):
         assert len(some_rows) == min(limit, len(expected))
         assert all(row in expected for row in some_rows)  # those with maps have no hash
         if table.key:
+            turned, offset = data.draw(some.booleans()), data.draw(some.integers(0, 2))
+            order = {"order_by": list(table.key), "descending": turned, "offset": offset}
+            page = handle.scan(names, text, limit, **order).read_all()
+            kept = [key for key in sorted(table.rows, reverse=turned) if keep(table.rows[key])]
+            kept = kept[offset : offset + limit]
+            assert unsorted(page) == [tuple(table.rows[k][n] for n in names) for k in kept]
             keys = data.draw(some.lists(calls.KEYS[calls.kind_of(table)], max_size=4, unique=True))
             found = handle.get_many(keys).to_pylist()
             assert found == [table.rows[key] for key in keys if key in table.rows]
@@ -955,8 +961,12 @@ def namespaces_of(source: Any) -> dict[str, dict[str, str]]:
 
 
 def rows_of(table: pa.Table) -> list[tuple]:
+    return in_order(unsorted(table))
+
+
+def unsorted(table: pa.Table) -> list[tuple]:
     columns = [column.to_pylist() for column in table.columns]
-    return in_order(zip(*columns, strict=True))
+    return list(zip(*columns, strict=True))
 
 
 def moment(time_us: int) -> object:

@@ -19,9 +19,11 @@ from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.engine.filter.filters import filter_of, parse
+from siltstone.engine.filter.key_span import span_of
 from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.read.read_union import KEYS_MAX, KeyedReader
 from siltstone.maintenance.merge import merge
+from siltstone.storage.lance.read.pinned import LancePinned
 from siltstone.storage.tables.keys.key_cover import TableKeys
 from tests.nightly import by_day
 
@@ -153,6 +155,9 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
     merge.COMPACT_BELOW_ROWS = before
 
 
+SIGNS = ["<>", "<", "<=", ">", ">="]
+
+
 def leaves(name: str, kind: Kind) -> some.SearchStrategy[str]:
     value = some.sampled_from([*kind.texts, *kind.texts, *kind.others, "NULL"])
     several = some.lists(value, min_size=1, max_size=4).map(", ".join)
@@ -161,8 +166,12 @@ def leaves(name: str, kind: Kind) -> some.SearchStrategy[str]:
         some.builds("{} IN ({})".format, some.just(name), several),
         some.builds("{1} = {0}".format, some.just(name), value),
         some.builds(
-            "{} {} {}".format, some.just(name), some.sampled_from(["<>", "<", ">="]), value
+            "{} {} {}".format,
+            some.just(name),
+            some.sampled_from(["<>", "<", "<=", ">", ">="]),
+            value,
         ),
+        some.builds("{} BETWEEN {} AND {}".format, some.just(name), value, value),
         some.builds("({0} = {1}) IS TRUE".format, some.just(name), value),
         some.sampled_from([f"{name} IS NULL", f"{name} IS NOT NULL", f"{name} = {name}", name]),
     )
@@ -226,6 +235,87 @@ def test_a_filter_that_names_keys_keeps_what_a_scan_keeps(db: st.Store, data: An
         keys = named(reader, wanted)
         event("names no keys" if keys is None else f"names {min(2, len(keys))} keys")
         assert db[table].count(wanted) == db[table].to_arrow(["v"], wanted).num_rows
+        down = data.draw(some.booleans())
+        ordered = db[table].scan(filter=wanted, order_by=[*columns_of(table)], descending=down)
+        rows = ordered.read_all()
+        assert shown(rows) == right
+        codec = reader.table_schema.codec
+        assert codec.keys(rows) == sorted(codec.keys(rows), reverse=down)
+
+
+@pytest.mark.parametrize(
+    ("table", "wanted", "span"),
+    [
+        ("i64", "k > 3", (4, None, True)),
+        ("i64", "k > 3 AND k <= 9", (4, 9, True)),
+        ("i64", "k BETWEEN 3 AND 5", (3, 5, True)),
+        ("i64", "NOT k BETWEEN 3 AND 5", None),
+        ("i64", "3 >= k", (None, 3, True)),
+        ("i64", "k < 3.5", (None, 3, True)),
+        ("i64", "k > -1e30", None),
+        ("i64", "k > 1e30", (1, 0, True)),
+        ("i64", "k > 9223372036854775807", (2**63, None, True)),
+        ("i64", "k > 3 AND v > 5", (4, None, False)),
+        ("i64", "k > 3 AND k <> 5", (4, None, False)),
+        ("i64", "k < 3 OR k = 9", (None, 9, False)),
+        ("i64", "k IN (3, 9, 4)", (3, 9, False)),
+        ("i64", "k > 3 OR v > 5", None),
+        ("i64", "k + 0 > 3", None),
+        ("i64", "(k > 3) IS TRUE", (4, None, False)),
+        ("i64", "k > 3 AND k IS NOT NULL", (4, None, True)),
+        ("u64", "k >= 18446744073709551615", (2**64 - 1, None, True)),
+        ("date", "k >= '2026-01-01 10:00'", (20455, None, True)),
+        ("us_zone", "k < '2026-01-01 09:30:00+02'", (None, 1767252600000000 - 1, True)),
+        ("text", "k > 'a'", None),
+    ],
+)
+def test_the_range_of_keys_that_a_filter_names_is_known(
+    db: st.Store, table: str, wanted: str, span: tuple[int | None, int | None, bool] | None
+) -> None:
+    found = span_of(filter_of(wanted, db[table]._reader().table_schema.arrow).push, "k")
+    assert (None if found is None else (found.low, found.high, found.is_all)) == span
+    assert answers(db, table, wanted) == scanned(db[table]._reader(), wanted)
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The columns of each scan of Lance."""
+    found: list[object] = []
+    scan = LancePinned.scan
+
+    def noting(self: LancePinned, columns: Any = None, **options: Any) -> Any:
+        found.append(columns)
+        return scan(self, columns, **options)
+
+    monkeypatch.setattr(LancePinned, "scan", noting)
+    return found
+
+
+SHORT = ["id > 700 and id < 720", "id between 700 and 720 and v > 9", "id >= 69995", "id < -5"]
+
+
+@pytest.mark.parametrize("wanted", SHORT)
+def test_a_short_range_is_no_scan(tmp_path: Path, scans: list[object], wanted: str) -> None:
+    with st.connect(tmp_path / "db", background=False) as db:
+        table = db.create_table("t", {"id": "int64", "v": "int64"}, "id")
+        numbers = list(range(70_000))
+        table.upsert(pa.table({"id": numbers, "v": numbers}))
+        db.checkpoint()
+        db.merge()
+        table.upsert([{"id": n, "v": -n} for n in (-7, 704, 69_999)])
+        table.delete([705])
+        scans.clear()
+        found = table.to_arrow(filter=wanted)
+        with db.snapshot() as snapshot:
+            (task,) = snapshot.scan_tasks("t", filter=wanted)
+            assert shown(pa.Table.from_batches(task.read())) == shown(found)
+            assert snapshot.sql(f"select * from t where {wanted}").to_arrow().num_rows > 0
+        assert table.count(wanted) == found.num_rows > 0
+        assert table.count("id >= 30000 and id < 40000") == 10_000
+        assert scans == []
+        assert shown(found) == scanned(table._reader(), wanted)
+        assert table.count("id >= 0") == 69_999
+        assert scans != []
 
 
 @settings(max_examples=by_day(30, 100), deadline=None)

@@ -97,6 +97,35 @@ def test_a_table_and_a_result_are_cut_to_a_limit(db: st.Store) -> None:
             found.limit(wrong)
 
 
+def test_rows_come_by_key_through_every_door(db: st.Store) -> None:
+    with db.snapshot() as past:
+        for table in (db["orders"], past["orders"]):
+            assert table.range(3, 6).read_all()["total"].to_pylist() == [1.5, 2.0, 2.5]
+            last = table.range(None, 6, columns=["id"], limit=2, offset=1, descending=True)
+            assert last.read_all().to_pydict() == {"id": [4, 3]}
+            page = table.scan(["id"], filter="id > 7", order_by="id", limit=2)
+            assert page.read_all().to_pydict() == {"id": [8, 9]}
+            with pytest.raises(st.RequestError, match="the columns of the key"):
+                table.scan(order_by=["total"])
+            with pytest.raises(st.SchemaMismatchError, match="key column 'id' is int64"):
+                table.range("a")
+    query = "select id from orders where id > ? order by id desc limit 2"
+    assert db.sql(query, [4]).fetchall() == [(11,), (10,)]
+
+
+def test_a_transaction_reads_its_own_rows_by_key_through_every_door(db: st.Store) -> None:
+    if db.is_read_only:
+        return
+    with db.transaction() as tx:
+        tx["orders"].upsert([{"id": 5, "total": -1.0}, {"id": 50, "total": 7.0}])
+        tx["orders"].delete([4])
+        found = tx["orders"].range(3, columns=["id", "total"], limit=2).read_all()
+        assert found.to_pydict() == {"id": [3, 5], "total": [1.5, -1.0]}
+        found = tx["orders"].scan(["id"], order_by=["id"], descending=True, limit=1)
+        assert found.read_all().to_pydict() == {"id": [50]}
+        tx.rollback()
+
+
 @pytest.mark.parametrize("call", ["to_arrow", "to_pandas", "to_polars"])
 def test_a_read_of_whole_rows_takes_a_limit(db: st.Store, call: str) -> None:
     assert len(getattr(db["orders"], call)(["id"], limit=4)) == 4

@@ -14,7 +14,15 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 import pytest
-from lancedb.query import BooleanQuery, BoostQuery, MatchQuery, MultiMatchQuery, Occur, PhraseQuery
+from lancedb.query import (
+    BooleanQuery,
+    BoostQuery,
+    ColumnOrdering,
+    MatchQuery,
+    MultiMatchQuery,
+    Occur,
+    PhraseQuery,
+)
 from lancedb.remote.errors import HttpError
 from lancedb.rerankers import RRFReranker
 
@@ -64,6 +72,8 @@ def ids(query: Any) -> list[int]:
     return query.to_arrow()["id"].to_pylist()
 
 
+BY_ID = [ColumnOrdering(column_name="id")]
+BY_ID_DOWN = [ColumnOrdering(column_name="id", ascending=False)]
 ANSWERED: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
     # rows
     "a limit": (lambda t: t.search().where("id > 1").limit(9), [2, 3, 4, 5]),
@@ -99,6 +109,22 @@ ANSWERED: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
 }  # fmt: skip
 
 
+IN_ORDER: dict[str, tuple[Callable[[Any], Any], list[int]]] = {
+    "an order": (lambda t: t.search().order_by(BY_ID).limit(2), [0, 1]),
+    "an order from high to low": (
+        lambda t: t.search().order_by(BY_ID_DOWN).where("id < 5").limit(2).offset(1), [3, 2]),
+    "an order with the ids of rows": (
+        lambda t: t.search().order_by(BY_ID_DOWN).with_row_id(True).limit(2), [5, 4]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", IN_ORDER)
+def test_rows_of_a_keyed_table_come_in_the_order_of_its_key(url: str, asked: str) -> None:
+    query, wanted = IN_ORDER[asked]
+    remote = lancedb.connect("db://dev", api_key="none", host_override=url)
+    assert ids(query(remote.open_table("keyed"))) == wanted
+
+
 IN_NO_ORDER = ("a limit", "a null", "a field")
 
 
@@ -115,7 +141,14 @@ def test_a_query_is_answered(table: Any, asked: str) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "an order": (lambda t: t.search().order_by([{"column_name": "id"}]), "order_by"),
+    "an order by what is no key": (
+        lambda t: t.search().order_by([ColumnOrdering(column_name="text")]),
+        "order_by takes the key's columns",
+    ),
+    "an order of a search": (
+        lambda t: t.search([0, 1]).order_by([ColumnOrdering(column_name="id")]),
+        "a search ranks them",
+    ),
     "a vector of another length": (lambda t: t.search([1.0]), "vectors of 2 numbers"),
     "a column that is not there": (lambda t: t.search().select(["gone"]), "gone"),
     "a filter that does not parse": (lambda t: t.search().where("id >"), "filter"),

@@ -287,6 +287,7 @@ NEAREST = {
     "prefilter": False,
 }
 IN_PARTS = {"vector": {"single_vector": [1.0, 2.0]}}
+ORDERED = {"order_by": [{"column_name": "id", "ascending": True}]}
 WORD = {"terms": "a", "column": "e", "boost": 1.0, "fuzziness": 1, "operator": "And"}
 TEXTS: list[dict[str, Any]] = [
     {"string_query": {"query": "a", "columns": ["e"]}},
@@ -301,12 +302,12 @@ ALSO_ASKED: list[tuple[str, str, object]] = [
     *(
         ("POST", f"/v1/table/near/{verb}", body)
         for verb in ("query", "scan", "explain_plan", "analyze_plan")
-        for body in (NEAREST, IN_PARTS, *WORDS)
+        for body in (NEAREST, IN_PARTS, ORDERED, *WORDS)
     ),
     *(
         ("POST", f"/v1/table/near/{verb}", {"query": body})
         for verb in ("explain_plan", "analyze_plan")
-        for body in (NEAREST, IN_PARTS, *WORDS)
+        for body in (NEAREST, IN_PARTS, ORDERED, *WORDS)
     ),
     ("GET", "/metrics", None),
     ("GET", "/v1/changes?tables=t", None),

@@ -132,9 +132,28 @@ def test_a_vector_within_a_struct_is_not_searched(rest: Rest, table: str) -> Non
 
 
 def test_what_a_query_cannot_do_is_refused_by_name(rest: Rest, table: str) -> None:
-    answer = rest.post(f"/v1/table/{table}/query", {"order_by": [{"column_name": "id"}]})
-    assert answer.code == (406, 0)
-    assert "order_by" in answer.json["error"]
+    by = {"column_name": "id"}
+    for query in (
+        {"order_by": [{"column_name": "v"}]},
+        {"order_by": [by, {"column_name": "v", "ascending": False}]},
+        {"order_by": [by], "vector": [0.0, 0.0]},
+    ):
+        answer = rest.post(f"/v1/table/{table}/query", query)
+        assert answer.code == (406, 0)
+        assert "order_by" in answer.json["error"]
+    for wrong in ("id", ["id"], [{"column": "id"}], [{"column_name": ""}]):
+        assert rest.post(f"/v1/table/{table}/query", {"order_by": wrong}).code == (400, 13)
+
+
+def test_rows_come_in_the_order_of_their_keys(rest: Rest) -> None:
+    by = [{"column_name": "id", "ascending": True, "nulls_first": False}]
+    down = [{"column_name": "id", "ascending": False}]
+    query = {"columns": ["id"], "filter": "id < 4"}
+    assert rows_of(rest, "keyed", **query, order_by=by) == [{"id": n} for n in (1, 2, 3)]
+    page = {**query, "order_by": down, "k": 2, "offset": 1}
+    assert rows_of(rest, "keyed", **page) == [{"id": 2}, {"id": 1}]
+    told = rest.post("/v1/table/keyed/explain_plan", page)
+    assert "order: id, descending" in str(told.json)
 
 
 MATCH = {"terms": "a", "column": "v"}

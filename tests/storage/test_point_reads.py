@@ -1,4 +1,4 @@
-"""One row taken by itself is the row of a scan; files that reads keep open are few, and end."""
+"""Rows taken by themselves are those of a scan; files that reads keep open are few, and end."""
 
 from __future__ import annotations
 
@@ -62,6 +62,15 @@ def one_by_one(table: Any, names: list[str] | None = None) -> pa.Table:
     return pa.concat_tables(rows)
 
 
+def side_by_side(table: Any, names: list[str]) -> list[list[dict[str, Any]]]:
+    """Return each seven neighbours, and the same without the middle one."""
+    found: list[list[dict[str, Any]]] = []
+    for first in range(table.rows - 6):
+        at = np.arange(first, first + 7)
+        found += (table.take(some, names).to_pylist() for some in (at, np.delete(at, 3)))
+    return found
+
+
 def test_each_row_by_itself_is_the_row_of_a_scan(tables: Tables) -> None:
     pin = tables.writer.create(FOLDER, SCHEMA)
     for first in (0, 40, 60):
@@ -77,6 +86,15 @@ def test_each_row_by_itself_is_the_row_of_a_scan(tables: Tables) -> None:
     whole = pa.Table.from_batches(list(table.scan(names, with_hidden=True)))
     for _ in range(2):
         assert one_by_one(table, names).to_pylist() == whole.to_pylist()
+        rows = whole.to_pylist()
+        assert side_by_side(table, names) == [
+            some
+            for first in range(len(rows) - 6)
+            for some in (
+                rows[first : first + 7],
+                rows[first : first + 3] + rows[first + 4 : first + 7],
+            )
+        ]
     assert one_by_one(table, ["more"]).schema == whole.select(["more"]).schema
 
 
@@ -87,9 +105,10 @@ def test_rows_of_parts_in_another_order_than_lance_s_are_found(tables: Tables) -
     table = tables.reader.open(pin)
     done = tables.compactor.compact(pin, (table.spans[0][0], table.spans[1][1]))
     table = tables.reader.open(tables.compactor.swap(pin, [done]))
-    assert one_by_one(table, ["id"])["id"].to_pylist() == [
-        n for found in table.scan(["id"]) for n in found["id"].to_pylist()
-    ]
+    ids = [n for found in table.scan(["id"]) for n in found["id"].to_pylist()]
+    assert one_by_one(table, ["id"])["id"].to_pylist() == ids
+    near = [[row["id"] for row in rows] for rows in side_by_side(table, ["id"])[::2]]
+    assert near == [ids[first : first + 7] for first in range(len(ids) - 6)]
 
 
 def test_threads_read_their_own_rows(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

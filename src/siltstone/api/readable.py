@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = Sequence[str] | None
 """The columns to return, in this order; None returns all."""
+Order: TypeAlias = str | Sequence[str] | None
+"""The key column, or several in key order; None is no order."""
 Condition: TypeAlias = str | pc.Expression | None
 """A SQL boolean expression, or an Arrow expression; None is true for all rows."""
 
@@ -81,22 +83,70 @@ class ReadableTable(PublicClass):
         columns: Columns = None,
         filter: Condition = None,  # noqa: A002 - the contract's name
         limit: int | None = None,
+        *,
+        order_by: Order = None,
+        descending: bool = False,
+        offset: int = 0,
     ) -> pa.RecordBatchReader:
-        """Return a stream of the rows, in no order.
+        """Return a stream of the rows: in the order of their keys, or in no order.
 
         Args:
             columns: The columns to return, in this order; None returns all.
             filter: A SQL boolean expression, or an Arrow expression. Lance reads only the columns
                 and rows that columns and filter need.
             limit: The highest number of rows.
+            order_by: The key columns, or the first ones of them, in key order; None: no order.
+                Texts are ordered by their bytes. A key of one integer, date, timestamp or bool is
+                found in order, so that a few rows cost the same in a table of any size; of other
+                keys all rows that match are read and sorted.
+            descending: From high to low keys.
+            offset: How many of the first rows to leave out; only with `order_by`.
 
         Raises:
-            RequestError: An unknown column, or a filter that does not parse.
+            RequestError: An unknown column, a filter that does not parse, an order by what is not
+                the key, or an offset or a direction without an order.
 
         Examples:
             >>> for batch in orders.scan(["id"], filter="amount > 10"):
             ...     batch.to_pylist()
             [{'id': 1}]
+            >>> orders.scan(["id"], order_by="id", descending=True, limit=1).read_all().to_pylist()
+            [{'id': 2}]
+        """
+
+    @abstractmethod
+    def range(
+        self,
+        low: Key | None = None,
+        high: Key | None = None,
+        *,
+        columns: Columns = None,
+        filter: Condition = None,  # noqa: A002
+        limit: int | None = None,
+        offset: int = 0,
+        descending: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Return the rows whose keys are in [low, high), in the order of the keys.
+
+        Args:
+            low: The first key; None: from the lowest key on. For a composite key a tuple in key
+                order, or a dict by column.
+            high: The key before which the range ends; None: up to the highest key, and with it.
+            columns: The columns to return; None returns all.
+            filter: Which of the rows, as for `scan`.
+            limit: The highest number of rows.
+            offset: How many of the first rows to leave out.
+            descending: From high to low keys; `low` stays the lower end.
+
+        Raises:
+            RequestError: A plain table, a low end above the high end, or as for `scan`.
+            SchemaMismatchError: An end is not of the key's type.
+
+        Examples:
+            >>> orders.range(1, 2, columns=["id", "note"]).read_all().to_pylist()
+            [{'id': 1, 'note': 'a'}]
+            >>> orders.range(2, columns=["id"]).read_all().to_pylist()
+            [{'id': 2}]
         """
 
     def to_arrow(

@@ -13,10 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.arguments import flag_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.read.read_arguments import key_named, key_pushed, keyed, known_columns
+from siltstone.engine.order.key_range import KeyRange
+from siltstone.engine.order.ordered_rows import Page
+from siltstone.engine.read.read_arguments import (
+    key_named,
+    key_pushed,
+    keyed,
+    known_columns,
+    order_asked,
+    page_asked,
+)
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
@@ -54,6 +64,12 @@ class LocalReadable:
         keys = self._reader().table_schema.keys
         return () if keys is None else keys.names
 
+    @property
+    def ordered_key(self) -> tuple[str, ...]:
+        """The names of the key columns, if rows are found in their order; else none."""
+        reader = self._reader()
+        return reader.ordered_key if isinstance(reader, KeyedReader) else ()
+
     def get_many(self, keys: object) -> pa.Table:
         """Return the rows of the existing `keys`, each once, in the order of the keys.
 
@@ -72,41 +88,96 @@ class LocalReadable:
         columns: Sequence[str] | None = None,
         filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
         limit: int | None = None,
+        *,
+        order_by: str | Sequence[str] | None = None,
+        descending: bool = False,
+        offset: int = 0,
     ) -> pa.RecordBatchReader:
-        """Return a stream of the rows, in no order.
-
-        Args:
-            columns: The columns in their order; None: all.
-            filter: A SQL boolean expression, or an Arrow expression.
-            limit: The maximum number of rows.
-
-        Raises:
-            RequestError: A column is unknown, or the filter is invalid.
-        """
+        """Return a stream of the rows; see `api.readable` for arguments and errors."""
         reader = self._reader()
-        arrow = reader.table_schema.arrow
-        shown = known_columns(arrow, columns)
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise RequestError(f"limit must be an integer from 0; got {limit!r}")
-        fields = reader.table_schema.fields(shown)
+        page = page_asked(limit, offset)
+        if order_by is not None:
+            keys = order_asked(reader, order_by, descending=descending)
+            return self._in_order(reader, keys, page, columns, filter)
+        if descending or offset:
+            raise RequestError("descending and offset need order_by: else rows come in no order")
+        fields, shown = self._shown(reader, columns)
         batches = self._matching(reader, filter, shown, limit)
         if limit is not None:
             batches = _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
+
+    def scan_by_key(
+        self,
+        columns: Sequence[str] | None,
+        filter: pc.Expression | None,  # noqa: A002 - the contract's name
+        *,
+        descending: bool,
+        limit: int | None,
+        likely: int,
+    ) -> pa.RecordBatchReader:
+        """Return the rows in the order of the key, of which so many are `likely` read."""
+        keys, page = KeyRange(descending=descending), Page(limit=limit, likely=likely)
+        return self._in_order(self._reader(), keys, page, columns, filter)
+
+    def range(
+        self,
+        low: object = None,
+        high: object = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | pc.Expression | None = None,  # noqa: A002 - the contract's name
+        limit: int | None = None,
+        offset: int = 0,
+        descending: bool = False,
+    ) -> pa.RecordBatchReader:
+        """Return the rows with keys in [low, high), by key; see `api.readable`."""
+        reader = keyed(self._reader())
+        page, codec = page_asked(limit, offset), reader.table_schema.codec
+        keys = KeyRange.of_user(low, high, codec, descending=flag_of("descending", descending))
+        return self._in_order(reader, keys, page, columns, filter)
+
+    def _in_order(
+        self,
+        reader: Reader,
+        keys: KeyRange,
+        page: Page,
+        columns: Sequence[str] | None,
+        wanted: str | pc.Expression | None,
+    ) -> pa.RecordBatchReader:
+        reader = keyed(reader)
+        fields, shown = self._shown(reader, columns)
+        parsed = filter_of(wanted, reader.table_schema.arrow)
+        is_whole = keys.low is None and keys.high is None
+        self._note(reader, (), parsed if is_whole else None)
+        batches = reader.in_order(keys, page, shown, parsed)
+        return pa.RecordBatchReader.from_batches(fields, batches)
+
+    @staticmethod
+    def _shown(reader: Reader, columns: Sequence[str] | None) -> tuple[pa.Schema, list[str] | None]:
+        shown = known_columns(reader.table_schema.arrow, columns)
+        return reader.table_schema.fields(shown), shown
 
     def scan_with_ids(
         self,
         columns: Sequence[str],
         filter: str | None,  # noqa: A002 - the contract's name
         limit: int | None,
+        *,
+        order_by: Sequence[str] | None = None,
+        descending: bool = False,
+        offset: int = 0,
     ) -> pa.RecordBatchReader:
         """Return the rows of `scan`, and last their `_rowid`: see `row_ids`."""
-        reader = self._reader()
+        reader, order = self._reader(), None
+        if order_by is not None:
+            keys = order_asked(reader, order_by, descending=descending)
+            order = keys, page_asked(limit, offset)
         shown = known_columns(reader.table_schema.arrow, columns) or []
         wanted = filter_of(filter, reader.table_schema.arrow)
         self._note(reader, (), wanted)
         fields = reader.table_schema.fields(shown).append(ROW_ID)
-        batches = scan_with_ids(reader, shown, wanted)
+        batches = scan_with_ids(reader, shown, wanted, order)
         batches = batches if limit is None else _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
 

@@ -56,7 +56,10 @@ def is_null(value: Value) -> Value:
 
 
 def _atom(
-    value: Value, rest: str | None, values: Sequence[pa.Scalar[Any]] | None = None
+    value: Value,
+    rest: str | None,
+    values: Sequence[pa.Scalar[Any]] | None = None,
+    bounds: tuple[int | None, int | None] | None = None,
 ) -> pushed.Push | None:
     """Return the push of a column and what follows it; None if there is nothing to say.
 
@@ -64,6 +67,7 @@ def _atom(
         value: What stands there, maybe a column.
         rest: SQL; None, or of a type that Lance does not compare alike: not for Lance.
         values: What the column must be one of.
+        bounds: Between what it is.
     """
     if value.column is None:
         return None
@@ -71,7 +75,9 @@ def _atom(
     known = None
     if values is not None and len(values) <= VALUES_MAX and not pa.types.is_floating(value.type):
         known = frozenset(storage_values(pa.array(values, values[0].type)) if values else ())
-    return None if text is None and known is None else pushed.Atom(value.column, text, known)
+    if text is None and known is None:
+        return None
+    return pushed.Atom(value.column, text, known, None if text is None else bounds)
 
 
 def compare(sign: Operator, left: Term, right: Term) -> Value:
@@ -106,8 +112,19 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
     if pa.types.is_floating(value.type) and scalar.type != value.type:
         left = left.cast(scalar.type)
     rest = None if text is None else f" {sign} {text}"
-    push = _atom(value, rest, [scalar] if sign == "=" else None)
+    push = _atom(value, rest, [scalar] if sign == "=" else None, _bounds(sign, scalar))
     return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
+
+
+def _bounds(sign: Operator, scalar: pa.Scalar[Any]) -> tuple[int | None, int | None] | None:
+    """Return between which storage values a column is, both in it; only of whole numbers."""
+    kind = scalar.type
+    if not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+        return None
+    n = cast("int", storage_values(pa.array([scalar], kind))[0])
+    if sign in ("<", "<="):
+        return None, n - (sign == "<")
+    return (n + (sign == ">"), None) if sign in (">", ">=") else None
 
 
 def _placed(

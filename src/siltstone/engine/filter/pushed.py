@@ -5,7 +5,8 @@ node here is a piece of the filter on which Arrow and DataFusion answer alike (t
 null), or None where no such piece is known:
 
     Atom      a column and constants; exact. With `values`, it says that the column has one of
-              these (storage values); without `rest` that is all that it says, and not to Lance
+              these (storage values); without `rest` that is all that it says, and not to Lance.
+              With `bounds`, that it is from the first to the last of them (None: open), no more
     All       AND. A part that is missing widens the answer, so it is dropped
     AnyOf     OR. A missing part could narrow the answer: all or nothing
     Negated   NOT. What is inside must be exact: a superset negated is a subset
@@ -50,6 +51,7 @@ class Atom:
     column: str
     rest: str | None  # what follows the column's name
     values: frozenset[object] | None = None
+    bounds: tuple[int | None, int | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.key_run import OFFSET_BITS
 from siltstone.formats.keys import Codes, Key, KeyColumns, KeysAt, in_blocks, same_keys
 from siltstone.formats.rows import from_storage_values
-from siltstone.storage.tables.keys.key_places import PinnedKeys
+from siltstone.storage.tables.keys.key_places import PinnedKeys, Stretch
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION, PartId
 
@@ -293,6 +293,34 @@ class Base:
     def _fits_index(self) -> bool:
         rows = sum(end - first for first, end in self.keys.uncovered.values())
         return rows * INDEX_ROW_BYTES + self._taken() <= self._index_bytes_max
+
+    # ranges
+
+    def stretches(self, first: int, last: int, *, descending: bool) -> list[Iterator[Stretch]]:
+        """Return codes from `first` to `last`, in order, and the positions of their rows.
+
+        Exact codes, and only if it `has_order`. Hidden rows are among them.
+        """
+        if not self.rows:
+            return []
+        found = self.keys.stretches(first, last, descending=descending)
+        if self.keys.uncovered:
+            index = self._uncovered_index()
+            assert index is not None
+            found.append(iter([index.between(first, last, descending=descending)]))
+        return found
+
+    @property
+    def has_order(self) -> bool:
+        """Whether its keys are found in order: all are in key runs, or fit an index in memory."""
+        if not self.table_schema.codec.exact:
+            return False
+        return not self.rows or not self.keys.uncovered or self._uncovered_index() is not None
+
+    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows at `positions`, one at least, in that order."""
+        resident = self._rows_in_memory()
+        return (self.table if resident is None else resident).take(positions, names)
 
     # a fold
 

@@ -121,6 +121,12 @@ class Run:
         needles, at = pairs(self.codes, codes)
         return needles, self.ordinals[at]
 
+    def between(self, first: int, last: int, *, descending: bool) -> tuple[Codes, np.ndarray]:
+        """Return the codes from `first` to `last` and their ordinals, ascending or descending."""
+        low, high = int(self.codes.searchsorted(first)), int(self.codes.searchsorted(last, "right"))
+        codes, ordinals = self.codes[low:high], self.ordinals[low:high]
+        return (codes[::-1], ordinals[::-1]) if descending else (codes, ordinals)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
@@ -320,6 +326,20 @@ def rows_kept(
             pieces, masks, rows, size = [], [], 0, 0
     if rows:
         yield _filtered(pieces, masks, fields, rows)
+
+
+def rows_at(
+    chunks: Sequence[Chunk], ordinals: np.ndarray, table_schema: TableSchema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows at some ordinals, ascending, with `columns` of `table_schema`."""
+    fields, at = table_schema.fields(columns), 0
+    while at < len(ordinals):
+        chunk, _ = locate(chunks, int(ordinals[at]))
+        end = int(ordinals.searchsorted(chunk.end))
+        offsets = pa.array(ordinals[at:end] - chunk.start, pa.int64())
+        arrays = table_schema.align(chunk.batch, chunk.table_schema, columns)
+        yield batch_of([array.take(offsets) for array in arrays], fields, end - at)
+        at = end
 
 
 def _filtered(

@@ -267,14 +267,29 @@ class HistoryRun:
             return
         names = self.stored(table_schema, columns)
         stored = [name for name in names if name is not None]
-        if not stored:
-            batches: Iterable[pa.RecordBatch] = [batch_of([], pa.schema([]), count)]
-        elif are_few(count, len(kept)):
+        if not stored or are_few(count, len(kept)):
             ordinals = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
+            yield from self.rows_at((), ordinals, table_schema, columns)
+            return
+        fields = table_schema.fields(columns)
+        for batch in batches_kept(self.scan(stored), kept):
+            yield batch_of(aligned(batch, names, fields), fields, batch.num_rows)
+
+    def rows_at(
+        self,
+        parts: Sequence[Part],
+        ordinals: np.ndarray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `parts` at some ordinals, ascending."""
+        del parts  # as in `rows_kept`
+        names = self.stored(table_schema, columns)
+        stored = [name for name in names if name is not None]
+        batches = [batch_of([], pa.schema([]), len(ordinals))]
+        if stored:
             taken = self.table.take(self.positions_of(ordinals), stored)
             batches = taken.combine_chunks().to_batches()
-        else:
-            batches = batches_kept(self.scan(stored), kept)
         fields = table_schema.fields(columns)
         for batch in batches:
             yield batch_of(aligned(batch, names, fields), fields, batch.num_rows)

@@ -39,6 +39,7 @@ from siltstone.engine.levels.chunk import (
     join_chunks,
     keys_at,
     merge_runs,
+    rows_at,
     rows_kept,
     run_of,
     small_rung,
@@ -341,6 +342,17 @@ class Memtable:
         """Yield the rows of `parts` with a bit in `kept`, in seq order."""
         assert isinstance(parts[0], Slice)
         yield from rows_kept(parts[0].chunks, kept, table_schema, columns)
+
+    def rows_at(
+        self,
+        parts: Sequence[Part],
+        ordinals: np.ndarray,
+        table_schema: TableSchema,
+        columns: Sequence[str],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `parts` at some ordinals, ascending."""
+        assert isinstance(parts[0], Slice)
+        return rows_at(parts[0].chunks, ordinals, table_schema, columns)
 
     def changes(self, after: int, seq: int) -> list[Chunk]:
         """Return the row versions with after < seq <= `seq`, in seq order."""

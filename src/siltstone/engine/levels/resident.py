@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
@@ -47,6 +48,12 @@ class ResidentPart:
         columns = self._table.select(list(names))
         for start in range(0, self.rows, BATCH_ROWS):
             yield from columns.slice(start, BATCH_ROWS).to_batches()
+    def take(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows at `offsets`, in that order."""
+        columns, count = self._table.select(list(names)), len(offsets)
+        if (offsets == np.arange(offsets[0], offsets[0] + count)).all():
+            return columns.slice(int(offsets[0]), count)
+        return columns.take(pa.array(offsets, pa.int64()))
 
 
 class Resident:
@@ -74,3 +81,17 @@ class Resident:
         """Yield some columns of all rows, hidden ones too, by position; nothing is copied."""
         for part in self._parts:
             yield from part.batches(names)
+    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return some columns of the rows at `positions`, one at least, in that order."""
+        indexes = np.searchsorted(self._starts, positions, side="right") - 1
+        if (indexes == indexes[0]).all():
+            return self._of_part(int(indexes[0]), positions, names)
+        order = np.argsort(indexes, kind="stable")
+        found = [
+            self._of_part(index, positions[order[indexes[order] == index]], names)
+            for index in np.unique(indexes).tolist()
+        ]
+        return pa.concat_tables(found).take(pa.array(np.argsort(order), pa.int64()))
+
+    def _of_part(self, index: int, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        return self._parts[index].take(positions - self._starts[index], names)

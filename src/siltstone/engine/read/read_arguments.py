@@ -8,6 +8,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.arguments import count_of, flag_of
+from siltstone.engine.order.key_range import KeyRange
+from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
@@ -45,6 +48,38 @@ def known_columns(arrow: pa.Schema, columns: object) -> list[str] | None:
     if len(set(columns)) != len(columns):
         raise RequestError(f"columns appear twice in {columns}")
     return columns
+
+
+def page_asked(limit: object, offset: object) -> Page:
+    """Return which of the rows in order a caller wants.
+
+    Raises:
+        RequestError: One is not an integer from 0.
+    """
+    at_most = None if limit is None else count_of("limit", limit, 0)
+    return Page(count_of("offset", offset, 0), at_most)
+
+
+def order_asked(reader: Reader, order_by: object, *, descending: object) -> KeyRange:
+    """Return all keys, in the order that a caller names.
+
+    Raises:
+        RequestError: It is not the order of the key: a plain table, other columns, or in another
+            order; or it is no name and no list of names.
+    """
+    names = [order_by] if isinstance(order_by, str) else order_by
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise RequestError(f"order_by must be a column or a list of columns; got {order_by!r:.80}")
+    if not isinstance(reader, KeyedReader):
+        raise RequestError("order_by takes the columns of the key, and a plain table has no key")
+    known_columns(reader.table_schema.arrow, names)
+    key = reader.table_schema.codec.names
+    if not names or tuple(names) != key[: len(names)]:
+        raise RequestError(
+            f"order_by takes the columns of the key {[*key]}, or the first ones of them, in that"
+            f" order; got {[*names]}"
+        )
+    return KeyRange(descending=flag_of("descending", descending))
 
 
 def key_named(text: object, codec: KeyCodec) -> Key | None:

@@ -7,8 +7,8 @@ Levels above base are `Source`s in seq order; each is in the union exactly once.
 through without their shadowed rows; then follow the newest live rows of the sources. Filters and
 columns are pushed down to Lance, but Arrow decides: it filters every row again, in every level.
 
-A filter that names a few keys (`named_keys`) is no scan: the rows of those keys are looked up, and
-then filtered.
+A filter that names a few keys (`named_keys`), or a short range of them (`key_span`), is no scan:
+the rows of those keys are looked up, and then filtered.
 
 Many keys are looked up together where base is cold: a row of it that is in no memory costs hundreds
 of microseconds if Lance takes it by itself, and a tenth of that among a thousand others.
@@ -17,8 +17,6 @@ of microseconds if Lance takes it by itself, and a tenth of that among a thousan
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +26,11 @@ from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import Chunk, batch_of
 from siltstone.engine.levels.kept_batches import batches_kept, batches_kept_by_position
-from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.memtable import Found
+from siltstone.engine.levels.overlay import Overlay, overlay_of, parts_with_rows
 from siltstone.engine.levels.own_rows import OwnRows
-from siltstone.engine.levels.sources import Source
-from siltstone.engine.levels.visibility import Visibility
+from siltstone.engine.order.key_range import KeyRange
+from siltstone.engine.order.ordered_rows import OrderedRead, Page, columns_with
 from siltstone.engine.read.image_scan import image_for
 from siltstone.engine.read.index_use import indexed_columns, prefilter_of
 from siltstone.engine.read.read_levels import ReadLevels
@@ -48,42 +46,12 @@ _ONE_BY_ONE_MAX = 16
 """So many keys are looked up as rows, and more by their codes: rows may be wide."""
 _FEW_KEYS, _ROWS_PER_KEY = 16, 2_048
 _MANY_ROWS = 65_536
+_FEW_ROWS, _RESIDENT_ROWS_PER_KEY, _CODES_SHARE = 64, 64, 4
+"""A range with more rows is a scan; where only their number is asked, one of a share of base."""
 _WHOLE_ROW_COLUMNS_MAX = 64
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
 _UNREAD: Row = {}
-
-
-class Lives(NamedTuple):
-    """A source with its rows of a read, and for each row whether it is visible.
-
-    `first` is the place of its first row (see `visibility`).
-    """
-
-    source: Source
-    parts: tuple[Part, ...]
-    kept: pa.BooleanArray
-    first: int
-
-    @property
-    def ordinals(self) -> np.ndarray:
-        """The ordinals of the visible rows, ascending."""
-        return np.flatnonzero(self.kept.to_numpy(zero_copy_only=False))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Overlay:
-    """The rows of a read: sources with live rows, oldest first, and the visible rows of base."""
-
-    levels: tuple[Lives, ...]
-    visibility: Visibility
-    rows: int
-    visible: pa.BooleanArray
-
-    @property
-    def shadowed(self) -> np.ndarray:
-        """The positions of the hidden rows of base, ascending."""
-        return np.flatnonzero(~self.visibility.visible.bools())
 
 
 class KeyedReader:
@@ -192,13 +160,13 @@ class KeyedReader:
         found = [(source, source.parts(self.seq)) for source in self.sources]
         codec = self.table_schema.codec
         visibility = self.levels.kept.at(
-            self.seq, codec, self.base, _with_rows(found), bytes_left=self.levels.bytes_left
+            self.seq, codec, self.base, parts_with_rows(found), bytes_left=self.levels.bytes_left
         )
         if self.own is not None:
             own = self.own.whole()
             found.append((own, own.parts(EVERYTHING)))
-            visibility = visibility.at(EVERYTHING, codec, _with_rows(found))
-        overlay = _overlay(found, visibility)
+            visibility = visibility.at(EVERYTHING, codec, parts_with_rows(found))
+        overlay = overlay_of(found, visibility)
         if self.own is None:
             self._overlay = overlay
         return overlay
@@ -224,23 +192,56 @@ class KeyedReader:
         `limit`: the caller takes no more rows than that; more may come.
         """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
-        read = shown + ([n for n in sorted(wanted.columns) if n not in shown] if wanted else [])
-        keys = None if wanted is None else self._named(wanted)
+        found = None if wanted is None else self.by_key(shown, wanted)
+        if found is not None:
+            yield from deadline.checked(found)
+            return
+        read = columns_with(wanted, shown)
         image = None
-        if in_any_order and keys is None and self._may_use_image(read, wanted):
+        if in_any_order and self._may_use_image(read, wanted):
             image = image_for(self.levels, self.seq, read, self.scan)
-        if keys is not None:
-            batches = self._rows_of(keys, read)
-        elif image is not None:
+        if image is not None:
             numbers = [self.table_schema.ids[name] for name in read]
             batches = image.batches(numbers, self.table_schema.fields(read))
         else:
             most = None if wanted else limit
             batches = self._scan_levels(read, wanted, most, from_memory=from_memory)
-        for batch in deadline.checked(batches):
-            kept = wanted.keep(batch) if wanted else batch
-            if kept.num_rows:
-                yield kept if len(read) == len(shown) else kept.select(shown)
+        yield from _kept(deadline.checked(batches), shown, wanted)
+
+    def in_order(
+        self,
+        keys: KeyRange,
+        page: Page,
+        columns: Sequence[str] | None = None,
+        wanted: Filter | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a page of a key range that `wanted` keeps, in the order of the keys."""
+        shown = list(self.table_schema.arrow.names if columns is None else columns)
+        return self._ordered(shown, wanted).batches(keys, page)
+
+    @property
+    def ordered_key(self) -> tuple[str, ...]:
+        """The names of the key columns, if rows are found in their order; else none."""
+        return self.table_schema.codec.names if self._ordered((), None).has_order else ()
+
+    def _ordered(self, shown: Sequence[str], wanted: Filter | None) -> OrderedRead:
+        doors = self.overlay, self.scan, self.looked_up
+        return OrderedRead(self.table_schema, self.base, *doors, shown, wanted)
+
+    def by_key(self, shown: list[str], wanted: Filter) -> Iterator[pa.RecordBatch] | None:
+        """Return the rows of a filter that names few keys, or a short range of them; else None.
+
+        A scan with the filter would give the same rows.
+        """
+        keys = self._named(wanted)
+        if keys is not None:
+            return _kept(self._rows_of(keys, columns_with(wanted, shown)), shown, wanted)
+        base = self.base
+        if base is None or not base.rows:
+            return None  # no scan is long
+        share = _ROWS_PER_KEY if not base.resident_parts else _RESIDENT_ROWS_PER_KEY
+        at_most = max(_FEW_ROWS, base.rows // share) if shown else base.rows // _CODES_SHARE
+        return self._ordered(shown, wanted).few(at_most)
 
     def _named(self, wanted: Filter) -> Sequence[Key] | None:
         """Return the keys that a filter names, if to look them up costs less than a scan."""
@@ -440,10 +441,20 @@ class KeyedReader:
                 rows = base.table.take(found, list(stored.values()))
                 yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
         places = visibility.find(codes)[1]
-        for source, parts, kept, first in overlay.levels:
-            mask = np.zeros(len(kept), bool)
-            mask[places[(places >= first) & (places < first + len(kept))] - first] = True
-            yield from source.rows_kept(parts, pa.array(mask), self.table_schema, read)
+        for level in overlay.levels:
+            ordinals = np.unique(level.ordinals_of(places))
+            if len(ordinals):
+                yield from level.source.rows_at(level.parts, ordinals, self.table_schema, read)
+
+
+def _kept(
+    batches: Iterable[pa.RecordBatch], shown: list[str], wanted: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that a filter keeps, with some of their columns."""
+    for batch in batches:
+        kept = wanted.keep(batch) if wanted else batch
+        if kept.num_rows:
+            yield kept if len(kept.schema) == len(shown) else kept.select(shown)
 
 
 def beyond_python(key: Key, error: OverflowError) -> RequestError:
@@ -452,23 +463,3 @@ def beyond_python(key: Key, error: OverflowError) -> RequestError:
         f"the row {key!r:.80} has a value beyond those of Python ({error}); read it with get_many"
         " or scan, which return Arrow data"
     )
-
-
-_Level = tuple[Source, tuple[Part, ...]]
-
-
-def _with_rows(found: Sequence[_Level]) -> list[Part]:
-    return [part for _, parts in found for part in parts if part.rows]
-
-
-def _overlay(found: Sequence[_Level], visibility: Visibility) -> Overlay:
-    live = visibility.live.mask()
-    levels: list[Lives] = []
-    start = 0
-    for source, parts in found:
-        rows = sum(part.rows for part in parts)
-        kept = live.slice(start, rows)
-        start += rows
-        if kept.true_count:
-            levels.append(Lives(source, parts, kept, start - rows))
-    return Overlay(tuple(levels), visibility, visibility.live.count, visibility.visible.mask())

@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.order.key_range import KeyRange
+from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.formats.keys import Key, KeyCodec
@@ -53,15 +55,22 @@ def with_ids(
 
 
 def scan_with_ids(
-    reader: Reader, columns: Sequence[str], wanted: Filter | None
+    reader: Reader,
+    columns: Sequence[str],
+    wanted: Filter | None,
+    order: tuple[KeyRange, Page] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that match, with some columns, and last their ids."""
+    """Yield the rows that match, with some columns, and last their ids.
+
+    `order`: a page of them by their keys, of a table that has some.
+    """
     read = read_for_ids(reader, columns)
     if isinstance(reader, PlainReader):
         for places, rows in reader.scan_placed(read, wanted):
             yield from with_ids(reader, rows, columns, places).to_batches()
         return
-    for rows in reader.scan(read, wanted):
+    found = reader.scan(read, wanted) if order is None else reader.in_order(*order, read, wanted)
+    for rows in found:
         yield from with_ids(reader, rows, columns, _NO_PLACES).to_batches()
 
 

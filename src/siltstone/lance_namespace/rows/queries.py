@@ -107,7 +107,8 @@ def _explained(
     with ExitStack() as held:
         table, seq = _opened(scope, name, wanted.asked.version, held)
         chosen = wanted.chosen(table.schema)
-        table.scan(chosen.read, wanted.filter, 0).close()
+        order = {} if wanted.order is None else wanted.order.by_key(table.primary_key)
+        table.scan(chosen.read, wanted.filter, 0, **order).close()
         kind = "base under the rows above it" if table.primary_key else "one Lance version"
         lines = [
             f"Scan {name} at seq {seq}: {kind}",
@@ -115,6 +116,9 @@ def _explained(
             f"  filter: {wanted.asked.filter or 'none'}",
             f"  limit: {wanted.limit}, offset: {wanted.offset}",
         ]
+        if wanted.order is not None:
+            direction = "descending" if wanted.order.descending else "ascending"
+            lines.append(f"  order: {', '.join(wanted.order.columns)}, {direction}")
         if wanted.vector:
             lines.append(f"  nearest: {wanted.search_told(table.schema, scope.limits)}")
         if wanted.words is not None:

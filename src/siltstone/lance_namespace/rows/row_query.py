@@ -13,7 +13,7 @@ may be fewer. Bounds of the distance are [lower, upper).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,39 @@ _OF_VECTORS = (
 
 
 @dataclass(frozen=True, slots=True)
+class RowOrder:
+    """The columns by which rows are ordered, and the direction of all of them."""
+
+    columns: tuple[str, ...]
+    descending: bool
+
+    @classmethod
+    def of(cls, asked: Sequence[bodies.ColumnOrdering] | None) -> RowOrder | None:
+        """Return the order that a body asks for.
+
+        Raises:
+            Refused: Its columns have different directions.
+        """
+        if not asked:
+            return None
+        directions = {each.ascending is False for each in asked}
+        if len(directions) > 1:
+            raise unsupported("order_by has one direction for all its columns")
+        return cls(tuple(each.column_name for each in asked), directions == {True})
+
+    def by_key(self, key: Sequence[str]) -> dict[str, Any]:
+        """Return what a scan of a table with this key is told.
+
+        Raises:
+            Refused: It is not the order of the key.
+        """
+        if self.columns != tuple(key[: len(self.columns)]):
+            has = f"{[*key]}, in that order" if key else "and there are none"
+            raise unsupported(f"order_by takes the key's columns, {has}; got {[*self.columns]}")
+        return {"order_by": list(self.columns), "descending": self.descending}
+
+
+@dataclass(frozen=True, slots=True)
 class RowQuery:
     """A query of either kind of client, all of which is offered; `limit` None is all."""
 
@@ -60,6 +93,8 @@ class RowQuery:
     offset: int
     vector: list[float]
     words: AskedWords | None
+    order: RowOrder | None = None
+    """The order of the rows, if one was asked for."""
     ids: tuple[int, ...] | None = None
     """The `_rowid` of the rows, if they are taken by it."""
     vectors: tuple[list[float], ...] = ()
@@ -71,7 +106,7 @@ class RowQuery:
 
         Raises:
             Refused: Bounds of a distance, and no vector; the nearest 0 rows; words and a vector; a
-                search among rows that are named by their ids.
+                search, or an order, of rows that are named by their ids; a search in an order.
         """
         vectors = _vectors_of(asked)
         vector = vectors[0] if vectors else []
@@ -92,10 +127,14 @@ class RowQuery:
         ids = row_ids.taken(filter_)
         if ids is not None and is_search:
             raise invalid("a filter by _rowid stands alone: it takes rows, and ranks none")
+        order = RowOrder.of(asked.order_by)
+        if order is not None and (is_search or ids is not None):
+            raise unsupported("order_by is of rows that a filter matches: a search ranks them")
         several = tuple(vectors) if _is_several(asked) else ()
         offset = asked.offset or 0
         filter_ = None if ids is not None else filter_
-        return cls(asked, asked.columns, filter_, limit, offset, vector, words, ids, several)
+        columns = asked.columns
+        return cls(asked, columns, filter_, limit, offset, vector, words, order, ids, several)
 
     @property
     def _takes_before(self) -> bool:
@@ -141,11 +180,15 @@ class RowQuery:
         if self.ids is not None:
             rows = table.rows_with_ids(self.ids, chosen.read)
             return chosen.of_rows(rows.slice(self.offset, self.limit)).to_reader()
-        if self.is_numbered:
-            reader = row_ids.told_apart(table.scan_with_ids(chosen.read, self.filter, most))
+        scan = table.scan_with_ids if self.is_numbered else table.scan
+        if self.order is not None:
+            order = self.order.by_key(table.primary_key)
+            reader = scan(chosen.read, self.filter, self.limit, offset=self.offset, **order)
         else:
-            reader = table.scan(chosen.read, self.filter, most)
-        if self.offset:
+            reader = scan(chosen.read, self.filter, most)
+        if self.is_numbered:
+            reader = row_ids.told_apart(reader)
+        if self.offset and self.order is None:
             rows = _after(reader, self.offset)
             reader = pa.RecordBatchReader.from_batches(reader.schema, rows)
         return chosen.of_reader(reader)

@@ -405,6 +405,14 @@ class QueryVector(RequestPart):
     multi_vector: NotOffered = None
 
 
+class ColumnOrdering(RequestPart):
+    """A column of the key, which has no nulls; `ascending` by default."""
+
+    column_name: Name
+    ascending: bool | None = None
+    nulls_first: HintFlag = None
+
+
 class QueryRequest(TableRequest):
     """`columns`: see `selection`. An index of vectors takes three members; others are hints.
 
@@ -429,7 +437,7 @@ class QueryRequest(TableRequest):
     fast_search: HintFlag = None
     full_text_query: FullTextQuery | None = None
     with_row_id: bool | None = None
-    order_by: NotOffered = None
+    order_by: list[ColumnOrdering] | None = None
     lower_bound: float | None = None
     upper_bound: float | None = None
 

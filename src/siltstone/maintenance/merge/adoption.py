@@ -19,7 +19,7 @@ import numpy as np
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.history_run import HistoryRun
-from siltstone.engine.read.read_union import Lives, Overlay
+from siltstone.engine.levels.overlay import Lives, Overlay
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
 from siltstone.storage.tables.tables import TableRewriter

@@ -26,8 +26,9 @@ from siltstone.arguments import count_of
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.overlay import Overlay
 from siltstone.engine.read.read_levels import ReadLevels
-from siltstone.engine.read.read_union import KeyedReader, Overlay
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
 from siltstone.errors import (
     BusyError,

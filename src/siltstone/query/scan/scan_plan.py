@@ -3,6 +3,8 @@
     base, history, attached    groups of parts of the pin, or ranges of a large part, and the
                                positions to leave out (above base: the few to read)
     memtables                  their live rows inline, in pieces of at most `IN_HAND_BYTES_MAX`
+    few keys                   the rows of a filter that names few, or a short range, inline, if
+                               one piece holds them
 
 Like a scan before its first batch, the planner finds the rows that later levels hide.
 """
@@ -179,6 +181,12 @@ class _ScanPlanner:
         yield from self._pinned(opened, files, NOTHING, are_kept=False)
 
     def keyed(self, reader: KeyedReader, record: Record) -> Iterator[ScanTask]:
+        shown = pa.schema([self.fields.field(name) for name in self.shown])
+        few = None if self.wanted is None else self._few(reader, self.wanted)
+        if few is not None:
+            for piece, rows in in_hand(few):
+                yield self._task(None, shown, piece, rows)
+            return
         overlay, base = reader.overlay(), reader.base
         table_schema, names = reader.table_schema, self.fields.names
         if base is not None and base.rows:
@@ -199,9 +207,23 @@ class _ScanPlanner:
             else:
                 batches = run.rows_kept(level.parts, level.kept, table_schema, names)
                 in_memory += self._matching(batches)
-        shown = pa.schema([self.fields.field(name) for name in self.shown])
         for piece, rows in in_hand(in_memory):
             yield self._task(None, shown, piece, rows)
+
+    def _few(self, reader: KeyedReader, wanted: Filter) -> list[pa.RecordBatch] | None:
+        """Return the rows of a filter that finds few by key; None: it does not, or they are long.
+
+        A task for each part would read the whole part, to find none there.
+        """
+        found: list[pa.RecordBatch] = []
+        nbytes = 0
+        rows = reader.by_key(list(self.shown), wanted)
+        for batch in () if rows is None else rows:
+            nbytes += batch.nbytes
+            if nbytes > IN_HAND_BYTES_MAX:
+                return None
+            found.append(batch)
+        return None if rows is None else found
 
     def _pinned(
         self,

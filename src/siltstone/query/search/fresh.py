@@ -8,7 +8,8 @@ import numpy as np
 
 from siltstone.engine.columns.row_vectors import VectorBlock
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.read.read_union import KeyedReader, Lives
+from siltstone.engine.levels.overlay import Lives
+from siltstone.engine.read.read_union import KeyedReader
 from siltstone.process import deadline
 from siltstone.query.search.candidates import Candidates, within
 from siltstone.query.search.distances import measured, roughly

@@ -25,6 +25,7 @@ from siltstone.query.sql.allowed import refuse_all_but_one_query
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import Reads, lists_tables, reads_of
+from siltstone.query.sql.pages import paged
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.searches import (
     Parameters,
@@ -90,6 +91,7 @@ def read(
         with statement.step():
             sql, parameters, searches = taken_out(sql, parameters)
             refuse_all_but_one_query(statement.connection, sql)
+            sql, tables = paged(sql, parameters, tables)
             for call in searches:
                 statement.register(call.name, _searched(call, tables, names))
             reads = reads_of(sql)

@@ -256,7 +256,7 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
     )
 
 
-def with_not_null(kind: pa.DataType, given: spark.DataType) -> pa.DataType:
+def with_not_null(kind: Any, given: spark.DataType) -> Any:
     """Return a type of `of_new_columns` with the members of structs not null that say so.
 
     Elements of lists and values of maps may be null: no statement of SQL can say that of them.

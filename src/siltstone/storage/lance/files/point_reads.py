@@ -1,4 +1,4 @@
-"""Point reads: one row of a part, by a session of Lance that stays open.
+"""Point reads: one row of a part, or a few, by a session of Lance that stays open.
 
 A take of the dataset plans each read anew and opens the part's files for it. A session is a part
 opened once for some columns: a row then costs half of the processor time with one thread, and a
@@ -55,7 +55,7 @@ class PartSessions:
 
 
 class PointReads:
-    """Reads of single rows of one version; `fragments` are Lance's handles of its parts."""
+    """Reads of few rows of one version; `fragments` are Lance's handles of its parts."""
 
     def __init__(self, sessions: PartSessions, fragments: Sequence[Any]) -> None:
         self._sessions, self._fragments, self._number = sessions, fragments, next(_numbers)
@@ -64,11 +64,11 @@ class PointReads:
         """Close the files: vacuum may have deleted them, and their space is not free before."""
         self._sessions.forget(self._number)
 
-    def take(self, index: int, offset: int, names: Sequence[str]) -> pa.Table:
-        """Return the row at an offset of a part without a deletion file, by the part's index."""
+    def take(self, index: int, offsets: list[int], names: Sequence[str]) -> pa.Table:
+        """Return the rows at offsets of a part without a deletion file, by the part's index."""
         columns = tuple(names)
         session = self._sessions.get(
             (self._number, index, columns),
             lambda: self._fragments[index].open_session(columns=list(columns)),
         )
-        return session.take([offset])
+        return session.take(offsets)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Span
 
 _NONE = np.zeros(0, np.int64)
+
+Stretch: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Codes (int64) in order, and the positions (int64) of their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,22 @@ class PinnedKeys:
             if self._table.pin.hidden:
                 kept[kept] = self._table.live.has(positions)
             yield (codes, places) if kept.all() else (codes[kept], places[kept])
+
+    def stretches(self, first: int, last: int, *, descending: bool) -> list[Iterator[Stretch]]:
+        """Return of each run the codes from `first` to `last`, in order, and their positions.
+
+        Hidden rows are among them. See `OpenRun.stretch`.
+        """
+        return [
+            self._stretch(each, each.run.stretch(first, last, descending=descending))
+            for each in self.newest_first
+        ]
+
+    @staticmethod
+    def _stretch(serving: Serving, entries: Iterator[Entries]) -> Iterator[Stretch]:
+        for codes, places in entries:
+            kept, positions = _positions(serving, places)
+            yield codes if len(positions) == len(codes) else codes[kept], positions
 
     def ordered(self) -> Iterator[Entries]:
         """Yield the entries of all rows that the runs cover, ascending by code.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
@@ -173,6 +173,29 @@ class OpenRun:
         """Yield all entries in order, in blocks."""
         return self._blocks(range(self.foot.pages))
 
+    def stretch(self, first: int, last: int, *, descending: bool) -> Iterator[Entries]:
+        """Yield the entries with first <= code <= last by code, ascending or descending.
+
+        A page comes first, which is kept for the next reader, then more and more at once: who takes
+        a few entries reads a page or two.
+        """
+        low = max(bisect_left(self.foot.firsts, first) - 1, 0)
+        pages = range(low, bisect_right(self.foot.firsts, last))
+        for numbers in _growing(pages[::-1] if descending else pages):
+            codes, places = self._few(numbers)
+            cut = slice(int(codes.searchsorted(first)), int(codes.searchsorted(last, "right")))
+            if descending:
+                yield codes[cut][::-1], places[cut][::-1]
+            else:
+                yield codes[cut], places[cut]
+
+    def _few(self, numbers: range) -> Entries:
+        """Return the entries of adjacent pages, those of one by way of the cache."""
+        if len(numbers) > 1:
+            return next(self._blocks(range(min(numbers), max(numbers) + 1)))
+        codes, places = self._page(numbers[0])
+        return np.asarray(codes), np.asarray(places)
+
     def _touched(self, wanted: Codes) -> Sequence[int]:
         """Return the numbers of the pages that may have one of some codes, ascending."""
         firsts, pages = np.asarray(self.foot.firsts), self.foot.pages
@@ -227,6 +250,14 @@ class OpenRun:
         if len(data) < size:
             raise CorruptionError(self._path, offset, f"it ends after {offset + len(data)} bytes")
         return data
+
+
+def _growing(pages: range) -> Iterator[range]:
+    """Yield pages in groups: of one twice, then of twice as many each time, up to a block."""
+    at, count = 0, 1
+    while at < len(pages):
+        yield pages[at : at + count]
+        at, count = at + count, min(max(at, 1) * 2, _BLOCK_PAGES)
 
 
 def write_run(

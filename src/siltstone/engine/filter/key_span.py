@@ -1,0 +1,80 @@
+"""Key span: between which values of a key column lie all rows that a filter keeps.
+
+    id > 3 AND id <= 9           4 to 9, and the filter says nothing else
+    id BETWEEN 4 AND 9 AND v > 5     4 to 9, and more
+    id < 3 OR id = 9             up to 9, and more
+    id > 3 OR v > 5              not known
+
+Of columns whose values are whole numbers as they are stored: integers, dates, timestamps, bools. It
+comes from what a filter says about its columns one by one (`pushed`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from siltstone.engine.filter.pushed import All, AnyOf, Atom, FalseIfNull, Implied, Negated, Push
+
+_DEPTH_MAX = 32
+_IS_NULL = " IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpan:
+    """Storage values from `low` to `high`, both in it; None is open. Without any if low > high.
+
+    `is_all`: the filter keeps all rows in it, if the column has no nulls.
+    """
+
+    low: int | None
+    high: int | None
+    is_all: bool
+
+
+ALL_KEYS = KeySpan(None, None, is_all=True)
+
+
+def span_of(node: Push | None, column: str, depth: int = 0) -> KeySpan | None:
+    """Return the span of a key column where `node` is true; None: it says nothing about it."""
+    if depth > _DEPTH_MAX:
+        return None
+    if isinstance(node, Atom):
+        return _of_atom(node) if node.column == column else None
+    if isinstance(node, Implied):
+        found = span_of(node.part, column, depth + 1)
+        return None if found is None else KeySpan(found.low, found.high, is_all=False)
+    if isinstance(node, FalseIfNull):
+        return span_of(node.part, column, depth + 1)
+    if isinstance(node, Negated):
+        return ALL_KEYS if node.part == Atom(column, _IS_NULL) else None
+    return _of_parts(node, column, depth + 1) if isinstance(node, All | AnyOf) else None
+
+
+def _of_atom(atom: Atom) -> KeySpan | None:
+    if atom.bounds is not None:
+        return KeySpan(*atom.bounds, is_all=True)
+    if atom.values is None:
+        return None
+    values = cast("frozenset[int]", atom.values)
+    if not values:
+        return KeySpan(1, 0, is_all=True)
+    if not all(isinstance(value, int) for value in values):
+        return None
+    return KeySpan(min(values), max(values), is_all=len(values) == 1)
+
+
+def _of_parts(node: All | AnyOf, column: str, depth: int) -> KeySpan | None:
+    found = [span_of(part, column, depth) for part in node.parts]
+    known = [span for span in found if span is not None]
+    if not known or (isinstance(node, AnyOf) and len(known) < len(found)):
+        return None
+    lows, highs = [span.low for span in known], [span.high for span in known]
+    if isinstance(node, AnyOf):
+        low = None if None in lows else min(cast("list[int]", lows))
+        high = None if None in highs else max(cast("list[int]", highs))
+        return KeySpan(low, high, is_all=False)
+    low = max((value for value in lows if value is not None), default=None)
+    high = min((value for value in highs if value is not None), default=None)
+    is_all = len(known) == len(found) and all(span.is_all for span in known)
+    return KeySpan(low, high, is_all)

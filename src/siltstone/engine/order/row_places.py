@@ -1,0 +1,85 @@
+"""Row places: where the visible rows of a key range are, in the order of their keys.
+
+    base       stretches of its key runs, of which the visible positions count
+    levels     stretches of the sorted codes over it (`visibility`: sorted once, at the first read
+               of a view, and brought up to later seqs), and of the key runs of loads
+
+All are merged block by block: of each a page or two is read for a few rows. A key has one visible
+row, so a code comes once. A place is a position in base, or the complement (~) of a place above it,
+which is negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from siltstone.engine.levels.base import Base
+from siltstone.engine.levels.visibility import Visibility
+from siltstone.engine.order.key_range import KeyRange
+from siltstone.formats.bits import Bits
+from siltstone.formats.key_run import Entries, merged
+from siltstone.formats.keys import KeyCodec
+from siltstone.storage.tables.keys.key_places import Stretch
+
+_BLOCK_ROWS = 1 << 15
+Places: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Codes (int64), in order, and the places (int64) of their rows."""
+
+
+def places_of(
+    wanted: KeyRange, codec: KeyCodec, base: Base | None, visibility: Visibility
+) -> Iterator[Places]:
+    """Yield the places of the visible rows of a range, in its order; codes are exact.
+
+    `base` has an order of its keys, if it is there (`Base.has_order`).
+    """
+    for first, last in wanted.stretches(codec):
+        sources = _sources(first, last, base, visibility, descending=wanted.descending)
+        if not wanted.descending:
+            yield from merged(sources)
+            continue
+        for ranks, places in merged([_turned(source) for source in sources]):
+            yield ~ranks, places
+
+
+def _turned(source: Iterator[Places]) -> Iterator[Places]:
+    """Yield the complements of descending codes, which ascend."""
+    for codes, places in source:
+        yield ~codes, places
+
+
+def _sources(
+    first: int, last: int, base: Base | None, visibility: Visibility, *, descending: bool
+) -> list[Iterator[Entries]]:
+    found: list[Iterator[Places]] = []
+    if base is not None:
+        stretches = base.stretches(first, last, descending=descending)
+        found += [_visible(each, visibility.visible) for each in stretches]
+    for run in visibility.runs:
+        some = run.between(first, last, descending=descending)
+        if len(some[0]):
+            found.append(_above(_in_blocks(some), visibility.live, 0))
+    for start, load in visibility.loads:
+        stretches = load.runs.stretches(first, last, descending=descending)
+        found += [_above(each, visibility.live, start) for each in stretches]
+    return found
+
+
+def _visible(stretch: Iterator[Stretch], visible: Bits) -> Iterator[Places]:
+    for codes, positions in stretch:
+        kept = visible.has(positions)
+        yield (codes, positions) if kept.all() else (codes[kept], positions[kept])
+
+
+def _above(stretch: Iterator[Places], live: Bits, start: int) -> Iterator[Places]:
+    for codes, numbers in stretch:
+        kept = live.has(numbers + start)
+        yield codes[kept], ~(numbers[kept] + start)
+
+
+def _in_blocks(some: Places) -> Iterator[Places]:
+    for at in range(0, len(some[0]), _BLOCK_ROWS):
+        yield some[0][at : at + _BLOCK_ROWS], some[1][at : at + _BLOCK_ROWS]

@@ -1,0 +1,303 @@
+"""Pages: statements that read a page of one table by its key, which need no sort.
+
+    SELECT id, v FROM t WHERE id > ? AND v < 7 ORDER BY id LIMIT 50
+
+DuckDB sorts what a scan gives, so it reads all rows that match. Where the table finds its keys in
+order, the statement runs without its ORDER BY, over a scan in that order: DuckDB keeps the order of
+a scan through filters and columns, and ends the scan at its LIMIT.
+
+That is so only for one table, columns as they are, comparisons of columns with constants of their
+types (DuckDB pushes those, so rows that it drops are not read), and few rows. Any other statement
+runs as it is written. A page reads no more than a statement that is not understood.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.query.sql.dataset import Filter, Scannable
+from siltstone.query.sql.names import folded
+
+if TYPE_CHECKING:
+    from siltstone.query.sql.searches import Parameters
+
+ROWS_MAX = 10_000
+"""Of LIMIT, and of OFFSET: more rows are sorted faster than they are looked up."""
+_MAY_PAGE = re.compile(r"\border\s+by\b.*\blimit\b", re.IGNORECASE | re.DOTALL)
+_PARTS = {"expressions", "from_", "where", "order", "limit", "offset"}
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "GT": operator.gt,
+    "GTE": operator.ge,
+    "LT": operator.lt,
+    "LTE": operator.le,
+    "EQ": operator.eq,
+}
+_FLIPPED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
+_Node: TypeAlias = Any
+"""An expression of sqlglot, which is imported late."""
+Tables: TypeAlias = "Callable[[str], Scannable | None]"
+
+
+class UnpagedError(Exception):
+    """The statement is no page, or not surely one."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOrdered:
+    """A table whose scan is in the order of its key, and has only rows that `within` keeps.
+
+    `likely`: as many rows are likely read.
+    """
+
+    source: Any
+    descending: bool
+    within: pc.Expression | None
+    likely: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+    def scan(
+        self,
+        columns: Sequence[str] | None,
+        filter: Filter,  # noqa: A002 (pyarrow's word)
+        limit: int | None,
+    ) -> pa.RecordBatchReader:
+        """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
+        parts = [part for part in (filter, self.within) if part is not None]
+        wanted = functools.reduce(operator.and_, cast("list[Any]", parts)) if parts else None
+        page = {"limit": limit, "likely": self.likely}
+        return self.source.scan_by_key(columns, wanted, descending=self.descending, **page)
+
+
+def paged(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables]:
+    """Return a statement and its tables; of a page without ORDER BY, over a table in order."""
+    if _MAY_PAGE.search(sql) is None:
+        return sql, tables
+    try:
+        return _Page.of(sql, parameters, tables).rewritten()
+    except UnpagedError:
+        return sql, tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A statement that is a page of `table`."""
+
+    sql: str
+    table: str
+    ordered: KeyOrdered
+    tables: Tables
+
+    @classmethod
+    def of(cls, sql: str, parameters: Parameters, tables: Tables) -> _Page:
+        tree = _tree_of(sql)
+        _require({name for name, value in tree.args.items() if value} <= _PARTS)
+        table = tree.args["from_"].this
+        _require(type(table).__name__ == "Table")
+        _require({name for name, value in table.args.items() if value} <= {"this", "db", "alias"})
+        _require(not (table.args.get("alias") and table.args["alias"].columns))
+        name = ".".join(part.name for part in table.parts)
+        source = tables(name)
+        _require(source is not None)
+        known = _Columns(cast("Scannable", source).schema, folded(table.alias_or_name))
+        key = cast("tuple[str, ...]", getattr(source, "ordered_key", ()))
+        _require(len(key) == 1)
+        descending = _order(tree, known, key[0])
+        _check_shown(tree.expressions, known, key[0])
+        given = _Constants(parameters)
+        within = _within(tree.args.get("where"), known, key[0], given)
+        likely = sum(_rows_of(tree.args.get(part), given) for part in ("limit", "offset"))
+        return cls(sql, name, KeyOrdered(source, descending, within, likely), tables)
+
+    def rewritten(self) -> tuple[str, Tables]:
+        first, end = _order_in(self.sql)
+        return self.sql[:first] + self.sql[end:], self._found
+
+    def _found(self, name: str) -> Scannable | None:
+        return self.ordered if name == self.table else self.tables(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of the table, which the statement calls `table` (folded)."""
+
+    schema: pa.Schema
+    table: str
+
+    def named(self, node: _Node) -> str:
+        """Return the column that a node is."""
+        _require(type(node).__name__ == "Column" and len(node.parts) <= 2)
+        _require(not node.table or folded(node.table) == self.table)
+        found = [name for name in self.schema.names if folded(name) == folded(node.name)]
+        _require(len(found) == 1)
+        return found[0]
+
+
+class _Constants:
+    """The constants of a statement, with its parameters; asked in the order of the text."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters, self._next = parameters, 0
+
+    def value(self, node: _Node) -> object:
+        kind = type(node).__name__
+        if kind == "Placeholder":
+            return self._parameter(node)
+        if kind == "Neg":
+            return -cast("Any", self.value(node.this))
+        _require(kind == "Literal")
+        if node.is_string:
+            return node.this
+        try:
+            return int(node.this)
+        except ValueError:
+            raise UnpagedError from None
+
+    def _parameter(self, node: _Node) -> object:
+        given = self._parameters
+        if isinstance(given, Mapping):
+            _require(node.this in given)
+            return given[node.this]
+        _require(isinstance(given, Sequence) and not isinstance(given, str))
+        if node.this is None:
+            place, self._next = self._next, self._next + 1
+        else:
+            _require(str(node.this).isdecimal())
+            place = int(node.this) - 1
+        values = cast("Sequence[object]", given)
+        _require(0 <= place < len(values))
+        return values[place]
+
+
+def _require(is_so: object) -> None:
+    if not is_so:
+        raise UnpagedError
+
+
+def _tree_of(sql: str) -> _Node:
+    import sqlglot  # noqa: PLC0415 (0.3 s)
+    from sqlglot import errors  # noqa: PLC0415
+
+    try:
+        trees = sqlglot.parse(sql, dialect="duckdb")
+    except (errors.SqlglotError, RecursionError):
+        raise UnpagedError from None
+    tree: _Node = trees[0] if len(trees) == 1 else None
+    _require(type(tree).__name__ == "Select")
+    _require(tree.args.get("from_") and tree.args.get("limit"))
+    return tree
+
+
+def _order(tree: _Node, known: _Columns, key: str) -> bool:
+    """Return whether rows descend; they are ordered by the key."""
+    ordered = tree.args["order"].expressions
+    _require(len(ordered) == 1 and known.named(ordered[0].this) == key)
+    return bool(ordered[0].args.get("desc"))
+
+
+def _check_shown(shown: Sequence[_Node], known: _Columns, key: str) -> None:
+    """Check that columns are shown as they are, and that none but the key has its name."""
+    for node in shown:
+        kind = type(node).__name__
+        if kind == "Star":
+            _require(not any(node.args.values()))
+        elif kind == "Alias":
+            column = known.named(node.this)
+            _require(column == key or folded(node.alias) != folded(key))
+        else:
+            known.named(node)
+
+
+def _rows_of(part: _Node, given: _Constants) -> int:
+    """Return the number of rows that LIMIT or OFFSET says; 0 without one."""
+    if part is None:
+        return 0
+    options = part.args.get("limit_options")
+    _require(options is None and not part.args.get("expressions"))
+    rows = given.value(part.expression)
+    _require(type(rows) is int and 0 <= rows <= ROWS_MAX)
+    return cast("int", rows)
+
+
+def _within(where: _Node, known: _Columns, key: str, given: _Constants) -> pc.Expression | None:
+    """Return what the comparisons of the key say; check that DuckDB pushes all of them."""
+    found: list[pc.Expression] = []
+    for sign, column, value in _comparisons(where, known, given):
+        kind = known.schema.field(column).type
+        _require(_fits(value, kind))
+        if column == key and type(value) is int:
+            found.append(_SIGNS[sign](pc.field(key), pa.scalar(value, kind)))
+    return functools.reduce(operator.and_, found) if found else None
+
+
+def _comparisons(
+    where: _Node, known: _Columns, given: _Constants
+) -> Iterator[tuple[str, str, object]]:
+    """Yield the comparisons that are joined by AND, in the order of the text."""
+    for node in _conjuncts(where):
+        kind = type(node).__name__
+        if kind == "Between":
+            column = known.named(node.this)
+            _require(not node.args.get("symmetric"))
+            yield "GTE", column, given.value(node.args["low"])
+            yield "LTE", column, given.value(node.args["high"])
+            continue
+        _require(kind in _SIGNS)
+        left, right = node.this, node.expression
+        if type(left).__name__ == "Column":
+            yield kind, known.named(left), given.value(right)
+        else:
+            value = given.value(left)
+            yield _FLIPPED[kind], known.named(right), value
+
+
+def _conjuncts(where: _Node) -> list[_Node]:
+    if where is None:
+        return []
+    is_and = type(where.this).__name__ == "And"
+    return [*where.this.flatten()] if is_and else [where.this]
+
+
+def _fits(value: object, kind: pa.DataType) -> bool:
+    """Say whether DuckDB compares a constant with a column of a type as a value of that type."""
+    types = pa.types
+    if type(value) is int and types.is_integer(kind):
+        try:
+            pa.scalar(value, kind)
+        except (pa.ArrowException, OverflowError):
+            return False
+        return True
+    if type(value) is str:
+        return types.is_string(kind) or types.is_date32(kind) or types.is_timestamp(kind)
+    if type(value) is dt.date:
+        return types.is_date32(kind)
+    if type(value) is dt.datetime:
+        return types.is_timestamp(kind) and (value.tzinfo is None) == (kind.tz is None)
+    return type(value) in (int, float) and types.is_float64(kind) and value == value  # noqa: PLR0124
+
+
+def _order_in(sql: str) -> tuple[int, int]:
+    """Return where ORDER BY and its columns lie in a statement that has it once."""
+    import sqlglot  # noqa: PLC0415
+
+    tokens = sqlglot.tokenize(sql, dialect="duckdb")
+    names = [token.token_type.name for token in tokens]
+    _require(names.count("ORDER_BY") == 1)
+    at = names.index("ORDER_BY")
+    behind = [place for place, name in enumerate(names) if place > at and name in _ENDS]
+    _require(behind)
+    return tokens[at].start, tokens[behind[0]].start
+
+
+_ENDS = ("LIMIT", "OFFSET")

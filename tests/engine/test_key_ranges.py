@@ -1,0 +1,237 @@
+"""Rows by key are what a sorted list of all rows gives, whatever level they are in.
+
+A store of each kind of key is written at random, over deletes, checkpoints and merges, and each
+range, page and direction is compared with a list: now, as of earlier seqs, and in a transaction.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from siltstone.engine.order import ordered_rows, placed_rows, sorted_rows
+from siltstone.local.store import LocalStore
+from siltstone.storage.tables.keys import key_cover
+from tests.maintenance.stores import open_store
+from tests.nightly import by_day
+
+COUNT = 240
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+KINDS: dict[str, tuple[dict[str, str], Callable[[int], Any]]] = {
+    "int64": ({"id": "int64"}, lambda n: (n - 120) << 40),
+    "int8": ({"id": "int8"}, lambda n: n - 120),
+    "uint64": ({"id": "uint64"}, lambda n: (1 << 63) - 120 + n),
+    "bool": ({"id": "bool"}, lambda n: n % 2 == 1),
+    "date": ({"id": "date32"}, lambda n: dt.date(1969, 12, 1) + dt.timedelta(n)),
+    "time": ({"id": "timestamp[us, tz=UTC]"}, lambda n: EPOCH + dt.timedelta(hours=n - 100)),
+    "text": ({"id": "string"}, lambda n: f"s3://bucket/a/path/of/thirty/{n:05}"),
+    "texts": ({"id": "string"}, lambda n: chr(0xF000 + 97 * n) * (1 + n % 3)),
+    "bytes": ({"id": "binary"}, lambda n: bytes([n, 255 - n])[: 1 + n % 2]),
+    "decimal": ({"id": "decimal(20, 2)"}, lambda n: Decimal(n - 120) / 4),
+    "uuid": ({"id": "uuid"}, lambda n: uuid.UUID(int=n * (1 << 120))),
+    "pair": ({"region": "string", "id": "int64"}, lambda n: ("nsew"[n % 4], n - 120)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks, runs and sorts so small that a range has many of each."""
+    monkeypatch.setattr(placed_rows, "_ROWS_MIN", 3)
+    monkeypatch.setattr(placed_rows, "_ROWS_FIRST", 5)
+    monkeypatch.setattr(ordered_rows, "_LOOKED_AT_MIN", 20)
+    monkeypatch.setattr(ordered_rows, "_LOOKED_AT_PER_ROW", 1)
+    monkeypatch.setattr(ordered_rows, "_LOOKED_UP_MAX", 10)
+    monkeypatch.setattr(sorted_rows, "_BYTES_MAX", 900)
+    monkeypatch.setattr(sorted_rows, "_ROWS_AHEAD", 4)
+    monkeypatch.setattr(key_cover, "_WIDTH", 8)
+
+
+class Model:
+    """A table and the rows that it must have, by key."""
+
+    def __init__(self, db: LocalStore, kind: str, seed: int) -> None:
+        columns, self.key = KINDS[kind]
+        self.names, self.random = list(columns), random.Random(seed)
+        self.db = db
+        self.table = db.create_table("t", {"v": "int64", **columns, "w": "string"}, self.names)
+        self.rows: dict[Any, int] = {}
+        self.written = 0
+        for _ in range(3):  # base has most keys, in no order, and levels above it have some
+            self.write(self.table, self.rows, most=COUNT)
+        db.checkpoint()
+        db.merge()
+        for _ in range(3):
+            self.step()
+
+    def row(self, key: Any, value: int) -> dict[str, Any]:
+        parts = key if len(self.names) > 1 else (key,)
+        named = dict(zip(self.names, parts, strict=True))
+        return {"v": value, **named, "w": f"text {value % 7}"}
+
+    def write(self, table: Any, rows: dict[Any, int], most: int = 40) -> None:
+        numbers = self.random.sample(range(COUNT), self.random.randint(1, most))
+        if self.random.random() < 0.3:
+            keys = [self.key(n) for n in numbers]
+            table.delete(keys)
+            for key in keys:
+                rows.pop(key, None)
+            return
+        self.written += 1
+        put = {self.key(n): self.written for n in numbers}
+        given = [self.row(key, value) for key, value in put.items()]
+        if table is self.table and self.random.random() < 0.2:
+            self.load(given)
+        else:
+            table.upsert(given)
+        rows.update(put)
+
+    def load(self, given: list[dict[str, Any]]) -> None:
+        """Write rows as a bulk commit, which stays in its files, with key runs of its own."""
+        stage = self.db.stage("t")
+        rows = pa.Table.from_pylist(given, self.table.schema)
+        writer = self.db._core.tables.writer  # pyright: ignore[reportPrivateUsage]
+        staged = stage.run_through(writer, rows)
+        with self.db.transaction() as tx:
+            tx.attach(stage, [staged])
+
+    def step(self) -> None:
+        what = self.random.random()
+        if what < 0.7:
+            self.write(self.table, self.rows)
+        elif what < 0.88:
+            self.db.checkpoint()
+        else:
+            self.db.checkpoint()
+            self.db.merge()
+
+    def check(self, table: Any, rows: dict[Any, int], times: int = 3) -> None:
+        for _ in range(times):
+            ends = sorted(self.key(n) for n in self.random.choices(range(COUNT), k=2))
+            low, high = (None if self.random.random() < 0.25 else end for end in ends)
+            self.check_range(table, rows, low, high)
+
+    def check_range(self, table: Any, rows: dict[Any, int], low: Any, high: Any) -> None:
+        choose = self.random.choice
+        descending = choose([False, True])
+        limit, offset = choose([None, 0, 1, 4, 30, 500]), choose([0, 0, 1, 7, 90, 1_000])
+        test, keeps = choose([(None, None), ("v % 2 = 0", 2), ("w = 'text 3'", 7)])
+        wanted = [
+            (key, value)
+            for key, value in sorted(rows.items(), reverse=descending)
+            if (low is None or low <= key) and (high is None or key < high)
+            if keeps != 2 or value % 2 == 0
+            if keeps != 7 or value % 7 == 3
+        ][offset:][:limit]
+        given = {"filter": test, "limit": limit, "offset": offset, "descending": descending}
+        columns = choose([None, ["w", *self.names, "v"]])
+        found = table.range(low, high, columns=columns, **given).read_all()
+        assert self.pairs(found) == wanted, (low, high, given)
+        if low is None and high is None:
+            order = choose([self.names, self.names[0]])
+            assert self.pairs(table.scan(order_by=order, **given).read_all()) == wanted, given
+
+    def pairs(self, found: pa.Table) -> list[tuple[Any, int]]:
+        rows = found.to_pylist()
+        names = self.names
+        keys = [row[names[0]] if len(names) == 1 else tuple(map(row.get, names)) for row in rows]
+        return [(key, row["v"]) for key, row in zip(keys, rows, strict=True)]
+
+
+@pytest.fixture(params=KINDS)
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Model]:
+    with open_store(tmp_path / "s", load_rows_min=2) as db:
+        yield Model(db, request.param, seed=17)
+
+
+def test_ranges_are_parts_of_a_sorted_list(model: Model) -> None:
+    for _ in range(by_day(10, 200)):
+        model.step()
+        model.check(model.table, model.rows)
+    model.check_range(model.table, model.rows, None, None)
+
+
+def test_ranges_of_earlier_seqs_are_what_they_were(model: Model) -> None:
+    past: list[tuple[Any, dict[Any, int]]] = []
+    for _ in range(by_day(10, 60)):
+        model.step()
+        past.append((model.db.snapshot(), dict(model.rows)))
+        for snapshot, rows in past[::3]:
+            model.check(snapshot["t"], rows, times=1)
+    seqs = [(snapshot.seq, rows) for snapshot, rows in past]
+    for snapshot, _ in past:
+        snapshot.close()
+    for seq, rows in seqs[::2]:
+        with model.db.snapshot(seq=seq) as snapshot:
+            model.check(snapshot["t"], rows, times=1)
+
+
+def test_ranges_in_a_transaction_have_its_own_rows(model: Model) -> None:
+    for _ in range(by_day(3, 20)):
+        with model.db.transaction() as tx:
+            own = dict(model.rows)
+            for _ in range(3):
+                model.write(tx["t"], own)
+                model.check(tx["t"], own)
+            model.check(model.table, model.rows)
+            tx.rollback()
+        model.step()
+
+
+def next_page(model: Model, last: Any, descending: bool) -> list[Any]:
+    """Return the keys of the page behind a key: by a filter where one can name it."""
+    table = model.table
+    if last is None:
+        found = table.scan(order_by=model.names, limit=7, descending=descending)
+    elif isinstance(last, tuple | uuid.UUID):  # no filter compares these
+        high, low = (last, None) if descending else (None, last)
+        found = table.range(low, high, limit=8, descending=descending)
+    else:
+        kind = table.schema.field("id").type
+        end, column = pa.scalar(last, kind), pc.field("id")
+        behind = column < end if descending else column > end
+        found = table.scan(filter=behind, order_by="id", limit=7, descending=descending)
+    keys = [key for key, _ in model.pairs(found.read_all())]
+    is_first_known = isinstance(last, tuple | uuid.UUID) and not descending
+    return [key for key in keys if key != last] if is_first_known else keys[:7]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_pages_have_each_row_once_while_others_insert(model: Model, descending: bool) -> None:
+    """Each row that stays is in one of them; a new one may be there or not, and never twice."""
+    stay, seen, last = set(model.rows), list[Any](), None
+    while found := next_page(model, last, descending):
+        seen += found
+        assert len(set(seen)) == len(seen)
+        last = found[-1]
+        free = [key for n in range(COUNT) if (key := model.key(n)) not in model.rows]
+        for key in model.random.sample(free, min(len(free), 2)):
+            model.table.insert(model.row(key, 0))
+            model.rows[key] = 0
+        model.table.upsert(model.row(last, 1_000))
+        model.random.choice([lambda: None, model.db.checkpoint, model.db.merge])()
+    assert seen == sorted(seen, reverse=descending)
+    assert stay <= set(seen)
+
+
+def test_a_stream_in_order_is_of_one_seq(model: Model) -> None:
+    wanted = sorted(model.rows.items())
+    found: list[pa.RecordBatch] = []
+    for batch in (reader := model.table.range()):
+        found.append(batch)
+        model.step()
+    assert model.pairs(pa.Table.from_batches(found, reader.schema)) == wanted
+
+
+def test_rows_without_columns_are_counted(model: Model) -> None:
+    found = model.table.range(columns=[]).read_all()
+    assert found.num_rows == len(model.rows)
+    assert found.num_columns == 0
