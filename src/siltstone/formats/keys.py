@@ -38,12 +38,14 @@ _HALF = 1 << 63
 class KeyCodec:
     """Extracts and codes the keys of one schema, from rows and batches. Immutable."""
 
-    __slots__ = ("_numbers", "exact", "from_user", "key_of", "names", "user_types")
+    __slots__ = ("_numbers", "exact", "from_user", "is_plain", "key_of", "names", "user_types")
 
     def __init__(self, schema: Schema) -> None:
         self.names: tuple[str, ...] = key_names(schema)
         self.user_types = tuple(decode_type(column_named(schema, n).type) for n in self.names)
         self.exact: bool = len(self.names) == 1 and _is_exact(self.user_types[0])
+        self.is_plain: bool = all(map(row_values.is_plain, self.user_types))
+        """Whether the user's values of the key columns are the key."""
         self._numbers = () if self.exact else _numbers_of(self.user_types)
         self.from_user: Callable[[object], Key] = _from_user(self.names, self.user_types)
         """Return the key for a user's value, tuple, or dict of the key columns.

@@ -5,7 +5,8 @@
                  `index_bytes_max`; else a read by key is a scan with a filter
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`, each with its place
     resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, if they fit the same
-                 bound: a row then costs 3 us, taken from Lance 500
+                 bound: a row then costs 3 us, taken from Lance 250
+    filed        else the rows in part files, one for each part, made then (`filed_rows`): 5 us
 
 After a fold the next base gets the resident rows and the cache of this one (`carry`). A cached row
 is good as long as its part is there and it is not hidden: no row is changed in its place.
@@ -34,11 +35,13 @@ import pyarrow.compute as pc
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.levels.chunk import NOTHING, Run
+from siltstone.engine.levels.filed_rows import FiledRows
 from siltstone.engine.levels.resident import Resident, ResidentPart
 from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.key_run import OFFSET_BITS
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.rows import from_storage_values
+from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION, PartId
@@ -69,6 +72,7 @@ class Base:
         hidden: int,
         index_bytes_max: int,
         taken: Callable[[], int] = lambda: 0,
+        parts: PartCache | None = None,
     ) -> None:
         """Open lazily: `opened` and `keys` are asked once, at the first read.
 
@@ -76,7 +80,7 @@ class Base:
         in the files.
 
         `taken` says how many of the `index_bytes_max` all bases hold already. The row cache gets a
-        quarter of them.
+        quarter of them. `parts` keeps rows that do not fit in files; None: nothing does.
         """
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
         self._open_keys: Callable[[], PinnedKeys] = functools.cache(keys)
@@ -93,6 +97,18 @@ class Base:
         self._before_bytes, self._kept_parts = 0, set[int]()
         self._misses = 0
         self._resident: Resident | None = None
+        self._parts = parts
+
+    @functools.cached_property
+    def _filed(self) -> FiledRows | None:
+        if self._parts is None or not self.rows:
+            return None
+        return FiledRows(self.table, self.table_schema, self._parts)
+
+    @property
+    def _may_make(self) -> bool:
+        """Whether rows do not fit into memory, and were read often enough for a file."""
+        return self._misses > _MISSES_MIN or (self._parts is not None and self._parts.is_eager)
 
     @property
     def table(self) -> PinnedTable:
@@ -158,6 +174,11 @@ class Base:
         if len(wanted) < _TOGETHER_MIN or self._rows_in_memory() is not None:
             return {}
         at = [(key, n) for key in wanted for n in self._matches(key) if self._is_live(n)]
+        filed = self._filed
+        if filed is not None:
+            at = [(key, n) for key, n in at if not filed.has(n, may_make=self._may_make)]
+        if not at:
+            return {}
         taken = self.table.take(np.array([n for _, n in at], np.int64), names)
         try:
             values = taken.to_pylist()
@@ -201,10 +222,40 @@ class Base:
                 if codec.exact or resident.key(codec, position) == key:
                     return self.keys.place_of(position), resident.row(position)
                 continue
-            rows = self.table.take(np.array([position]), self.table_schema.arrow.names)
-            if codec.exact or codec.keys(rows)[0] == key:
-                return self.keys.place_of(position), rows.to_pylist()[0]
+            row = self._row_of(key, position)
+            if row is not None:
+                return self.keys.place_of(position), row
         return None, None
+
+    def _row_of(self, key: Key, position: int) -> dict[str, object] | None:
+        """Return the row at a position, out of its file or of Lance; None: it has another key."""
+        codec, filed = self.table_schema.codec, self._filed
+        if filed is not None:
+            row = filed.row(position, may_make=self._may_make)
+            stored = None if row is None else self._key_of(row, filed, position)
+            if stored is not None:
+                return row if stored == key else None
+        rows = self.table.take(np.array([position]), self.table_schema.arrow.names)
+        return rows.to_pylist()[0] if codec.exact or codec.keys(rows)[0] == key else None
+
+    def _key_of(self, row: dict[str, object], filed: FiledRows, position: int) -> Key | None:
+        """Return the key of a row out of a file, exactly; None: the file is lost."""
+        codec = self.table_schema.codec
+        if codec.is_plain:
+            found = [row[name] for name in codec.names]
+            return found[0] if len(found) == 1 else tuple(found)
+        table = filed.take(np.array([position]), codec.names)
+        return None if table is None else codec.keys(table)[0]
+
+    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return columns of the rows at some positions, in their order, from where they cost least.
+
+        `names` are those of `table_schema`.
+        """
+        found = None
+        if self._resident is None and self._filed is not None:
+            found = self._filed.take(positions, names)
+        return self.table.take(positions, names) if found is None else found
 
     def _matches(self, key: Key) -> Iterator[int]:
         """Return the positions of the rows with the code of a key."""
@@ -241,9 +292,11 @@ class Base:
 
     def _rows_in_memory(self) -> Resident | None:
         """Return all rows as Arrow if they are there, or are worth it now and fit."""
+        if self._parts is not None and self._parts.is_eager:
+            return None
         if self._resident is None and self._misses <= _MISSES_MIN:
             self._misses += 1
-            if self._misses > _MISSES_MIN and self.table_schema.rows.is_packable:
+            if self._misses > _MISSES_MIN:
                 with self._lock:
                     self._resident = self._resident or self._load()
         return self._resident
@@ -260,11 +313,15 @@ class Base:
             batches: list[pa.RecordBatch] = []
             for batch in self.table.scan(names, within=span, with_hidden=True):
                 left -= batch.nbytes
-                if left < 0:
+                if left < 0 or self._is_far_above(left, batch):
                     return None
                 batches.append(batch)
             parts[part] = ResidentPart(pa.Table.from_batches(batches, self._fields(batches)))
         return Resident(parts) if self.rows else None
+
+    def _is_far_above(self, left: int, batch: pa.RecordBatch) -> bool:
+        """Say whether rows like these have no chance to fit, so that nobody reads them for that."""
+        return self._parts is not None and self.rows * batch.nbytes > 2 * left * batch.num_rows
 
     def _fields(self, batches: Sequence[pa.RecordBatch]) -> pa.Schema:
         return batches[0].schema if batches else self.table_schema.arrow
@@ -324,7 +381,7 @@ class Base:
             return found
         every, back = np.unique(found, return_inverse=True)
         codec = self.table_schema.codec
-        stored = codec.keys(self.table.take(every, list(codec.names)))
+        stored = codec.keys(self.take(every, list(codec.names)))
         pairs = zip(back.tolist(), keys(needles), strict=True)
         return found[np.array([stored[place] == key for place, key in pairs], bool)]
 

@@ -335,7 +335,7 @@ class KeyedReader:
         if not len(positions):
             return None
         names = list(self.base.table_schema.codec.names)
-        return self.base.table_schema.codec.keys(self.base.table.take(positions[:1], names))[0]
+        return self.base.table_schema.codec.keys(self.base.take(positions[:1], names))[0]
 
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
@@ -395,7 +395,7 @@ class KeyedReader:
             found = np.sort(found[visibility.visible.has(found)])
             stored = self._stored(base, read)
             if len(found):
-                rows = base.table.take(found, list(stored.values()))
+                rows = base.take(found, list(stored.values()))
                 yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
         places = visibility.find(codes, lambda at: [keys[i] for i in order[at].tolist()])[1]
         for source, parts, kept, first in overlay.levels:
