@@ -10,7 +10,7 @@ if others need the space and were used later, if vacuum deletes its part, if the
 or by whoever likes: then the rows come from Lance, as those of a file that is damaged. Nothing is
 synced: after a loss of power a file may have any bytes, and the checks of its blocks say so.
 
-All files of a user have at most `bytes_max` together, and a sixteenth of a disk stays free. One
+All files of a user have at most `bytes_max` together, and some of the disk stays free. One
 process writes at a time; the others do without meanwhile. Who cannot write there does without, too.
 
 Lock: `_lock` guards the open files and is never held over I/O; `_writing` is held by the thread
@@ -45,8 +45,8 @@ from siltstone.storage.cache.part_file import PartFile, is_private, open_part
 from siltstone.units import require
 
 OPEN_MAX = 512
-FREE_SHARE = 16
-"""One in so many bytes of the disk stays free."""
+FREE_SHARE, FREE_MAX = 16, 1 << 30
+"""One in so many bytes of the disk stays free, at most `FREE_MAX`."""
 DEFAULT_SHARE = 10
 """Without a bound: one in so many bytes of what is free, or the cache's."""
 _TEMPORARY = ".tmp"
@@ -280,7 +280,7 @@ class _Room:
             self._unlink(oldest.path)
             self._left += oldest.size
         free, whole = self._free()
-        if self._left < 0 or free - nbytes < whole // FREE_SHARE:
+        if self._left < 0 or free - nbytes < min(whole // FREE_SHARE, FREE_MAX):
             raise _NoRoomError
 
     def _free(self) -> tuple[int, int]:
