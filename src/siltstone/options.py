@@ -132,7 +132,7 @@ class StoreOptions(TypedDict, total=False):
     group_access: bool
     tune_malloc: bool
     cache_bytes_max: int
-    scratch: str
+    scratch: str | os.PathLike[str]
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int
     sql_threads_max: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -21,7 +23,6 @@ from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import Pin
-from siltstone.local.store import LocalStore
 from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.lance.read.pinned import LancePinned
 from siltstone.storage.manifest.manifest_store import ManifestStore
@@ -106,9 +107,7 @@ def tables() -> Tables:
 def base_with_rows(tables: Tables, folder: str, value: int) -> Pin:
     schema = table_schema("int64")
     pin = tables.writer.create(folder, schema.arrow)
-    batch = pa.record_batch(
-        [pa.array(range(10)), pa.array([value] * 10)], schema=schema.arrow
-    )
+    batch = pa.record_batch([pa.array(range(10)), pa.array([value] * 10)], schema=schema.arrow)
     return tables.writer.append(pin, [batch])
 
 
@@ -154,7 +153,7 @@ def test_a_row_at_places_has_the_columns_that_are_asked_for(
     assert found.to_pydict() == {"v": [6, 5, 6, 6, 5], "id": [15, 2, 15, 19, 0]}
 
 
-def opened(folder: Path, **options: Any) -> LocalStore:
+def opened(folder: Path, **options: Any) -> st.Store:
     return st.connect(
         folder / "s", background=False, memory_bytes_max=MIB, scratch=folder / "scratch", **options
     )
@@ -164,16 +163,21 @@ def row(n: int) -> dict[str, object]:
     return {"id": n, "v": f"value {n}", "x": [float(n), 0.5, None], "d": {"a": n}}
 
 
-def filled(db: LocalStore) -> None:
+@functools.cache
+def many() -> pa.Table:
     schema = pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False),
-            ("v", pa.string()),
-            ("x", pa.list_(pa.float32(), 3)),
-            ("d", pa.struct({"a": pa.int64()})),
+            pa.field("v", pa.string()),
+            pa.field("x", pa.list_(pa.float32(), 3)),
+            pa.field("d", pa.struct([pa.field("a", pa.int64())])),
         ]
     )
-    db.create_table("t", schema, primary_key="id").upsert([row(n) for n in range(MANY)])
+    return pa.Table.from_pylist([row(n) for n in range(MANY)], schema=schema)
+
+
+def filled(db: st.Store) -> None:
+    db.create_table("t", many().schema, primary_key="id").upsert(many())
     db.checkpoint()
     db.merge()
 
@@ -196,7 +200,9 @@ def test_rows_that_do_not_fit_into_memory_are_read_from_files(
             assert db["t"].get(n) == row(n)
         assert files(tmp_path) != []
         monkeypatch.setattr(LancePinned, "take", no_take)
-        assert [db["t"].get(n) for n in range(5_000, 5_100)] == [row(n) for n in range(5_000, 5_100)]
+        assert [db["t"].get(n) for n in range(5_000, 5_100)] == [
+            row(n) for n in range(5_000, 5_100)
+        ]
         some_keys = [*range(7_000, 7_050)]
         assert db["t"].get_many(some_keys).to_pylist() == [row(n) for n in some_keys]
         with db.transaction() as tx:
@@ -204,7 +210,7 @@ def test_rows_that_do_not_fit_into_memory_are_read_from_files(
             tx["t"].update(9_001, v="new")
         assert db["t"].get(9_001) == {**row(9_001), "v": "new"}
         found = db["t"].scan(columns=["v"], filter="id in (11000, 11001)").read_all()
-        assert sorted(found["v"].to_pylist()) == ["value 11000", "value 11001"]
+        assert {*found["v"].to_pylist()} == {"value 11000", "value 11001"}
     with opened(tmp_path) as db:  # and at once, from the next opening on
         assert db["t"].get(12_000) == row(12_000)
 
@@ -225,41 +231,37 @@ def test_rows_that_fit_into_memory_get_no_file(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
+def lose(folder: Path, how: str) -> None:
+    """Do to the files of a cache what may happen to them at any moment."""
+    if how == "gone":
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
+    for path in files(folder) if how in {"cut", "emptied"} else ():
+        os.truncate(path, 0 if how == "emptied" else path.stat().st_size // 2)
+
+
+STEPS: dict[str, Callable[[st.Store], object]] = {
+    "upsert": lambda db: db["t"].upsert([{**row(n), "v": "newer"} for n in (0, MANY)]),
+    "checkpoint": lambda db: db.checkpoint(),
+    "delete": lambda db: db["t"].delete([100]),
+    "merge": lambda db: (db.checkpoint(), db.merge()),
+    "optimize": lambda db: db.optimize(),
+    "vacuum": lambda db: db.vacuum(dry_run=False),
+}
+
+
 def test_deleting_the_cache_at_any_moment_changes_no_answer(tmp_path: Path) -> None:
-    def gone() -> None:
-        shutil.rmtree(tmp_path / "scratch", ignore_errors=True)
-
-    def emptied() -> None:
-        for path in files(tmp_path):
-            path.write_bytes(b"")
-
-    def cut() -> None:
-        for path in files(tmp_path):
-            with path.open("r+b") as file:
-                file.truncate(path.stat().st_size // 2)
-
-    wanted = {n: row(n) for n in range(0, MANY, 100)}
-    steps: list[Callable[[LocalStore], object]] = [
-        lambda db: db["t"].upsert([{**row(0), "v": "newer"}, {**row(MANY), "v": "newest"}]),
-        lambda db: db.checkpoint(),
-        lambda db: db["t"].delete([100]),
-        lambda db: db.checkpoint(),
-        lambda db: db.merge(),
-        lambda db: db.optimize(),
-        lambda db: db.vacuum(dry_run=False),
-    ]
+    wanted: dict[int, dict[str, object] | None] = {n: row(n) for n in range(0, MANY, 300)}
     with opened(tmp_path) as db:
         filled(db)
-        for step in steps:
+        for name, step in STEPS.items():
             step(db)
-            wanted |= {0: {**row(0), "v": "newer"}, MANY: {**row(MANY), "v": "newest"}}
-            if step in steps[2:]:
-                wanted.pop(100, None)
-            for lose in (lambda: None, gone, emptied, cut):
-                lose()
-                asked = [*wanted, 100][-90:] + [*wanted][:10]
-                for n in asked:
-                    assert db["t"].get(n) == wanted.get(n), (steps.index(step), n)
+            if name == "upsert":
+                wanted |= {n: {**row(n), "v": "newer"} for n in (0, MANY)}
+            elif name == "delete":
+                wanted[100] = None
+            for how in ("left", "gone", "left", "emptied", "left", "cut"):
+                lose(tmp_path, how)
+                assert {n: db["t"].get(n) for n in wanted} == wanted, (name, how)
 
 
 def test_a_file_that_goes_is_made_again_when_it_is_worth_it(
@@ -288,9 +290,10 @@ def test_the_rows_of_a_part_that_is_damaged_in_base_are_no_reason_to_refuse_othe
     (data,) = (tmp_path / "s").glob("tables/*/base/data/*.lance")
     whole = data.read_bytes()
     data.write_bytes(whole[: len(whole) // 2] + b"\0" * 64 + whole[len(whole) // 2 + 64 :])
-    with opened(tmp_path) as db, pytest.raises(st.CorruptionError):
+    with opened(tmp_path) as db:
         for n in range(100):
-            db["t"].get(n)
+            with pytest.raises(st.CorruptionError):
+                db["t"].get(n)
     assert files(tmp_path) == []
 
 
@@ -306,3 +309,42 @@ def test_a_bound_that_is_no_number_of_bytes_is_refused(tmp_path: Path, given: An
     with pytest.raises(st.RequestError, match="cache_bytes_max"):
         st.connect(tmp_path / "s", cache_bytes_max=given)
     assert not (tmp_path / "s").exists()
+
+
+def test_a_merge_makes_files_for_new_parts_of_a_table_that_is_read_from_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as db:
+        filled(db)
+        for n in range(100):
+            db["t"].get(n)
+        before = set(files(tmp_path))
+        db["t"].upsert([{**row(n), "v": "new"} for n in range(MANY, 2 * MANY)])
+        db.checkpoint()
+        db.merge()
+        assert before < set(files(tmp_path))
+        monkeypatch.setattr(LancePinned, "take", no_take)
+        assert db["t"].get(MANY + 7) == {**row(MANY + 7), "v": "new"}
+
+
+def test_a_merge_makes_no_files_for_a_table_that_is_not(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        filled(db)
+        db["t"].upsert([row(n) for n in range(MANY, 2 * MANY)])
+        db.checkpoint()
+        db.merge()
+        assert files(tmp_path) == []
+
+
+def test_files_go_with_the_parts_that_vacuum_deletes(tmp_path: Path) -> None:
+    with opened(tmp_path, retention=0) as db:
+        filled(db)
+        for n in range(100):
+            db["t"].get(n)
+        (before,) = files(tmp_path)
+        db["t"].upsert(many().set_column(1, "v", pa.array(["new"] * MANY)))
+        db.checkpoint()
+        db.merge()
+        db.checkpoint()
+        db.vacuum(dry_run=False)
+        assert not before.exists()

@@ -19,7 +19,8 @@ from siltstone.formats.parts.part_file import Group, PartIdentity, groups_of, is
 ROWS = 500
 SOME = random.Random(7)
 DAY, NOON = dt.date(2020, 2, 29), dt.time(12, 30, 1)
-WHEN = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - naive, as the column
+WHEN = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001 - as above
 NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
@@ -34,10 +35,11 @@ def extension(kind: Any, values: Sequence[object]) -> pa.Array:
 
 def columns() -> dict[str, pa.Array]:
     each = range(ROWS)
+    structs = pa.struct([pa.field("a", pa.int8()), pa.field("b", pa.date32())])
     nested = {
         "vector": column(pa.list_(pa.float32(), 3), [[0.5, None, n] for n in each]),
         "list": column(pa.list_(pa.string()), [["a"] * (n % 4) for n in each]),
-        "struct": column(pa.struct({"a": pa.int8(), "b": pa.date32()}), [{"a": 1, "b": DAY}] * ROWS),
+        "struct": column(structs, [{"a": 1, "b": DAY}] * ROWS),
         "map": column(pa.map_(pa.string(), pa.int64()), [[("k", n)] for n in each]),
     }
     return nested | {
@@ -108,7 +110,8 @@ def test_columns_of_some_rows_are_those_of_arrow() -> None:
 def test_a_nested_column_is_a_group_of_its_own() -> None:
     schema = pa.RecordBatch.from_pydict(columns()).schema
     groups = groups_of(schema)
-    assert [group.schema.names for group in groups[1:]] == [["vector"], ["list"], ["struct"], ["map"]]
+    names = ("vector", "list", "struct", "map")
+    assert [group.schema.names for group in groups[1:]] == [[name] for name in names]
     assert all(is_flat(field.type) for field in groups[0].schema)
 
 
@@ -137,7 +140,7 @@ def test_a_value_that_python_lacks_is_refused_as_arrow_does_and_others_are_read(
     places = laid_out(group, batch)
     with pytest.raises(OverflowError):
         group.row(*places[0])
-    assert group.row(*places[1]) == {"when": dt.datetime(1970, 1, 1), "n": 2}
+    assert group.row(*places[1]) == {"when": EPOCH, "n": 2}
     assert group.row(*places[2]) == {"when": None, "n": 3}
 
 

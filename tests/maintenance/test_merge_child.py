@@ -128,3 +128,19 @@ def test_a_child_that_is_waited_for_is_ended_when_the_time_is_over(tmp_path: Pat
     looks = iter([False, False, True])
     assert not child.run(lambda: next(looks))
     assert not child.is_running
+
+
+def test_a_child_has_the_cache_of_its_owner_and_one_that_an_end_waits_for_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILTSTONE_SCRATCH", "of-the-owner")
+    said = tmp_path / "said"
+    python = make_python(tmp_path, f'echo "$SILTSTONE_SCRATCH $SILTSTONE_CACHE_BYTES_MAX" > {said}')
+    settings = {"SILTSTONE_SCRATCH": "given"}
+    child = MergeChild(tmp_path, python=python, slot=Slot, settings=settings)
+    assert child.start()
+    child._process.wait()
+    child.reap()
+    assert said.read_text() == "given \n"
+    assert child.run(lambda: False)
+    assert said.read_text() == " 0\n"

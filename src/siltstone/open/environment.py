@@ -159,6 +159,12 @@ class Storage:
         return Indexer(self.site, Promoter(self.site).promote_late)
 
 
+def give_way(storage: Storage) -> Callable[[], bool]:
+    """Return what deletes the cache of the user on the store's disk, for a store without space."""
+    parts, root = storage.readers.parts, storage.site.root
+    return (lambda: False) if parts is None else partial(parts.give_way, root)
+
+
 @dataclass(frozen=True, slots=True)
 class Maintainers:
     """What any process may do to a store, whether it owns the store or not."""

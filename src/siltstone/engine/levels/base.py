@@ -53,6 +53,7 @@ INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _MISSES_MIN = 64
 _TOGETHER_MIN = 4
+_FILED_SHARE = 0.5
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Cached: TypeAlias = tuple[int | None, "dict[str, object] | None"]
@@ -357,6 +358,15 @@ class Base:
         self._before, self._before_bytes = old._cache, old._cached_bytes
         kept = {*old.table.part_ids}.intersection(self.table.part_ids)
         self._kept_parts = {part.number for part in kept}
+
+    def file_as(self, old: Base) -> None:
+        """Make files for new parts, if most rows of the base before a fold are in files.
+
+        It reads the new parts alone; a merge asks for it, in any process.
+        """
+        before, now = old._filed, self._filed
+        if before is not None and now is not None and before.share >= _FILED_SHARE:
+            now.make()
 
     # shadows
 

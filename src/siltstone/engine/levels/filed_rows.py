@@ -37,7 +37,16 @@ TAKEN_MAX = 1_024
 class FiledRows:
     """The part files of one base; see the module."""
 
-    __slots__ = ("_cache", "_identities", "_names", "_schema", "_spans", "_starts", "_table", "_wait")
+    __slots__ = (
+        "_cache",
+        "_identities",
+        "_names",
+        "_schema",
+        "_spans",
+        "_starts",
+        "_table",
+        "_wait",
+    )
 
     def __init__(self, table: PinnedTable, table_schema: TableSchema, cache: PartCache) -> None:
         self._table, self._schema, self._cache = table, table_schema.arrow, cache
@@ -83,14 +92,10 @@ class FiledRows:
         return table.take(pa.array(back))
 
     def make(self) -> None:
-        """Make the files of all parts that have none.
-
-        Raises:
-            SiltstoneError: A part cannot be read.
-        """
+        """Make the files of all parts that have none, as far as it goes."""
         for index, identity in enumerate(self._identities):
             if self._cache.open(identity, self._schema) is None:
-                self._cache.make(identity, self._schema, self._scan(index))
+                self._made(index)
 
     @property
     def share(self) -> float:

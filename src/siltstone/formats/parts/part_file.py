@@ -58,9 +58,9 @@ class Foot(msgspec.Struct, frozen=True, array_like=True):
 class PartIdentity(msgspec.Struct, frozen=True, array_like=True):
     """Whose rows a file has: all that the rows at its offsets depend on.
 
-    `rows` counts hidden rows, too; `columns` are the id, the name and the type of each. The number of a part, and the names of its
-    data files, are never given to another part of the folder; the folder of a base is that of one
-    incarnation of one table.
+    `rows` counts hidden rows, too; `columns` are the id, the name and the type of each. The number
+    of a part, and the names of its data files, are never given to another part of the folder; the
+    folder of a base is that of one incarnation of one table.
     """
 
     store_id: str
@@ -81,13 +81,12 @@ class PartIdentity(msgspec.Struct, frozen=True, array_like=True):
         """The name of the file; the names of all files with these rows begin with their prefix."""
         path = self.paths[0] if self.paths else ""
         digest = xxhash.xxh3_128_hexdigest(self.encoded)
-        return f"{prefix_of(self.folder, path)}{digest}"
+        return f"{prefix_of(path)}-{digest}"
 
 
-def prefix_of(folder: str, path: str) -> str:
-    """Return how the names of the files of a part begin whose first data file has this name."""
-    file = path.rpartition("/")[2]
-    return xxhash.xxh3_64_hexdigest(f"{folder}/{file}".encode()) + "-"
+def prefix_of(path: str) -> str:
+    """Return what stands before the hyphen in names of files of parts with this first data file."""
+    return xxhash.xxh3_64_hexdigest(path.rpartition("/")[2].encode())
 
 
 class Group(Protocol):

@@ -134,14 +134,12 @@ class PartCache:
                 _log.info("%s: no rows are kept there for now: %s", self._folder, error)
                 return None
 
-    def drop_parts(self, paths: Iterable[tuple[str, str]]) -> None:
-        """Delete the files of parts whose data files are gone: each a folder and a name."""
-        prefixes = tuple(part_file.prefix_of(*path) for path in paths)
-        if not prefixes:
-            return
+    def drop_parts(self, paths: Iterable[str]) -> None:
+        """Delete the files of the parts whose first data files had these paths."""
+        gone = {part_file.prefix_of(path) for path in paths}
         with contextlib.suppress(OSError):
             for name in os.listdir(self._folder):  # noqa: PTH208 - names, not paths
-                if name.startswith(prefixes):
+                if name.partition("-")[0] in gone:
                     self._unlink(self._folder / name)
 
     def give_way(self, root: Path) -> bool:
