@@ -2,7 +2,7 @@
 
     blocks    of the first group, of the second, ...: the bytes of some rows, then their xxh3_64,
               seeded by the file's salt + the number of the block in the file
-    foot      msgpack, see `Foot`: whose rows they are, and where each block lies
+    foot      msgpack, see `PartFoot`: whose rows they are, and where each block lies
     trailer   magic, length of the foot (u64), xxh3_64 of the foot
 
 Columns lie in groups: those that are not nested together (`flat_rows`), each nested one by itself,
@@ -47,7 +47,7 @@ class BlockDirectory(msgspec.Struct, frozen=True, array_like=True):
     offsets: bytes
 
 
-class Foot(msgspec.Struct, frozen=True, array_like=True):
+class PartFoot(msgspec.Struct, frozen=True, array_like=True):
     """What a part file says of itself."""
 
     identity: bytes
@@ -200,7 +200,7 @@ def is_sound(block: bytes, salt: int, number: int) -> bool:
     return xxhash.xxh3_64_intdigest(data, (salt + number) % _SEEDS) == check
 
 
-def encode_foot(foot: Foot) -> bytes:
+def encode_foot(foot: PartFoot) -> bytes:
     """Return the bytes behind the blocks."""
     body = msgspec.msgpack.encode(foot)
     return body + _TRAILER.pack(_MAGIC, len(body), xxhash.xxh3_64_intdigest(body))
@@ -214,12 +214,12 @@ def foot_bytes(trailer: bytes, size: int) -> int | None:
     return length if magic == _MAGIC and length <= size - TRAILER_BYTES else None
 
 
-def decode_foot(body: bytes, trailer: bytes, identity: bytes) -> Foot | None:
+def decode_foot(body: bytes, trailer: bytes, identity: bytes) -> PartFoot | None:
     """Return the foot of the file of some rows; None: it is damaged, or of other rows."""
     if xxhash.xxh3_64_intdigest(body) != _TRAILER.unpack(trailer)[2]:
         return None
     try:
-        foot = msgspec.msgpack.decode(body, type=Foot)
+        foot = msgspec.msgpack.decode(body, type=PartFoot)
     except msgspec.DecodeError:
         return None
     return foot if foot.identity == identity else None

@@ -36,8 +36,8 @@ from siltstone.formats.parts.flat_rows import UnfitRowsError
 from siltstone.formats.parts.part_file import (
     BlockDirectory,
     DirectoryWriter,
-    Foot,
     Group,
+    PartFoot,
     PartIdentity,
     groups_of,
 )
@@ -316,7 +316,7 @@ class _Writer:
             require(rows == identity.rows, f"a part of {identity.rows} rows has {rows}")
             number = directory.number
             written.append(directory.directory())
-        self._put(part_file.encode_foot(Foot(identity.encoded, salt, tuple(written))))
+        self._put(part_file.encode_foot(PartFoot(identity.encoded, salt, tuple(written))))
         self._flush()
 
     def _put(self, data: bytes) -> None:

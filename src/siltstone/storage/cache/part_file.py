@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from siltstone.formats.parts import part_file
 from siltstone.formats.parts.flat_rows import UnfitRowsError
-from siltstone.formats.parts.part_file import Blocks, Foot, Group, PartIdentity, groups_of
+from siltstone.formats.parts.part_file import Blocks, Group, PartFoot, PartIdentity, groups_of
 
 _LOOK_READS = 1 << 10
 """So many reads between two looks whether the file is still there; its time of use is then set."""
 
 
-class _LostError(Exception):
+class _LostBlockError(Exception):
     """A block is not what was written."""
 
 
@@ -36,7 +36,7 @@ class PartFile:
     holds this any more.
     """
 
-    def __init__(self, path: Path, descriptor: int, foot: Foot, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, descriptor: int, foot: PartFoot, schema: pa.Schema) -> None:
         """Take over an open file; `open_part` makes it."""
         self.path, self._descriptor, self._salt = path, descriptor, foot.salt
         self._groups: tuple[Group, ...] = groups_of(schema)
@@ -64,7 +64,7 @@ class PartFile:
                 return row
             for at in range(1, len(self._groups)):
                 row |= self._groups[at].row(*self._block(at, offset))
-        except _LostError:
+        except _LostBlockError:
             self.is_lost = True
             return None
         return {name: row[name] for name in self._names}
@@ -81,7 +81,7 @@ class PartFile:
                 if mine:
                     rows = self._each(at, offsets)
                     found |= zip(mine, group.batch(rows, mine), strict=True)
-        except _LostError:
+        except _LostBlockError:
             self.is_lost = True
             return None
         except UnfitRowsError:  # texts of over 2 GiB in one batch: Lance has its own way
@@ -113,7 +113,7 @@ class PartFile:
         """Return a block of the file.
 
         Raises:
-            _LostError: It is not the one that was written there.
+            _LostBlockError: It is not the one that was written there.
         """
         self._reads += 1
         if self.is_lost or not self._reads % _LOOK_READS:
@@ -121,23 +121,23 @@ class PartFile:
         try:
             block = os.pread(self._descriptor, size, start)
         except OSError as error:
-            raise _LostError from error
+            raise _LostBlockError from error
         if len(block) < size or not part_file.is_sound(block, self._salt, number):
-            raise _LostError
+            raise _LostBlockError
         return block
 
     def _look(self) -> None:
         """Note that the file is in use, for who evicts; let go of it if somebody deleted it.
 
         Raises:
-            _LostError: It was deleted: its space is free only when it is closed.
+            _LostBlockError: It was deleted: its space is free only when it is closed.
         """
         try:
             if self.is_lost or not os.fstat(self._descriptor).st_nlink:
-                raise _LostError
+                raise _LostBlockError
             os.utime(self._descriptor)
         except OSError as error:
-            raise _LostError from error
+            raise _LostBlockError from error
 
 
 def open_part(path: Path, identity: PartIdentity, schema: pa.Schema) -> PartFile | None:
@@ -159,7 +159,7 @@ def open_part(path: Path, identity: PartIdentity, schema: pa.Schema) -> PartFile
     return PartFile(path, descriptor, foot, schema)
 
 
-def _foot(descriptor: int, identity: PartIdentity) -> Foot | None:
+def _foot(descriptor: int, identity: PartIdentity) -> PartFoot | None:
     found = os.fstat(descriptor)
     if not is_private(found) or not stat.S_ISREG(found.st_mode):
         return None
