@@ -174,10 +174,7 @@ class Base:
         self._misses += len(wanted)
         if len(wanted) < _TOGETHER_MIN or self._rows_in_memory() is not None:
             return {}
-        at = [(key, n) for key in wanted for n in self._matches(key) if self._is_live(n)]
-        filed = self._filed
-        if filed is not None:
-            at = [(key, n) for key, n in at if not filed.has(n, may_make=self._may_make)]
+        at = self._in_lance_alone(wanted)
         if not at:
             return {}
         taken = self.table.take(np.array([n for _, n in at], np.int64), names)
@@ -191,6 +188,16 @@ class Base:
                 found[key] = row
                 self._remember(key, (self.keys.place_of(position), row))
         return found
+
+    def _in_lance_alone(self, keys: Sequence[Key]) -> list[tuple[Key, int]]:
+        """Return the positions of the rows with the codes of keys that no file has."""
+        filed = self._filed
+        if filed is not None and filed.is_whole:
+            return []
+        at = [(key, n) for key in keys for n in self._matches(key) if self._is_live(n)]
+        if filed is None:
+            return at
+        return [(key, n) for key, n in at if not filed.has(n, may_make=self._may_make)]
 
     def _remember(self, key: Key, found: Cached) -> None:
         """Put a row into the cache; a full one is dropped at once: no lock, bounded."""

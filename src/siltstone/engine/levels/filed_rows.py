@@ -70,6 +70,12 @@ class FiledRows:
         """Say whether the part of a row has a file."""
         return self._file(bisect_right(self._starts, position) - 1, may_make=may_make) is not None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the files of all parts are open."""
+        opened = self._cache.opened
+        return all(opened(name) is not None for name in self._names)
+
     def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table | None:
         """Return columns of some rows, in the order of `positions`; None: ask Lance."""
         if not 0 < len(positions) <= TAKEN_MAX or not names:
