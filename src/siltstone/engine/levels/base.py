@@ -44,7 +44,7 @@ from siltstone.formats.rows import from_storage_values
 from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.tables.keys.key_places import PinnedKeys
 from siltstone.storage.tables.tables import PinnedTable
-from siltstone.storage.tables.values import POSITION, PartId
+from siltstone.storage.tables.values import POSITION, SAMPLED_ROWS, PartId
 
 CACHED_ROWS_MAX = 100_000
 _CACHE_BYTES_MAX = 64 << 20
@@ -314,6 +314,8 @@ class Base:
         left = self._index_bytes_max - self._taken()
         parts: dict[PartId, ResidentPart] = {}
         names = self.table_schema.arrow.names
+        if self._is_far_above(left + sum(part.nbytes for part in known.values())):
+            return None
         for part, span in zip(self.table.part_ids, self.table.spans, strict=True):
             if part in known:
                 parts[part] = known[part]
@@ -321,15 +323,22 @@ class Base:
             batches: list[pa.RecordBatch] = []
             for batch in self.table.scan(names, within=span, with_hidden=True):
                 left -= batch.nbytes
-                if left < 0 or self._is_far_above(left, batch):
+                if left < 0:
                     return None
                 batches.append(batch)
             parts[part] = ResidentPart(pa.Table.from_batches(batches, self._fields(batches)))
         return Resident(parts) if self.rows else None
 
-    def _is_far_above(self, left: int, batch: pa.RecordBatch) -> bool:
-        """Say whether rows like these have no chance to fit, so that nobody reads them for that."""
-        return self._parts is not None and self.rows * batch.nbytes > 2 * left * batch.num_rows
+    def _is_far_above(self, nbytes: int) -> bool:
+        """Say whether rows like the first ones need twice as much: then they are not even read."""
+        if self._parts is None or not self.rows:
+            return False
+        first, end = next(span for span in self.table.spans if span[0] < span[1])
+        few = (first, min(end, first + SAMPLED_ROWS))
+        names = self.table_schema.arrow.names
+        batches = [*self.table.scan(names, within=few, with_hidden=True)]
+        found = sum(batch.nbytes for batch in batches)
+        return found * self.rows > 2 * nbytes * (few[1] - few[0])
 
     def _fields(self, batches: Sequence[pa.RecordBatch]) -> pa.Schema:
         return batches[0].schema if batches else self.table_schema.arrow
