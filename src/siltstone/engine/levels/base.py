@@ -96,7 +96,7 @@ class Base:
         self._cached_bytes = 0
         self._before: dict[Key, Cached] = {}
         self._before_bytes, self._kept_parts = 0, set[int]()
-        self._misses = 0
+        self._misses = 0 if parts is None or not parts.is_eager else _MISSES_MIN + 1
         self._resident: Resident | None = None
         self._parts = parts
 
@@ -109,7 +109,7 @@ class Base:
     @property
     def _may_make(self) -> bool:
         """Whether rows do not fit into memory, and were read often enough for a file."""
-        return self._misses > _MISSES_MIN or (self._parts is not None and self._parts.is_eager)
+        return self._misses > _MISSES_MIN
 
     @property
     def table(self) -> PinnedTable:
@@ -300,8 +300,6 @@ class Base:
 
     def _rows_in_memory(self) -> Resident | None:
         """Return all rows as Arrow if they are there, or are worth it now and fit."""
-        if self._parts is not None and self._parts.is_eager:
-            return None
         if self._resident is None and self._misses <= _MISSES_MIN:
             self._misses += 1
             if self._misses > _MISSES_MIN:
