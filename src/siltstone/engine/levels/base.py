@@ -99,12 +99,14 @@ class Base:
         self._misses = 0 if parts is None or not parts.is_eager else _MISSES_MIN + 1
         self._resident: Resident | None = None
         self._parts = parts
+        self._files: FiledRows | None = None
 
-    @functools.cached_property
+    @property
     def _filed(self) -> FiledRows | None:
-        if self._parts is None or not self.rows:
-            return None
-        return FiledRows(self.table, self.table_schema, self._parts)
+        """Its rows in files; two threads may make two of them, which are equal."""
+        if self._files is None and self._parts is not None and self.rows:
+            self._files = FiledRows(self.table, self.table_schema, self._parts)
+        return self._files
 
     @property
     def _may_make(self) -> bool:

@@ -12,7 +12,6 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,12 +85,9 @@ class PartFile:
             return None
         except UnfitRowsError:  # texts of over 2 GiB in one batch: Lance has its own way
             return None
-        schema = pa.schema([self._fields[name] for name in names])
+        fields = {field.name: field for group in self._groups for field in group.schema}
+        schema = pa.schema([fields[name] for name in names])
         return pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
-
-    @cached_property
-    def _fields(self) -> dict[str, pa.Field]:
-        return {field.name: field for group in self._groups for field in group.schema}
 
     def _each(self, group: int, offsets: Sequence[int]) -> list[tuple[bytes, int]]:
         """Return the block of each row, and the row in it; neighbours share one."""
