@@ -20,7 +20,15 @@ class Siltstone:
     name = "siltstone"
     is_durable = True
     takes = frozenset(
-        {*(f"W{number}" for number in range(1, 15)), "CPU", "memory", "http", "versions", "index"}
+        {
+            *(f"W{number}" for number in range(1, 15)),
+            "CPU",
+            "large",
+            "memory",
+            "http",
+            "versions",
+            "index",
+        }
     )
 
     def __init__(self, path: Path, *, keep_log: bool = False, **options: Any) -> None:
