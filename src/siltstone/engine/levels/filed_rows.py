@@ -3,7 +3,7 @@
     OPEN      a read finds its row in a block of some KiB
     ABSENT    it does not: Lance is asked, and after some more reads of the part the file is made
 
-Who reads makes it, in its own thread; other readers ask Lance meanwhile. A file that could not be
+The reader makes it, in its own thread; other readers ask Lance meanwhile. A file that could not be
 made, or was there and went, is not made again before `rows / ROWS_PER_MISS` further reads of its
 part: by then Lance has cost as much as it would.
 

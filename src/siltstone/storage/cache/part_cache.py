@@ -7,7 +7,7 @@
 
 A file is written once, never changed or cut, and found by the identity of its rows. It is deleted
 if others need the space and were used later, if vacuum deletes its part, if the store lacks space,
-or by whoever likes: then the rows come from Lance, as those of a file that is damaged. Nothing is
+or by the user: then the rows come from Lance, as those of a file that is damaged. Nothing is
 synced: after a loss of power a file may have any bytes, and the checks of its blocks say so.
 
 All files of a user have at most `bytes_max` together, and some of the disk stays free. One

@@ -2,7 +2,7 @@
 
 No file is mapped: what the disk cannot give, or somebody cut, is an error here, and would end the
 process there. A file that is damaged, cut or deleted is *lost*, and says no more: its rows are
-taken from Lance. So nothing that happens to a file changes an answer.
+taken from Lance. So nothing that happens to a file changes a result.
 """
 
 from __future__ import annotations
