@@ -136,7 +136,9 @@ def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Stor
     try:
         with DeferredSignals():
             root = _temporary_directory()
-            return (made := share(root, resolve(root, given), _temporary))
+            # Nothing of it outlives it: no rows in files of the user.
+            found = resolve(root, {"cache_bytes_max": 0, **given})
+            return (made := share(root, found, _temporary))
     except BaseException:
         with DeferredSignals():
             if made is not None:

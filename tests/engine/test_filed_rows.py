@@ -348,3 +348,28 @@ def test_files_go_with_the_parts_that_vacuum_deletes(tmp_path: Path) -> None:
         db.checkpoint()
         db.vacuum(dry_run=False)
         assert not before.exists()
+
+
+def test_rows_in_memory_at_places_have_the_columns_that_are_asked_for(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, records = table_schema("int64"), PastRecords(ManifestStore(SimFiles(), ROOT))
+    pin = base_with_rows(tables, "tables/t-1/base", 5)
+    batch = pa.record_batch([pa.array(range(10, 20)), pa.array([6] * 10)], schema=schema.arrow)
+    pin = tables.writer.append(pin, [batch])
+    readers = Readers(tables.reader, tables.keys, records, index_bytes_max=MIB)
+    base = readers.base_of(pin, schema)
+    for absent in range(100, 200):
+        assert base.find(absent) is None
+    monkeypatch.setattr(FakePinned, "take", None)
+    found = base.take(np.array([15, 2, 15, 19, 0]), ["v", "id"])
+    assert found.to_pydict() == {"v": [6, 5, 6, 6, 5], "id": [15, 2, 15, 19, 0]}
+
+
+def test_a_store_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILTSTONE_SCRATCH", str(tmp_path / "scratch"))
+    with st.connect(":memory:", background=False, memory_bytes_max=MIB) as db:
+        filled(db)
+        for n in range(100):
+            assert db["t"].get(n) == row(n)
+    assert not (tmp_path / "scratch").exists()

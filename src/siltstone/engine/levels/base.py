@@ -263,7 +263,9 @@ class Base:
         `names` are those of `table_schema`.
         """
         found = None
-        if self._resident is None and self._filed is not None:
+        if self._resident is not None and len(positions) and names:
+            found = self._resident.take(positions, names)
+        elif self._filed is not None:
             found = self._filed.take(positions, names)
         return self.table.take(positions, names) if found is None else found
 

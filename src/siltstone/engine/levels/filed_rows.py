@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.levels.resident import taken
 from siltstone.errors import SiltstoneError
 from siltstone.formats.parts.part_file import PartIdentity
 from siltstone.storage.cache.part_cache import PartCache
@@ -80,22 +81,13 @@ class FiledRows:
         """Return columns of some rows, in the order of `positions`; None: ask Lance."""
         if not 0 < len(positions) <= TAKEN_MAX or not names:
             return None
-        parts = np.searchsorted(self._starts, positions, "right") - 1
-        order = np.argsort(parts, kind="stable")
-        found: list[pa.RecordBatch] = []
-        for index in np.unique(parts).tolist():
-            offsets = positions[parts == index] - self._starts[index]
+
+        def of_part(index: int, offsets: np.ndarray) -> pa.Table | None:
             file = self._file(index, may_make=False)
             batch = None if file is None else file.take(offsets.tolist(), names)
-            if batch is None:
-                return None
-            found.append(batch)
-        table = pa.Table.from_batches(found)
-        if (order[1:] > order[:-1]).all():
-            return table
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return table.take(pa.array(back))
+            return None if batch is None else pa.Table.from_batches([batch])
+
+        return taken(self._starts, positions, of_part)
 
     def make(self) -> None:
         """Make the files of all parts that have none, as far as it goes."""

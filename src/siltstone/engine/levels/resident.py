@@ -7,10 +7,11 @@ parts alone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 
 from siltstone.formats.keys import Key, KeyCodec
@@ -30,6 +31,10 @@ class ResidentPart:
             name: value_getter(cast("pa.Array", table.column(name).chunk(0)))
             for name in (table.schema.names if table.num_rows else ())
         }
+
+    def take(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return columns of some rows, in their order."""
+        return self._table.select(list(names)).take(pa.array(offsets, pa.int64()))
 
     def row(self, offset: int) -> dict[str, object]:
         """Return one row as Python values."""
@@ -60,3 +65,36 @@ class Resident:
         """Return one row's key, as a storage value."""
         index = bisect_right(self._starts, position) - 1
         return self._parts[index].key(codec, position - self._starts[index])
+
+    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return columns of some rows, one at least, in their order."""
+        found = taken(self._starts, positions, lambda at, rows: self._parts[at].take(rows, names))
+        assert found is not None  # each part has its rows
+        return found
+
+
+def taken(
+    starts: Sequence[int],
+    positions: np.ndarray,
+    take: Callable[[int, np.ndarray], pa.Table | None],
+) -> pa.Table | None:
+    """Return rows of parts in the order of their `positions`; None if a part has none.
+
+    Args:
+        starts: The position at which each part starts.
+        positions: One at least; they may repeat.
+        take: Returns the rows at some offsets of the part with an index; None: it has none.
+    """
+    parts = np.searchsorted(starts, positions, "right") - 1
+    found: list[pa.Table] = []
+    for index in np.unique(parts).tolist():
+        rows = take(index, positions[parts == index] - starts[index])
+        if rows is None:
+            return None
+        found.append(rows)
+    if len(found) == 1:
+        return found[0]
+    order = np.argsort(parts, kind="stable")
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(found).take(pa.array(back, pa.int64()))

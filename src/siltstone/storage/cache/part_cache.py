@@ -44,7 +44,7 @@ from siltstone.formats.parts.part_file import (
 from siltstone.storage.cache.part_file import PartFile, is_private, open_part
 from siltstone.units import require
 
-OPEN_MAX = 512
+OPEN_MAX = 128
 FREE_SHARE, FREE_MAX = 16, 1 << 30
 """One in so many bytes of the disk stays free, at most `FREE_MAX`."""
 DEFAULT_SHARE = 10
