@@ -28,6 +28,7 @@ from siltstone.storage.lance.read.pinned import LancePinned
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from siltstone.storage.tables.store_tables import Tables
 from tests.engine.test_base_by_key import ROOT, FewBits, table_schema
+from tests.formats.test_part_file import ROWS, columns
 from tests.support.fake_lance import fake_lance
 from tests.support.fake_pinned import FakePinned
 from tests.support.simulated_files import SimFiles
@@ -373,3 +374,30 @@ def test_a_store_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
         for n in range(100):
             assert db["t"].get(n) == row(n)
     assert not (tmp_path / "scratch").exists()
+
+
+def test_each_type_is_read_from_a_file_as_from_lance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = pa.field("id", pa.int64(), nullable=False)
+    table = pa.Table.from_pydict({n: c for n, c in columns().items() if n != "json"})
+    table = table.add_column(0, ids, pa.array(range(table.num_rows), ids.type))
+    tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(4.0 * ROWS).reshape(ROWS, 2, 2))
+    table = table.append_column("tensor", tensor)
+
+    def rows(db: st.Store) -> list[str]:
+        return [repr(db["t"].get(n)) for n in range(ROWS)]
+
+    with opened(tmp_path, cache_bytes_max=0) as db:
+        db.create_table("t", table.schema, primary_key="id").upsert(table)
+        db.checkpoint()
+        db.merge()
+        wanted, whole = rows(db), repr(db["t"].get_many([*range(ROWS)]).to_pylist())
+    with opened(tmp_path) as db:
+        for n in range(100):
+            db["t"].get(n)
+        assert files(tmp_path) != []
+        with monkeypatch.context() as patch:
+            patch.setattr(LancePinned, "take", no_take)
+            assert rows(db) == wanted
+            assert repr(db["t"].get_many([*range(ROWS)]).to_pylist()) == whole

@@ -328,7 +328,10 @@ class Base:
                 if left < 0:
                     return None
                 batches.append(batch)
-            parts[part] = ResidentPart(pa.Table.from_batches(batches, self._fields(batches)))
+            whole = pa.Table.from_batches(batches, self._fields(batches)).combine_chunks()
+            if any(column.num_chunks > 1 for column in whole.columns):
+                return None  # texts of over 2 GiB do not fit into one array
+            parts[part] = ResidentPart(whole)
         return Resident(parts) if self.rows else None
 
     def _is_far_above(self, nbytes: int) -> bool:

@@ -25,7 +25,7 @@ class ResidentPart:
     __slots__ = ("_getters", "_table", "nbytes", "rows")
 
     def __init__(self, table: pa.Table) -> None:
-        table = table.combine_chunks()
+        """Take rows whose columns are in one chunk each."""
         self._table, self.nbytes, self.rows = table, table.nbytes, table.num_rows
         self._getters = {
             name: value_getter(cast("pa.Array", table.column(name).chunk(0)))

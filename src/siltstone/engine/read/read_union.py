@@ -348,9 +348,10 @@ class KeyedReader:
                 together = self._together(some)
                 found = (together.get(key) or self.found(key) for key in some)
                 rows += [row for row in found if row is not None]
-        except (OverflowError, ValueError):  # beyond Python, or nanoseconds without pandas
+            return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
+        except (OverflowError, ValueError, NotImplementedError):
+            # Beyond Python; nanoseconds without pandas; a tensor whose axes change places.
             return self._as_arrow(keys)
-        return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
 
     def rows_that_live(self, keys: Sequence[Key]) -> int:
         """Return how many of some keys, each given once, have a row."""
