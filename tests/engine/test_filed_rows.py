@@ -401,3 +401,23 @@ def test_each_type_is_read_from_a_file_as_from_lance(
             patch.setattr(LancePinned, "take", no_take)
             assert rows(db) == wanted
             assert repr(db["t"].get_many([*range(ROWS)]).to_pylist()) == whole
+
+
+def test_a_file_that_was_closed_for_another_is_opened_again(
+    tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filed_rows, "ROWS_PER_MISS", 1)
+    schema, records = table_schema("int64"), PastRecords(ManifestStore(SimFiles(), ROOT))
+    pin = base_with_rows(tables, "tables/t-1/base", 5)
+    batch = pa.record_batch([pa.array(range(10, 20)), pa.array([6] * 10)], schema=schema.arrow)
+    pin = tables.writer.append(pin, [batch])
+    parts = PartCache(
+        tmp_path, lambda: "store", bytes_max=MIB, open_bytes_max=6_000, is_eager=True
+    )  # of one file
+    readers = Readers(tables.reader, tables.keys, records, index_bytes_max=0, parts=parts)
+    base = readers.base_of(pin, schema)
+    assert [base.find(key) for key in (0, 10)] == [{"id": 0, "v": 5}, {"id": 10, "v": 6}]
+    monkeypatch.setattr(FakePinned, "take", None)
+    for key in range(1, 10):
+        assert base.find(key) == {"id": key, "v": 5}
+        assert base.find(key + 10) == {"id": key + 10, "v": 6}

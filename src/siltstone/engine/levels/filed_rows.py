@@ -107,6 +107,8 @@ class FiledRows:
 
     def _missed(self, index: int, *, may_make: bool) -> PartFile | None:
         wait, identity = self._wait.get(index), self._identities[index]
+        if self._cache.was_closed(self._names[index]):
+            return self._cache.open(identity, self._schema)
         if wait:
             self._wait[index] = wait - 1
             return None

@@ -44,7 +44,7 @@ from siltstone.formats.parts.part_file import (
 from siltstone.storage.cache.part_file import PartFile, is_private, open_part
 from siltstone.units import require
 
-OPEN_MAX = 128
+OPEN_MAX, _CLOSED_MAX = 128, 4_096
 FREE_SHARE, FREE_MAX = 16, 1 << 30
 """One in so many bytes of the disk stays free, at most `FREE_MAX`."""
 DEFAULT_SHARE = 10
@@ -88,6 +88,7 @@ class PartCache:
         self._open_bytes_max = open_bytes_max
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._open: dict[str, PartFile] = {}
+        self._closed: set[str] = set()
         self.nbytes = 0
 
     @property
@@ -99,6 +100,10 @@ class PartCache:
     def is_writing(self) -> bool:
         """Whether a thread of this process makes a file now, so that no other one can."""
         return self._writing.locked()
+
+    def was_closed(self, name: str) -> bool:
+        """Say whether a file is not open because others are, and should be there."""
+        return name in self._closed
 
     def opened(self, name: str) -> PartFile | None:
         """Return a file that is open, and not lost."""
@@ -114,6 +119,7 @@ class PartCache:
         found = self.opened(name)
         if found is not None:
             return found
+        self._closed.discard(name)
         found = open_part(self._folder / name, identity, schema)
         return None if found is None else self._keep(name, found)
 
@@ -170,7 +176,11 @@ class PartCache:
                 return known
             self.nbytes += file.nbytes
             while self.nbytes > self._open_bytes_max or len(self._open) > OPEN_MAX:
-                self.nbytes -= self._open.pop(next(iter(self._open))).nbytes
+                oldest = next(iter(self._open))
+                self.nbytes -= self._open.pop(oldest).nbytes
+                if len(self._closed) >= _CLOSED_MAX:
+                    self._closed.clear()  # then they are looked for as those that went
+                self._closed.add(oldest)
         return file
 
     def _drop(self, file: PartFile) -> None:
