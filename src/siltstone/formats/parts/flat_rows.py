@@ -24,7 +24,7 @@ import pyarrow as pa
 from siltstone.formats.rows import is_plain, to_user
 from siltstone.formats.types import extensions
 
-BLOCK_BYTES = 8 << 10
+BLOCK_BYTES = 4 << 10
 VALUE_BYTES_MAX = (1 << 32) - 1
 _LENGTH_BITS = 32
 _START_MASK = (1 << _LENGTH_BITS) - 1
