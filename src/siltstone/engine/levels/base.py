@@ -54,6 +54,7 @@ _FILTER_BITS = 22
 _MISSES_MIN = 64
 _TOGETHER_MIN = 4
 _FILED_SHARE = 0.5
+_VARIABLE = (str, bytes)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Cached: TypeAlias = tuple[int | None, "dict[str, object] | None"]
@@ -242,6 +243,8 @@ class Base:
         codec, filed = self.table_schema.codec, self._filed
         if filed is not None:
             row = filed.row(position, may_make=self._may_make)
+            if codec.exact and row is not None:
+                return row
             stored = None if row is None else self._key_of(row, filed, position)
             if stored is not None:
                 return row if stored == key else None
@@ -446,7 +449,7 @@ def _bits(wanted: Codes) -> np.ndarray:
 
 
 def _variable_bytes(row: dict[str, object] | None) -> int:
-    return sum(len(v) for v in (row or {}).values() if isinstance(v, str | bytes))
+    return sum([len(v) for v in row.values() if isinstance(v, _VARIABLE)]) if row else 0
 
 
 def _slots(codes: Codes) -> np.ndarray:

@@ -1,12 +1,12 @@
 """Part file: the rows of one part of a base, each read by itself, as an immutable file.
 
-    blocks    of the first group, of the second, ...: the bytes of some rows, then their xxh3_64,
-              seeded by the file's salt + the number of the block in the file
+    blocks    of the first group, of the second, ...: the bytes of some rows, then their xxh3_64
+              (big-endian), seeded by the file's salt + the number of the block in the file
     foot      msgpack, see `PartFoot`: whose rows they are, and where each block lies
     trailer   magic, length of the foot (u64), xxh3_64 of the foot
 
 Columns lie in groups: those that are not nested together (`flat_rows`), each nested one by itself,
-as messages of Arrow, so that a read takes a vector only if it wants it. Integers are little-endian.
+as messages of Arrow, so that a read takes a vector only if it wants it. Others are little-endian.
 The salt makes a block of another file, or of another place, fail its check.
 
 The foot has the whole identity of the rows, the store among it. A file whose identity is another
@@ -189,15 +189,13 @@ class DirectoryWriter:
 def sealed(pieces: Pieces, salt: int, number: int) -> bytes:
     """Return a block with its check."""
     data = b"".join(pieces)
-    check = xxhash.xxh3_64_intdigest(data, (salt + number) % _SEEDS)
-    return data + check.to_bytes(CHECK_BYTES, "little")
+    return data + xxhash.xxh3_64_digest(data, (salt + number) % _SEEDS)
 
 
 def is_sound(block: bytes, salt: int, number: int) -> bool:
     """Say whether a block is the one that was written there."""
-    check = int.from_bytes(block[-CHECK_BYTES:], "little")
     data = memoryview(block)[:-CHECK_BYTES]
-    return xxhash.xxh3_64_intdigest(data, (salt + number) % _SEEDS) == check
+    return xxhash.xxh3_64_digest(data, (salt + number) % _SEEDS) == block[-CHECK_BYTES:]
 
 
 def encode_foot(foot: PartFoot) -> bytes:
