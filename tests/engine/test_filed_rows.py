@@ -18,6 +18,7 @@ from hypothesis import strategies as some
 from hypothesis.stateful import rule
 
 import siltstone as st
+from siltstone import admin
 from siltstone.engine.levels import filed_rows
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.reader import Readers
@@ -421,3 +422,15 @@ def test_a_file_that_was_closed_for_another_is_opened_again(
     for key in range(1, 10):
         assert base.find(key) == {"id": key, "v": 5}
         assert base.find(key + 10) == {"id": key + 10, "v": 6}
+
+
+def test_a_repair_leaves_no_copy_of_what_may_have_been_damaged(tmp_path: Path) -> None:
+    with opened(tmp_path) as db:
+        filled(db)
+        for n in range(100):
+            db["t"].get(n)
+    assert files(tmp_path) != []
+    admin.repair(tmp_path / "s", scratch=tmp_path / "scratch")
+    assert files(tmp_path) != []
+    admin.repair(tmp_path / "s", dry_run=False, scratch=tmp_path / "scratch")
+    assert files(tmp_path) == []

@@ -152,7 +152,7 @@ class Storage:
         """Return what repairs damage, also in a store that does not open any more."""
         from siltstone.maintenance.repair.repair import Repairer  # noqa: PLC0415 - as above
 
-        return Repairer(self.site, self.verifier(), self.indexer())
+        return Repairer(self.site, self.verifier(), self.indexer(), self.readers.parts)
 
     def indexer(self) -> Indexer:
         """Return what builds indexes."""

@@ -148,6 +148,12 @@ class PartCache:
                 if name.partition("-")[0] in gone:
                     self._unlink(self._folder / name)
 
+    def drop_store(self) -> None:
+        """Delete all files of the store."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._folder):  # noqa: PTH208 - names, not paths
+                self._unlink(self._folder / name)
+
     def give_way(self, root: Path) -> bool:
         """Delete the files of all stores if they lie on the disk of a store; say if one went."""
         with self._lock:
