@@ -291,3 +291,15 @@ def test_open_files_keep_to_their_bound_of_memory(tmp_path: Path) -> None:
         assert cache.nbytes <= each * 2
     small = PartCache(tmp_path, lambda: "store", bytes_max=1 << 20, open_bytes_max=each - 1)
     assert there(small, 1) is None
+
+
+def test_a_folder_where_no_lock_can_be_had_is_read_and_not_written(tmp_path: Path) -> None:
+    """As on a network file system without locks, or where another user was first."""
+    made(cache_at(tmp_path), 1)
+    (tmp_path / "parts.lock").unlink()
+    (tmp_path / "parts.lock").mkdir()
+    cache = cache_at(tmp_path)
+    assert made(cache, 2) is None
+    file = there(cache, 1)
+    assert file is not None
+    assert file.row(3) == rows_of(1).to_pylist()[3]
