@@ -2,6 +2,7 @@
 
 python -m bench.child fill PEER PATH ROWS           writes, says "acknowledged", waits to be killed
 python -m bench.child memory PATH BUDGET BYTES      writes BYTES of rows, prints what it grew by
+python -m bench.child reads PEER PATH ROWS SEED BUDGET    reads rows, prints what each takes
 """
 
 from __future__ import annotations
@@ -9,8 +10,13 @@ from __future__ import annotations
 import json
 import resource
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from bench import data
 from bench.peer import find
@@ -18,6 +24,7 @@ from bench.peers.siltstone import Siltstone
 
 _BATCH_ROWS = 1_000
 _WARM_UPS = 3
+_READS, _MOVES = 20_000, 500
 
 
 def _fill(name: str, path: str, rows: str) -> None:
@@ -70,5 +77,47 @@ def _memory(path: str, budget: str, wanted: str) -> None:
     print(json.dumps({**answer, "merge child": children}))
 
 
+def _reads(name: str, path: str, rows: str, seed: str, budget: str) -> None:
+    """Read rows, then move money between them; see `workloads/large_reads.py`."""
+    options: dict[str, Any] = {"scratch": f"{path}.scratch"} if name == Siltstone.name else {}
+    if int(budget):
+        options["memory_bytes_max"] = int(budget)
+    store, rng = find(name)(Path(path), **options), np.random.default_rng(int(seed))
+
+    def keys(count: int) -> list[int]:
+        return rng.integers(0, int(rows), count).tolist()
+
+    def read(some: list[int]) -> None:
+        for key in some:
+            store.get(key)
+
+    read(keys(_READS))
+    answer = {"get us": _processor_us(lambda: read(keys(_READS)), _READS)}
+    rates = [_rate([keys(_READS // n) for _ in range(n)], read) for n in (1, 8)]
+    answer["8 threads / 1"] = rates[1] / rates[0]
+    moves = data.moves(int(rows), int(seed) + 1)
+    answer["transfer us"] = _processor_us(
+        lambda: [store.transfer(next(moves)) for _ in range(_MOVES)], _MOVES
+    )
+    print(json.dumps({**answer, "anonymous MiB": _bytes("RssAnon") / (1 << 20)}))
+    store.close()
+
+
+def _processor_us(work: Callable[[], object], count: int) -> float:
+    begin = time.process_time()
+    work()
+    return (time.process_time() - begin) / count * 1e6
+
+
+def _rate(keys: list[list[int]], read: Callable[[list[int]], None]) -> float:
+    threads = [threading.Thread(target=read, args=(some,)) for some in keys]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(map(len, keys)) / (time.perf_counter() - begin)
+
+
 if __name__ == "__main__":
-    {"fill": _fill, "memory": _memory}[sys.argv[1]](*sys.argv[2:])
+    {"fill": _fill, "memory": _memory, "reads": _reads}[sys.argv[1]](*sys.argv[2:])

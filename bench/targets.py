@@ -101,7 +101,17 @@ ALL = (
     Target("W3: money lost or made", 0.0, _worst("W3", "drift"), True),
     Target("W4, recent: reads/s", 250_000, _plain("W4", "recent")),
     Target("W4, recent, 8 threads: x 1 thread", 1.0, _plain("W4", "recent, 8 threads / 1")),
-    Target("W4, cold: reads/s", 1_500, _plain("W4", "cold")),
+    Target("large: CPU of a get, us", 20.0, _plain("large", "get us"), True),
+    Target("large: 8 threads: x 1 thread", 1.0, _plain("large", "8 threads / 1")),
+    Target(
+        "large: CPU of a transfer: x SQLite",
+        2.5,
+        lambda r: r.ratio("large", "transfer us", ["sqlite"], less_is_more=True),
+        is_ceiling=True,
+    ),
+    Target(
+        "large: anonymous MiB at 256 MiB", 450.0, _worst("large", "anonymous MiB at 256 MiB"), True
+    ),
     Target("W5, clean narrow: x raw Lance", 0.9, _against("W5", "clean narrow", "lance")),
     Target("W5, clean all: x raw Lance", 0.9, _against("W5", "clean all columns", "lance")),
     Target("W5, overlaid narrow, warm: x raw Lance", 0.6, _overlaid("narrow")),

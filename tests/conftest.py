@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -52,13 +53,16 @@ _FOLDING = ("crash", "model", "races")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C be heard, and start children without pandas.
+    """Let Ctrl-C be heard, start children without pandas, and keep to a cache of the tests' own.
 
     A shell that starts tests in the background has Ctrl-C ignored by all.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hide_pandas()
+    scratch = tempfile.TemporaryDirectory(prefix="siltstone-scratch-", ignore_cleanup_errors=True)
+    os.environ["SILTSTONE_SCRATCH"] = scratch.name
+    config.add_cleanup(scratch.cleanup)
     config.stash[_LEFT] = Counter()
 
 

@@ -6,6 +6,7 @@ from bench.workloads.compacted import Compacted
 from bench.workloads.folding import Folding
 from bench.workloads.indexed import Indexed
 from bench.workloads.interference import Interference
+from bench.workloads.large_reads import LargeReads
 from bench.workloads.loads import Loads
 from bench.workloads.memory import Memory
 from bench.workloads.mixed import Mixed
@@ -31,6 +32,7 @@ ALL: tuple[Workload, ...] = (
     Processor(),
     PointReads(),
     Ranges(),
+    LargeReads(),
     Scans(),
     Loads(),
     Mixed(),

@@ -36,7 +36,7 @@ from siltstone.maintenance.repair.quarantine import Item, Quarantine
 from siltstone.maintenance.repair.repair_plan import Repaired, Step
 from siltstone.maintenance.repair.verify import Verified
 from siltstone.maintenance.schedule.overdue import crumbled
-from siltstone.open.environment import Env, Maintainers, Storage, maintainers
+from siltstone.open.environment import Env, Maintainers, Storage, give_way, maintainers
 from siltstone.open.maintained import Maintained, due, maintain
 from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner
@@ -410,13 +410,16 @@ def follow_vacuum(
     storage = Storage.of(root, options, env)
     follower = _follower(storage)
     live = LiveWithoutOwner(follower, lambda: 0 if dry_run else recovered_epoch(env.files, root))
-    reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
+    reserve = Reserve(
+        env.files, root, segment_bytes=options.segment_bytes, give_way=give_way(storage)
+    )
     vacuum = Vacuum(
         storage.site,
         live,
         retention_s=options.retention_s,
         reserve=reserve,
         bounds=env.bounds,
+        parts=storage.readers.parts,
     )
     try:
         return vacuum.run(dry_run=dry_run, grace_s=grace_s)

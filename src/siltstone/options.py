@@ -24,12 +24,15 @@ SQL_THREADS_MAX = 256
 # Once: a program that is moved to other cores opens its stores with the same options as before.
 _CORES = min(len(os.sched_getaffinity(0)), SQL_THREADS_MAX)
 _MOST = {
+    "cache_bytes_max": 1 << 60,
     "sql_memory_bytes_max": 1 << 50,
     "sql_temp_bytes_max": 1 << 50,
     "sql_threads_max": SQL_THREADS_MAX,
 }
 _VERIFY = ("first_use", "scrub")
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+_UNSET: dict[str, type] = {"cache_bytes_max": int, "scratch": str}
+"""The types of the options that are None until someone sets them."""
 _SUFFIXES = {"_bytes": " (bytes)", "_ms": " (milliseconds)", "_s": " (seconds)"}
 
 
@@ -60,6 +63,8 @@ class Options:
     close_upkeep_s: float = 5.0
     group_access: bool = False
     tune_malloc: bool = False
+    cache_bytes_max: int | None = None
+    scratch: str | None = None
     sql_memory_bytes_max: int = 1 << 30
     sql_temp_bytes_max: int = 4 << 30
     sql_threads_max: int = _CORES
@@ -80,11 +85,14 @@ class Options:
             "room_timeout_s": 0,
             "join_timeout_s": 0,
             "close_upkeep_s": 0,
+            "cache_bytes_max": 0,
             "sql_memory_bytes_max": 16 << 20,
             "sql_temp_bytes_max": 0,
             "sql_threads_max": 1,
         }
         for name, low in least.items():
+            if getattr(self, name) is None:
+                continue
             if not low <= getattr(self, name) < math.inf:
                 raise RequestError(f"{name} must be at least {low}; got {getattr(self, name)}")
             if getattr(self, name) > _MOST.get(name, math.inf):
@@ -123,6 +131,8 @@ class StoreOptions(TypedDict, total=False):
     close_upkeep_s: float
     group_access: bool
     tune_malloc: bool
+    cache_bytes_max: int
+    scratch: str | os.PathLike[str]
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int
     sql_threads_max: int
@@ -146,7 +156,7 @@ def resolve(root: Path, given: Mapping[str, object]) -> Options:
     if "retention" in merged:
         merged["retention_s"] = _retention(merged.pop("retention"))
     options = Options()
-    kinds = {field.name: type(getattr(options, field.name)) for field in fields(options)}
+    kinds = {f.name: _UNSET.get(f.name, type(getattr(options, f.name))) for f in fields(options)}
     unknown = sorted(set(merged) - set(kinds))
     if unknown:
         known = sorted({*kinds, "retention"})
@@ -181,11 +191,20 @@ def _typed(name: str, value: object, kind: type) -> object:
             return _BOOLS[value.lower()]
         if isinstance(value, bool) is not (kind is bool):
             raise ValueError
+        if kind is str:
+            return _text(value)
         if kind is int and isinstance(value, float) and not value.is_integer():
             raise ValueError
         return kind(value)  # type: ignore[call-arg]
     except (KeyError, TypeError, ValueError, OverflowError):
         raise RequestError(f"{name} must be {_described(name, kind)}; got {value!r}") from None
+
+
+def _text(value: object) -> str:
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError
+    return text
 
 
 def _described(name: str, kind: type) -> str:

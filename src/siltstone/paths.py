@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -53,6 +53,32 @@ def root_of(path: str | os.PathLike[str]) -> Path:
             raise _refusal(f"{text[:40]}...", ": name too long") from error
         raise UnavailableError(f"{text} cannot be resolved: {error}") from error
     return root
+
+
+def cache_of(environment: Mapping[str, str]) -> Path:
+    """Return the folder of siltstone in the user's cache; it need not be there.
+
+    Raises:
+        RuntimeError: The user has no home.
+    """
+    base = environment.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "siltstone"
+
+
+def scratch_of(given: str | None) -> Path | None:
+    """Return the folder that the option `scratch` means; None: the user has no home.
+
+    Raises:
+        RequestError: It is no path.
+    """
+    try:
+        if given is None:
+            return cache_of(os.environ).absolute()
+        return Path(given).expanduser().absolute()
+    except (RuntimeError, OSError) as error:  # no such user; no working directory
+        if given is None:
+            return None
+        raise RequestError(f"scratch must be a folder's path; got {given!r}: {error}") from error
 
 
 def _text_of(path: str | os.PathLike[str]) -> str:

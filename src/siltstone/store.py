@@ -65,6 +65,9 @@ def connect(
             `join_timeout_s`, `close_upkeep_s` (how long `close` may merge, optimize and vacuum, if
             that is due), `group_access` (a new store is open to the group of its directory, to
             read), `tune_malloc` (glibc's malloc of this process keeps less of what is freed),
+            `cache_bytes_max` (disk space for copies of rows that do not fit into memory, of all
+            stores of the user; by default a tenth of what is free, 0: none), `scratch` (the folder
+            for them, by default ~/.cache/siltstone; it may be deleted at any time),
             `sql_memory_bytes_max`, `sql_temp_bytes_max` and `sql_threads_max` (of one SQL
             statement).
 
@@ -133,7 +136,9 @@ def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Stor
     try:
         with DeferredSignals():
             root = _temporary_directory()
-            return (made := share(root, resolve(root, given), _temporary))
+            # Nothing of it outlives it: no rows in files of the user.
+            found = resolve(root, {"cache_bytes_max": 0, **given})
+            return (made := share(root, found, _temporary))
     except BaseException:
         with DeferredSignals():
             if made is not None:

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import siltstone as st
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.merge.slots import Slot, take_slot
 from tests.maintenance.ends import behind
@@ -128,3 +130,53 @@ def test_a_child_that_is_waited_for_is_ended_when_the_time_is_over(tmp_path: Pat
     looks = iter([False, False, True])
     assert not child.run(lambda: next(looks))
     assert not child.is_running
+
+
+def test_a_child_has_the_cache_of_its_owner_and_one_that_an_end_waits_for_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILTSTONE_SCRATCH", "of-the-owner")
+    said = tmp_path / "said"
+    python = make_python(tmp_path, f'echo "$SILTSTONE_SCRATCH $SILTSTONE_CACHE_BYTES_MAX" > {said}')
+    settings = {"SILTSTONE_SCRATCH": "given"}
+    child = MergeChild(tmp_path, python=python, slot=Slot, settings=settings)
+    assert child.start()
+    child._process.wait()
+    child.reap()
+    assert said.read_text() == "given \n"
+    assert child.run(lambda: False)
+    assert said.read_text() == " 0\n"
+
+
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_a_child_makes_files_of_new_rows_beside_those_of_old_ones_unless_an_end_waits_for_it(
+    tmp_path: Path, *, is_waited_for: bool
+) -> None:
+    root, scratch, rows = tmp_path / "s", tmp_path / "scratch", 20_000
+
+    def load(db: st.Store, first: int) -> None:
+        ids = range(first, first + rows)
+        db["t"].upsert(pa.table({"id": [*ids], "v": [f"value {n}" for n in ids]}))
+        db.checkpoint()
+
+    with st.connect(root, background=False, memory_bytes_max=1 << 20, scratch=scratch) as db:
+        db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        load(db, 0)
+        db.merge()
+        assert [db["t"].get(n)["v"] for n in range(100)] == [f"value {n}" for n in range(100)]
+    with st.connect(root, background=False) as db:
+        load(db, rows)
+    before = {*scratch.glob("*/parts/*")}
+    assert before
+    child = MergeChild(root, slot=Slot, settings={"SILTSTONE_SCRATCH": str(scratch)})
+    if is_waited_for:
+        assert child.run(lambda: False)
+    else:
+        assert child.start()
+        child._process.wait()
+        child.reap()
+    after = {*scratch.glob("*/parts/*")}
+    assert after == before if is_waited_for else after > before
+    with st.connect(root, read_only=True, scratch=scratch) as db:
+        assert db["t"].get(2 * rows - 1) == {"id": 2 * rows - 1, "v": f"value {2 * rows - 1}"}
+        assert db["t"].count() == 2 * rows

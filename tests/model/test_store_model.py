@@ -40,6 +40,8 @@ from siltstone.maintenance.thinning import Bounds
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.open.environment import Env
 from siltstone.options import Options
+from siltstone.storage.cache.part_cache import PartCache
+from siltstone.storage.site import Site
 from tests.model import calls
 from tests.model.reference import (
     APPENDS,
@@ -75,6 +77,8 @@ LOAD_ROWS_MIN = 2
 """So few rows: most bulk commits stay in the files that they were staged in."""
 COMMIT_PARTS_MAX = 3
 """Nearly every checkpoint joins parts of the log of commits."""
+FILE_BYTES = 2_500
+"""The room for rows in files, where every read shall evict one."""
 SELDOM = some.integers(0, 3).map(lambda n: n == 3)
 """A restart ends whatever is open: were it as likely as a write, no two transactions would meet."""
 
@@ -157,6 +161,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.open: list[Open] = []
         self.beside: LocalStore | None = None
         self.db = self.opened()
+
+    part_cache: Callable[[Site, Options], PartCache | None] | None = None
 
     def opened(self, *, read_only: bool = False) -> LocalStore:
         raise NotImplementedError
@@ -882,6 +888,7 @@ class Simulated(StoreMachine):
             load_rows_min=LOAD_ROWS_MIN,
             commit_parts_max=COMMIT_PARTS_MAX,
             bounds=Bounds(recent_s=-1),  # all that may be thinned is
+            part_cache=self.part_cache,
         )
         return LocalStore.open(Path("/data/shop"), OPTIONS, read_only=read_only, env=env)
 
@@ -920,6 +927,7 @@ class Real(StoreMachine):
             now_us=self.now_us,
             load_rows_min=LOAD_ROWS_MIN,
             commit_parts_max=COMMIT_PARTS_MAX,
+            part_cache=self.part_cache,
         )
         return LocalStore.open(self.root, OPTIONS, read_only=read_only, env=env)
 
@@ -931,6 +939,44 @@ class Real(StoreMachine):
     def teardown(self) -> None:
         super().teardown()
         shutil.rmtree(self.directory)
+
+
+def of_evicting_reads(machine: type[StoreMachine]) -> type[StoreMachine]:
+    """Return a machine whose rows are read from files, with room for one: the next one evicts it.
+
+    The files outlive kills and power cuts, of which they must not know.
+    """
+
+    class Evicting(machine):
+        def __init__(self) -> None:
+            self.scratch = tempfile.mkdtemp(prefix="siltstone-parts-")
+            super().__init__()
+
+        def part_cache(self, site: Site, _options: Options) -> PartCache:
+            return PartCache(
+                Path(self.scratch),
+                lambda: site.manifests.newest().store_id,
+                bytes_max=FILE_BYTES,
+                open_bytes_max=1 << 20,
+                is_eager=True,
+            )
+
+        @invariant()
+        def each_row_is_got(self) -> None:
+            """Read each row by its key, of tables whose rows are mostly in base."""
+            self.checkpoint()
+            self.merge_one(None)
+            for source, world in [(self.db, self.history.now), *self.snapshots]:
+                for table in (each for each in world.tables.values() if each.key):
+                    keys, handle = [*table.rows], source[table.name]
+                    assert [handle.get(key) for key in keys] == [*map(table.rows.get, keys)]
+                    assert rows_of(handle.get_many(keys)) == table.shown()
+
+        def teardown(self) -> None:
+            super().teardown()
+            shutil.rmtree(self.scratch)
+
+    return Evicting
 
 
 def shape(kind: str) -> tuple[dict[str, pa.DataType], tuple[str, ...]]:
@@ -980,6 +1026,15 @@ def budget(examples: int, steps: int) -> settings:
 
 def test_a_store_on_a_simulated_machine_is_its_model() -> None:
     run_state_machine_as_test(Simulated, settings=budget(by_day(30, 80), 40))
+
+
+def test_a_store_whose_reads_evict_their_files_is_its_model_on_a_simulated_machine() -> None:
+    machine = of_evicting_reads(Simulated)
+    run_state_machine_as_test(machine, settings=budget(by_day(5, 40), 40))
+
+
+def test_a_store_whose_reads_evict_their_files_is_its_model_on_real_lance() -> None:
+    run_state_machine_as_test(of_evicting_reads(Real), settings=budget(by_day(1, 5), 40))
 
 
 def test_a_store_on_real_files_and_lance_is_its_model() -> None:

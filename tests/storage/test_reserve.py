@@ -11,7 +11,7 @@ from siltstone.errors import BusyError, UnavailableError
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.wal.recovery import recover
 from siltstone.storage.wal.reserve import RESERVE_NAME, Reserve, is_full
-from siltstone.storage.wal.segment_pool import SMALLEST_BYTES
+from siltstone.storage.wal.segment_pool import SMALLEST_BYTES, SegmentPool
 from siltstone.units import Epoch, SegmentNumber, Seq
 from tests.maintenance.stores import open_store
 from tests.support.simulated_files import SimFiles
@@ -178,3 +178,49 @@ def test_a_reserve_of_another_user_is_made_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "open", refused)
     reserve.keep(1 << 20)
     assert size(tmp_path) > before.st_size
+
+
+def test_what_can_be_had_again_gives_way_before_it_is_released(tmp_path):
+    gone, tried = [], []
+
+    def give_way() -> bool:
+        gone.append(1)
+        return len(gone) == 1
+
+    reserve = Reserve(RealFiles(), tmp_path, segment_bytes=1 << 20, give_way=give_way)
+    reserve.keep(SMALLEST_BYTES)
+
+    def work(is_short: bool) -> str:
+        tried.append((is_short, len(gone)))
+        if len(tried) == len(needed):
+            return "done"
+        raise UnavailableError("cannot publish") from FULL
+
+    for needed in ([(False, 0), (False, 1)], [(False, 1), (True, 2)]):
+        tried.clear()
+        assert reserve.lend(work) == "done"
+        assert tried == needed
+        assert (tmp_path / RESERVE_NAME).exists()
+
+
+def test_what_can_be_had_again_gives_way_to_the_next_segment(tmp_path):
+    class Full(RealFiles):
+        is_full = True
+
+        def preallocate(self, path: Path, size: int) -> None:
+            if Full.is_full:
+                raise FULL
+            super().preallocate(path, size)
+
+    def give_way() -> bool:
+        was, Full.is_full = Full.is_full, False
+        return was
+
+    for way in (lambda: False, give_way):
+        pool = SegmentPool(Full(), tmp_path, epoch=Epoch(1), taken=SegmentNumber(1), give_way=way)
+        if way is give_way:
+            pool.prepare(SMALLEST_BYTES)
+        else:
+            with pytest.raises(UnavailableError):
+                pool.prepare(SMALLEST_BYTES)
+        pool.close()

@@ -42,7 +42,9 @@ _HALF = 1 << 63
 class KeyCodec:
     """Extracts and codes the keys of one schema, from rows and batches. Immutable."""
 
-    __slots__ = ("_bytes_of", "_secret", "exact", "from_user", "key_of", "names", "user_types")
+    __slots__ = (
+        "_bytes_of", "_secret", "exact", "from_user", "is_plain", "key_of", "names", "user_types",
+    )  # fmt: skip
 
     def __init__(self, schema: Schema) -> None:
         self.names: tuple[str, ...] = key_names(schema)
@@ -50,6 +52,8 @@ class KeyCodec:
         self.exact: bool = len(self.names) == 1 and _is_exact(self.user_types[0])
         self._secret = schema.secret
         self._bytes_of = _parts_bytes if len(self.names) > 1 else _part_bytes
+        self.is_plain: bool = all(map(row_values.is_plain, self.user_types))
+        """Whether the user's values of the key columns are the key."""
         self.from_user: Callable[[object], Key] = _from_user(self.names, self.user_types)
         """Return the key for a user's value, tuple, or dict of the key columns.
 

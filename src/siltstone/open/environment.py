@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -23,7 +23,9 @@ from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.options import Options
+from siltstone.paths import scratch_of
 from siltstone.process import malloc
+from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_others
@@ -45,7 +47,8 @@ class Env:
     `load_rows_min`: the rows per file from which on history names a load and has no copy of it.
     `fallback_bytes_max`: of rows that Lance refuses, from which on their table takes no more.
     `commit_parts_max`: the parts of `commits` from which on a checkpoint joins some.
-    `bounds`: what vacuum may thin.
+    `bounds`: what vacuum may thin. `part_cache`: what keeps rows in files of the user; by default
+    as the options say, for a store that is real.
     """
 
     files: Files = field(default_factory=RealFiles)
@@ -57,6 +60,21 @@ class Env:
     fallback_bytes_max: int = FALLBACK_BYTES_MAX
     commit_parts_max: int = COMMIT_PARTS_MAX
     bounds: Bounds = BOUNDS
+    part_cache: Callable[[Site, Options], PartCache | None] | None = None
+
+    def parts(self, site: Site, options: Options) -> PartCache | None:
+        """Return what keeps rows of a store in files of the user; None: nothing does."""
+        if self.part_cache is not None:
+            return self.part_cache(site, options)
+        scratch = scratch_of(options.scratch) if self.is_real else None
+        if scratch is None or options.cache_bytes_max == 0:
+            return None
+        return PartCache(
+            scratch,
+            cache(lambda: site.manifests.newest().store_id),
+            bytes_max=options.cache_bytes_max,
+            open_bytes_max=options.shares.bases // 4,
+        )
 
     @property
     def is_real(self) -> bool:
@@ -107,6 +125,7 @@ class Storage:
             site.tables.keys,
             PastRecords(site.manifests),
             index_bytes_max=shares.bases,
+            parts=env.parts(site, options),
         )
         return cls(site, readers)
 
@@ -133,11 +152,17 @@ class Storage:
         """Return what repairs damage, also in a store that does not open any more."""
         from siltstone.maintenance.repair.repair import Repairer  # noqa: PLC0415 - as above
 
-        return Repairer(self.site, self.verifier(), self.indexer())
+        return Repairer(self.site, self.verifier(), self.indexer(), self.readers.parts)
 
     def indexer(self) -> Indexer:
         """Return what builds indexes."""
         return Indexer(self.site, Promoter(self.site).promote_late)
+
+
+def give_way(storage: Storage) -> Callable[[], bool]:
+    """Return what deletes the cache of the user on the store's disk, for a store without space."""
+    parts, root = storage.readers.parts, storage.site.root
+    return (lambda: False) if parts is None else partial(parts.give_way, root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from siltstone.maintenance.schedule.scheduler import Scheduler
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.maintenance.schedule.upkeep import Upkeep, Workers
 from siltstone.open.background import Background
-from siltstone.open.environment import Env, Storage, core_of, maintainers
+from siltstone.open.environment import Env, Storage, core_of, give_way, maintainers
 from siltstone.open.parts import Owner, Parts
 from siltstone.options import Options
 from siltstone.process import malloc, threads
@@ -86,8 +86,15 @@ def own_store(
         require_links(env.files, root / "manifest")
         ownership = own(env.files, root, force=options.force, will_serve=will_serve, ends=ends)
         if_it_fails.callback(ownership.release)
-        reserve = Reserve(env.files, root, segment_bytes=options.segment_bytes)
-        parts = reserve.lend(lambda _: _Opening(root, options, env, ownership, reserve).run())
+        storage = Storage.of(root, options, env)
+        reserve = Reserve(
+            env.files, root, segment_bytes=options.segment_bytes, give_way=give_way(storage)
+        )
+
+        def opened(_: object) -> Parts:
+            return _Opening(storage, options, env, ownership, reserve).run()
+
+        parts = reserve.lend(opened)
         if_it_fails.pop_all()
         return parts
 
@@ -96,11 +103,11 @@ class _Opening:
     """One opening of a store that is owned: recovery, then the parts, in the order of need."""
 
     def __init__(
-        self, root: Path, options: Options, env: Env, ownership: Ownership, reserve: Reserve
+        self, storage: Storage, options: Options, env: Env, ownership: Ownership, reserve: Reserve
     ) -> None:
-        self._root, self._options, self._env = root, options, env
+        self._root, self._options, self._env = storage.site.root, options, env
         self._ownership, self._reserve = ownership, reserve
-        self._storage = Storage.of(root, options, env)
+        self._storage = storage
         self._commits = CommitHistory(self._storage.site.tables.reader)
 
     def run(self) -> Parts:
@@ -139,6 +146,7 @@ class _Opening:
             last_seq=Seq(record.last_seq),
             reserve=self._reserve.keep,
             require_in_place=self._ownership.require_in_place,
+            give_way=give_way(self._storage),
             owned=self._ownership,
         )
         if recovery.start_seq > record.flushed_seq:
@@ -169,7 +177,7 @@ class _Opening:
         live = OwnerLive(core, checkpointer, self._ownership)
         vacuum = self._vacuum(live)
         workers = Workers(
-            MergeChild(self._root),
+            MergeChild(self._root, settings=_cache_settings(options)),
             MergeChild(self._root, kind="optimize"),
             self._vacuum(replace(live, forgets_tags=False)),
         )
@@ -225,6 +233,7 @@ class _Opening:
             live,
             retention_s=self._options.retention_s,
             reserve=self._reserve,
+            parts=self._storage.readers.parts,
             bounds=self._env.bounds,
         )
 
@@ -260,6 +269,12 @@ class _Opening:
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
+
+
+def _cache_settings(options: Options) -> dict[str, str]:
+    """Return the variables by which a child uses the same cache."""
+    given = {"CACHE_BYTES_MAX": options.cache_bytes_max, "SCRATCH": options.scratch}
+    return {f"SILTSTONE_{n}": str(v) for n, v in given.items() if v is not None}
 
 
 def _warm_up(env: Env) -> None:

@@ -6,7 +6,8 @@
     row cache    rows read by key, as dicts, at most `CACHED_ROWS_MAX`, each with its place
     resident     all columns as Arrow, after `_MISSES_MIN` misses of the cache, or at the third scan
                  of a statement, if they fit the same bound: a row then costs 3 us, taken from Lance
-                 500
+                 250
+    filed        else the rows in part files, one for each part, made then (`filed_rows`): 5 us
 
 After a fold the next base gets the resident rows and the cache of this one (`carry`). A cached row
 is good as long as its part is there and it is not hidden: no row is changed in its place.
@@ -35,14 +36,16 @@ import pyarrow.compute as pc
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import filter_of
 from siltstone.engine.levels.chunk import NOTHING, Run
+from siltstone.engine.levels.filed_rows import FiledRows
 from siltstone.engine.levels.resident import Resident, ResidentPart
 from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.key_run import OFFSET_BITS
 from siltstone.formats.keys import Codes, Key, KeyColumns, KeysAt, in_blocks, same_keys
 from siltstone.formats.rows import from_storage_values
+from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.tables.keys.key_places import PinnedKeys, Stretch
 from siltstone.storage.tables.tables import PinnedTable
-from siltstone.storage.tables.values import POSITION, PartId
+from siltstone.storage.tables.values import POSITION, SAMPLED_ROWS, PartId
 
 CACHED_ROWS_MAX = 100_000
 _CACHE_BYTES_MAX = 64 << 20
@@ -52,6 +55,8 @@ _FILTER_BITS = 22
 _MISSES_MIN = 64
 _MISSES_A_SCAN = 22
 _TOGETHER_MIN = 4
+_FILED_SHARE = 0.5
+_VARIABLE = (str, bytes)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 Cached: TypeAlias = tuple[int | None, "dict[str, object] | None"]
@@ -71,6 +76,7 @@ class Base:
         hidden: int,
         index_bytes_max: int,
         taken: Callable[[], int] = lambda: 0,
+        parts: PartCache | None = None,
     ) -> None:
         """Open lazily: `opened` and `keys` are asked once, at the first read.
 
@@ -78,7 +84,7 @@ class Base:
         in the files.
 
         `taken` says how many of the `index_bytes_max` all bases hold already. The row cache gets a
-        quarter of them.
+        quarter of them. `parts` keeps rows that do not fit in files; None: nothing does.
         """
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
         self._open_keys: Callable[[], PinnedKeys] = functools.cache(keys)
@@ -93,8 +99,22 @@ class Base:
         self._cached_bytes = 0
         self._before: dict[Key, Cached] = {}
         self._before_bytes, self._kept_parts = 0, set[int]()
-        self._misses = 0
+        self._misses = 0 if parts is None or not parts.is_eager else _MISSES_MIN + 1
         self._resident: Resident | None = None
+        self._parts = parts
+        self._files: FiledRows | None = None
+
+    @property
+    def _filed(self) -> FiledRows | None:
+        """Its rows in files; two threads may make two of them, which are equal."""
+        if self._files is None and self._parts is not None and self.rows:
+            self._files = FiledRows(self.table, self.table_schema, self._parts)
+        return self._files
+
+    @property
+    def _may_make(self) -> bool:
+        """Whether rows do not fit into memory, and were read often enough for a file."""
+        return self._misses > _MISSES_MIN
 
     @property
     def table(self) -> PinnedTable:
@@ -159,7 +179,9 @@ class Base:
         self._misses += len(wanted)
         if len(wanted) < _TOGETHER_MIN or self._rows_in_memory() is not None:
             return {}
-        at = [(key, n) for key in wanted for n in self._matches(key) if self._is_live(n)]
+        at = self._in_lance_alone(wanted)
+        if not at:
+            return {}
         taken = self.table.take(np.array([n for _, n in at], np.int64), names)
         try:
             values = taken.to_pylist()
@@ -171,6 +193,16 @@ class Base:
                 found[key] = row
                 self._remember(key, (self.keys.place_of(position), row))
         return found
+
+    def _in_lance_alone(self, keys: Sequence[Key]) -> list[tuple[Key, int]]:
+        """Return the positions of the rows with the codes of keys that no file has."""
+        filed = self._filed
+        if filed is not None and filed.is_whole:
+            return []
+        at = [(key, n) for key in keys for n in self._matches(key) if self._is_live(n)]
+        if filed is None:
+            return at
+        return [(key, n) for key, n in at if not filed.has(n, may_make=self._may_make)]
 
     def _remember(self, key: Key, found: Cached) -> None:
         """Put a row into the cache; a full one is dropped at once: no lock, bounded."""
@@ -203,10 +235,44 @@ class Base:
                 if codec.exact or resident.key(codec, position) == key:
                     return self.keys.place_of(position), resident.row(position)
                 continue
-            rows = self.table.take(np.array([position]), self.table_schema.arrow.names)
-            if codec.exact or codec.keys(rows)[0] == key:
-                return self.keys.place_of(position), rows.to_pylist()[0]
+            row = self._row_of(key, position)
+            if row is not None:
+                return self.keys.place_of(position), row
         return None, None
+
+    def _row_of(self, key: Key, position: int) -> dict[str, object] | None:
+        """Return the row at a position, out of its file or of Lance; None: it has another key."""
+        codec, filed = self.table_schema.codec, self._filed
+        if filed is not None:
+            row = filed.row(position, may_make=self._may_make)
+            if codec.exact and row is not None:
+                return row
+            stored = None if row is None else self._key_of(row, filed, position)
+            if stored is not None:
+                return row if stored == key else None
+        rows = self.table.take(np.array([position]), self.table_schema.arrow.names)
+        return rows.to_pylist()[0] if codec.exact or codec.keys(rows)[0] == key else None
+
+    def _key_of(self, row: dict[str, object], filed: FiledRows, position: int) -> Key | None:
+        """Return the key of a row out of a file, exactly; None: the file is lost."""
+        codec = self.table_schema.codec
+        if codec.is_plain:
+            found = [row[name] for name in codec.names]
+            return found[0] if len(found) == 1 else tuple(found)
+        table = filed.take(np.array([position]), codec.names)
+        return None if table is None else codec.keys(table)[0]
+
+    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return columns of the rows at some positions, in their order, from where they cost least.
+
+        `names` are those of `table_schema`.
+        """
+        found = None
+        if self._resident is not None and len(positions) and names:
+            found = self._resident.take(positions, names)
+        elif self._filed is not None:
+            found = self._filed.take(positions, names)
+        return self.table.take(positions, names) if found is None else found
 
     def _matches(self, key: Key) -> Iterator[int]:
         """Return the positions of the rows with the code of a key."""
@@ -266,6 +332,8 @@ class Base:
         left = self._index_bytes_max - self._taken()
         parts: dict[PartId, ResidentPart] = {}
         names = self.table_schema.arrow.names
+        if self._is_far_above(left + sum(part.nbytes for part in known.values())):
+            return None
         for part, span in zip(self.table.part_ids, self.table.spans, strict=True):
             if part in known:
                 parts[part] = known[part]
@@ -276,8 +344,22 @@ class Base:
                 if left < 0:
                     return None
                 batches.append(batch)
-            parts[part] = ResidentPart(pa.Table.from_batches(batches, self._fields(batches)))
+            whole = pa.Table.from_batches(batches, self._fields(batches)).combine_chunks()
+            if any(column.num_chunks > 1 for column in whole.columns):
+                return None  # texts of over 2 GiB do not fit into one array
+            parts[part] = ResidentPart(whole)
         return Resident(parts) if self.rows else None
+
+    def _is_far_above(self, nbytes: int) -> bool:
+        """Say whether rows like the first ones need twice as much: then they are not even read."""
+        if self._parts is None or not self.rows:
+            return False
+        first, end = next(span for span in self.table.spans if span[0] < span[1])
+        few = (first, min(end, first + SAMPLED_ROWS))
+        names = self.table_schema.arrow.names
+        batches = [*self.table.scan(names, within=few, with_hidden=True)]
+        found = sum(batch.nbytes for batch in batches)
+        return found * self.rows > 2 * nbytes * (few[1] - few[0])
 
     def _fields(self, batches: Sequence[pa.RecordBatch]) -> pa.Schema:
         return batches[0].schema if batches else self.table_schema.arrow
@@ -317,10 +399,10 @@ class Base:
             return False
         return not self.rows or not self.keys.uncovered or self._uncovered_index() is not None
 
-    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
-        """Return some columns of the rows at `positions`, one at least, in that order."""
-        resident = self._rows_in_memory()
-        return (self.table if resident is None else resident).take(positions, names)
+    def take_read(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return `take` for a read: a number of these are worth to have all rows in memory."""
+        self._rows_in_memory()
+        return self.take(positions, names)
 
     # a fold
 
@@ -341,6 +423,15 @@ class Base:
         self._before, self._before_bytes = old._cache, old._cached_bytes
         kept = {*old.table.part_ids}.intersection(self.table.part_ids)
         self._kept_parts = {part.number for part in kept}
+
+    def file_as(self, old: Base) -> None:
+        """Make files for new parts, if most rows of the base before a fold are in files.
+
+        It reads the new parts alone; a merge asks for it, in any process.
+        """
+        before, now = old._filed, self._filed
+        if before is not None and now is not None and before.share >= _FILED_SHARE:
+            now.make()
 
     # shadows
 
@@ -371,7 +462,7 @@ class Base:
     def _verified(self, positions: np.ndarray, keys: KeyColumns) -> np.ndarray:
         """Return those of some positions, ascending, whose row has the key in its place."""
         codec = self.table_schema.codec
-        stored = codec.columns(self.table.take(positions, list(codec.names)))
+        stored = codec.columns(self.take(positions, list(codec.names)))
         return positions[same_keys(stored, keys)]
 
     def _by_scan(self, wanted: Codes | None) -> Run:
@@ -404,7 +495,7 @@ def _bits(wanted: Codes) -> np.ndarray:
 
 
 def _variable_bytes(row: dict[str, object] | None) -> int:
-    return sum(len(v) for v in (row or {}).values() if isinstance(v, str | bytes))
+    return sum([len(v) for v in row.values() if isinstance(v, _VARIABLE)]) if row else 0
 
 
 def _slots(codes: Codes) -> np.ndarray:

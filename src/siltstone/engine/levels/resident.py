@@ -7,7 +7,7 @@ parts alone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
@@ -28,7 +28,7 @@ class ResidentPart:
     __slots__ = ("_getters", "_table", "nbytes", "rows")
 
     def __init__(self, table: pa.Table) -> None:
-        table = table.combine_chunks()
+        """Take rows whose columns are in one chunk each."""
         self._table, self.nbytes, self.rows = table, table.nbytes, table.num_rows
         self._getters = {
             name: value_getter(cast("pa.Array", table.column(name).chunk(0)))
@@ -48,6 +48,7 @@ class ResidentPart:
         columns = self._table.select(list(names))
         for start in range(0, self.rows, BATCH_ROWS):
             yield from columns.slice(start, BATCH_ROWS).to_batches()
+
     def take(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
         """Return some columns of the rows at `offsets`, in that order."""
         columns, count = self._table.select(list(names)), len(offsets)
@@ -81,17 +82,36 @@ class Resident:
         """Yield some columns of all rows, hidden ones too, by position; nothing is copied."""
         for part in self._parts:
             yield from part.batches(names)
-    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
-        """Return some columns of the rows at `positions`, one at least, in that order."""
-        indexes = np.searchsorted(self._starts, positions, side="right") - 1
-        if (indexes == indexes[0]).all():
-            return self._of_part(int(indexes[0]), positions, names)
-        order = np.argsort(indexes, kind="stable")
-        found = [
-            self._of_part(index, positions[order[indexes[order] == index]], names)
-            for index in np.unique(indexes).tolist()
-        ]
-        return pa.concat_tables(found).take(pa.array(np.argsort(order), pa.int64()))
 
-    def _of_part(self, index: int, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
-        return self._parts[index].take(positions - self._starts[index], names)
+    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
+        """Return columns of some rows, one at least, in their order."""
+        found = taken(self._starts, positions, lambda at, rows: self._parts[at].take(rows, names))
+        assert found is not None  # each part has its rows
+        return found
+
+
+def taken(
+    starts: Sequence[int],
+    positions: np.ndarray,
+    take: Callable[[int, np.ndarray], pa.Table | None],
+) -> pa.Table | None:
+    """Return rows of parts in the order of their `positions`; None if a part has none.
+
+    Args:
+        starts: The position at which each part starts.
+        positions: One at least; they may repeat.
+        take: Returns the rows at some offsets of the part with an index; None: it has none.
+    """
+    parts = np.searchsorted(starts, positions, "right") - 1
+    found: list[pa.Table] = []
+    for index in np.unique(parts).tolist():
+        rows = take(index, positions[parts == index] - starts[index])
+        if rows is None:
+            return None
+        found.append(rows)
+    if len(found) == 1:
+        return found[0]
+    order = np.argsort(parts, kind="stable")
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return pa.concat_tables(found).take(pa.array(back, pa.int64()))

@@ -88,7 +88,7 @@ class PlacedRows:
         if not names:
             arrays: list[pa.Array] = [pa.nulls(len(positions), field.type) for field in fields]
             return [batch_of(arrays, fields, len(positions))]
-        taken = base.take(positions, names).combine_chunks().to_batches()
+        taken = base.take_read(positions, names).combine_chunks().to_batches()
         return [batch_of(aligned(rows, stored, fields), fields, rows.num_rows) for rows in taken]
 
 

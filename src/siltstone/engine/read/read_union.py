@@ -374,7 +374,7 @@ class KeyedReader:
         if not len(positions):
             return None
         names = list(self.base.table_schema.codec.names)
-        return self.base.table_schema.codec.keys(self.base.table.take(positions[:1], names))[0]
+        return self.base.table_schema.codec.keys(self.base.take(positions[:1], names))[0]
 
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
@@ -387,9 +387,10 @@ class KeyedReader:
                 together = self._together(some)
                 found = (together.get(key) or self.found(key) for key in some)
                 rows += [row for row in found if row is not None]
-        except (OverflowError, ValueError):  # beyond Python, or nanoseconds without pandas
+            return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
+        except (OverflowError, ValueError, NotImplementedError):
+            # Beyond Python; nanoseconds without pandas; a tensor whose axes change places.
             return self._as_arrow(keys)
-        return pa.Table.from_pylist(rows, schema=self.table_schema.arrow)
 
     def rows_that_live(self, keys: Sequence[Key]) -> int:
         """Return how many of some keys, each given once, have a row."""
@@ -438,7 +439,7 @@ class KeyedReader:
             found = np.sort(found[visibility.visible.has(found)])
             stored = self._stored(base, read)
             if len(found):
-                rows = base.table.take(found, list(stored.values()))
+                rows = base.take(found, list(stored.values()))
                 yield from self._aligned(rows.combine_chunks().to_batches(), base, read)
         places = visibility.find(codes)[1]
         for level in overlay.levels:

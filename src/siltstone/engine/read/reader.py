@@ -50,6 +50,7 @@ from siltstone.formats.manifest import (
     TableDefinition,
 )
 from siltstone.formats.types import blobs
+from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.tables.keys.key_cover import TableKeys
 from siltstone.storage.tables.keys.key_places import PinnedKeys
@@ -143,9 +144,19 @@ class Readers:
     """
 
     def __init__(
-        self, tables: TableReader, keys: TableKeys, records: PastRecords, *, index_bytes_max: int
+        self,
+        tables: TableReader,
+        keys: TableKeys,
+        records: PastRecords,
+        *,
+        index_bytes_max: int,
+        parts: PartCache | None = None,
     ) -> None:
-        """Half of `index_bytes_max` may be pages of key runs."""
+        """Half of `index_bytes_max` may be pages of key runs.
+
+        `parts` keeps rows of bases in files; None: nothing does.
+        """
+        self.parts = parts
         self._tables, self._keys, self._records = tables, keys, records
         self.index_bytes_max = index_bytes_max
         keys.bound(index_bytes_max // 2)
@@ -302,6 +313,7 @@ class Readers:
             hidden=pin.hidden,
             index_bytes_max=self.index_bytes_max,
             taken=self._taken,
+            parts=self.parts,
         )
         with self._noting:
             self._bases.add(base)
@@ -379,6 +391,7 @@ class Readers:
         return (
             self._keys.cached_bytes()
             + self._vectors.nbytes
+            + (0 if self.parts is None else self.parts.nbytes)
             + sum(each.nbytes for each in (*bases, *kept, *images))
             - twice
         )

@@ -105,14 +105,7 @@ class Follower:
 
     def _look(self) -> State:
         require_in_place(self._files, self._root)
-        state, newer = self._state, None
-        if state is not None and self._manifests.newer_record(state.view.record) is not None:
-            newer = self._manifests.lease_newest(self._known)
-            if self._adopt is None:
-                state = None
-        if state is None or self._is_replaced(state):
-            state, newer = None, None
-            self._begin()
+        state, newer = self._where_to_go_on()
         replayer, wal = self._replayer, self._wal
         assert replayer is not None
         assert wal is not None
@@ -132,6 +125,17 @@ class Follower:
         _require_whole(replayer, self._root)
         self._state = State(replayer.finish(), self._seen_now(replayer.last_seq))
         return self._state
+
+    def _where_to_go_on(self) -> tuple[State | None, tuple[Record, Lease] | None]:
+        """Return the state, and a newer record to adopt; None: begun at the newest record."""
+        state = self._state
+        if state is not None and not self._is_replaced(state):
+            if self._manifests.newer_record(state.view.record) is None:
+                return state, None
+            if self._adopt is not None:
+                return state, self._manifests.lease_newest(self._known)
+        self._begin()
+        return None, None
 
     def _begin(self) -> None:
         """Begin at the newest record, with nothing of the log."""

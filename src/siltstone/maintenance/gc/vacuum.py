@@ -69,6 +69,7 @@ from siltstone.maintenance.gc.sweep import (
 from siltstone.maintenance.merge.merge import shown_pins
 from siltstone.maintenance.retention import Islands
 from siltstone.maintenance.thinning import BOUNDS, Bounds
+from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.files.files import refusals
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import existing, random_token
@@ -145,11 +146,13 @@ class Vacuum:
         retention_s: float,
         reserve: Reserve,
         bounds: Bounds = BOUNDS,
+        parts: PartCache | None = None,
     ) -> None:
+        """`parts` has rows of parts of bases, which go with them."""
         self.site = site
         self._files, self._root, self._now_us = site.files, site.root, site.now_us
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
-        self._live, self._reserve = live, reserve
+        self._live, self._reserve, self._parts = live, reserve, parts
         self._retention_s, self._bounds = retention_s, bounds
 
     @held
@@ -404,6 +407,8 @@ class Vacuum:
         require_ours()
         self._promote(records, garbage)
         sweep.delete(garbage, storages(self._live.view().catalog), require_ours)
+        if self._parts is not None and garbage:
+            self._parts.drop_parts(file.path for file in garbage)
         require_ours()
         jobs = [file for job, file in self._dead_jobs(gc_horizon_us) if self._jobs.remove(job)]
         return (*garbage, *jobs)

@@ -290,6 +290,8 @@ class Merger:
                 )
         if pin is not None and pin != storage.base:
             pin = self._tables.keys.cover(pin, table_schema.codec)
+            if base is not None:
+                self._readers.base_of(pin, table_schema).file_as(base)
         changed = msgspec.structs.replace(
             storage, base=pin, base_schema=0 if pin is None else table_schema.id, merged_seq=upto
         )

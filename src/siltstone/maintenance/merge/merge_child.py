@@ -21,9 +21,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from siltstone.errors import UnavailableError
@@ -36,6 +37,7 @@ SHARE_MIN = 0.5
 _LOOK_S = 0.02
 _NEUTRAL = "/"
 _MESSAGE_BYTES_MAX = 4096
+_NO_CACHE = {"SILTSTONE_CACHE_BYTES_MAX": "0"}  # it would take the time of an end
 # glibc raises its thresholds with what is freed, and then keeps hundreds of MB of a scan's batches.
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 
@@ -47,6 +49,8 @@ class MergeChild:
         root: The store.
         kind: The command: "merge" or "optimize".
         slot: Returns the right to run a child that nothing waits for; None: there is none now.
+        settings: The variables of the environment that it has besides; one that is waited for has
+            no cache for rows.
     """
 
     def __init__(
@@ -57,7 +61,9 @@ class MergeChild:
         python: str = sys.executable,
         timeout_s: float = TIMEOUT_S,
         slot: Callable[[], Slot | None] = take_slot,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self._settings = settings
         self._root, self._python, self._timeout_s = root, python, timeout_s
         self._kind, self._slot = kind, slot
         self._lifeline: Lifeline | None = None
@@ -90,7 +96,8 @@ class MergeChild:
         if slot is None:
             return False
         self._is_nice = not self._is_waited_for
-        self._start(_command(self._python, self._root, self._kind, is_nice=self._is_nice), slot)
+        command = _command(self._python, self._root, self._kind, is_nice=self._is_nice)
+        self._start(command, slot, self._settings)
         return True
 
     def run(self, is_over: Callable[[], bool], *more: str) -> bool:
@@ -105,7 +112,7 @@ class MergeChild:
         """
         self.stop()
         command = _command(self._python, self._root, self._kind, is_nice=False)
-        self._start([*command, *more], Slot())
+        self._start([*command, *more], Slot(), _NO_CACHE)
         while not is_over():
             if self._has_ended_within(_LOOK_S):
                 self.reap()
@@ -120,7 +127,7 @@ class MergeChild:
             return True
         return False
 
-    def _start(self, command: Sequence[str], slot: Slot) -> None:
+    def _start(self, command: Sequence[str], slot: Slot, settings: Mapping[str, str]) -> None:
         # A file, not a pipe: no process reads while the child runs, and a full pipe would stop it.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it was read
         self._started_at = time.monotonic()
@@ -133,7 +140,7 @@ class MergeChild:
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 cwd=_NEUTRAL,
-                env=_environment(),
+                env={**_environment(), **settings},
                 pass_fds=slot.descriptors,
             )
         except OSError as error:

@@ -48,6 +48,7 @@ from siltstone.maintenance.repair.repair_plan import (
     readable,
 )
 from siltstone.maintenance.repair.verify import ERROR, Verifier
+from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.files.files import refusals
 from siltstone.storage.files.place import in_place, require_in_place
 from siltstone.storage.manifest.floor import text_of
@@ -63,7 +64,15 @@ _log = logging.getLogger(__name__)
 class Repairer:
     """See the module."""
 
-    def __init__(self, site: Site, verifier: Verifier, indexer: Indexer) -> None:
+    def __init__(
+        self,
+        site: Site,
+        verifier: Verifier,
+        indexer: Indexer,
+        parts: PartCache | None = None,
+    ) -> None:
+        """`parts` has copies of rows, which may be as damaged as the rows were."""
+        self._parts = parts
         self._site, self._files, self._root = site, site.files, site.root
         self._manifests, self._tables = site.manifests, site.tables
         self._verifier, self._indexer, self._quarantine = verifier, indexer, Quarantine(site)
@@ -95,6 +104,8 @@ class Repairer:
             self._require_ours(plan)
             if not dry_run:
                 folder = self._quarantine.take(plan.dead) or folder
+                if self._parts is not None:
+                    self._parts.drop_store()
         errors = (finding for finding in found.findings if finding.severity == ERROR)
         left = [each for each in errors if relative(self._root, each.path) not in plan.cured]
         left += [each for each in past if each not in left]

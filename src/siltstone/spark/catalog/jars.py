@@ -28,8 +28,9 @@ from pyspark.find_spark_home import (
 )
 
 from siltstone.errors import UnavailableError
+from siltstone.paths import cache_of
 from siltstone.spark.catalog import identity
-from siltstone.spark.context.java import cache_of, java_home
+from siltstone.spark.context.java import java_home
 
 MINORS = ("4.3",)
 """The minor versions of Spark that there are jars for: those of `pyproject.toml`."""

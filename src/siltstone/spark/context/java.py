@@ -20,6 +20,7 @@ from pathlib import Path
 import xxhash
 
 from siltstone.errors import UnavailableError
+from siltstone.paths import cache_of
 
 JAVA_VERSION_MIN = 17
 VERSION_TIMEOUT_S = 60
@@ -103,12 +104,6 @@ def _bundled() -> Path | None:
         return None
     home = Path(spec.origin).parent / "java-runtime"
     return home if (home / "bin" / "java").exists() else None
-
-
-def cache_of(environment: Mapping[str, str]) -> Path:
-    """Return the folder of siltstone in the user's cache."""
-    base = environment.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "siltstone"
 
 
 def _behind_launcher(runtime: Path, cache: Path) -> Path:

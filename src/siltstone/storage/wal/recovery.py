@@ -84,6 +84,7 @@ def recover(
     last_seq: Seq = EMPTY_SEQ,
     reserve: Callable[[int], None] = lambda _: None,
     require_in_place: Callable[[], None] = lambda: None,
+    give_way: Callable[[], bool] = lambda: False,
     owned: Owned | None = None,
 ) -> Recovery:
     """Recover the log in `directory` for a new owner, whose `epoch` is durably claimed.
@@ -99,6 +100,7 @@ def recover(
         last_seq: The log cannot end before it; the log of a new store begins after it.
         reserve: Called with the size of the next segment; see `SegmentPool`.
         require_in_place: Raises if the owner no longer owns the directory; see `SegmentPool`.
+        give_way: Deletes what can be had again, on a full disk; see `SegmentPool`.
         owned: What the log asks for each frame whether it is the owner's; None: nothing.
 
     Raises:
@@ -124,6 +126,7 @@ def recover(
         taken=number,
         reserve=reserve,
         require_in_place=require_in_place,
+        give_way=give_way,
     )
     wal = Wal(
         pool=pool,

@@ -10,7 +10,8 @@ segment, which recovery writes again. So the log takes a larger segment only aft
 grown. The bytes are random, so that the file system cannot compress them away.
 
 If a released reserve cannot be restored completely, it takes the available space. If a crash leaves
-it too small or removes its name, the next open creates it again. Only space depends on it: users
+it too small or removes its name, the next open creates it again. Before it is released, what the
+user's cache has on the disk is deleted, and that may be enough. Only space depends on it: users
 may delete it, and backups do not contain it. If it cannot be written (it belongs to another user,
 whose vacuum created it), it is replaced; if that fails, a line in the log says so, and the store
 continues without it.
@@ -22,7 +23,6 @@ name.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import random
 import threading
@@ -32,14 +32,13 @@ from typing import TypeVar
 
 from siltstone.errors import SiltstoneError, UnavailableError, in_words
 from siltstone.storage.files.files import Files
-from siltstone.storage.wal.segment_pool import SEGMENT_BYTES
+from siltstone.storage.wal.segment_pool import NO_SPACE, SEGMENT_BYTES
 
 T = TypeVar("T")
 
 RESERVE_NAME = "RESERVE"
 BASE_BYTES = 4 << 20
 _BASE_BYTES_MIN = 64 << 10
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _NO_SPACE_WORDS = ("no space left", "os error 28", "quota exceeded", "os error 122")
 _BLOCK_BYTES = 1 << 20
 _CAUSES_MAX = 16
@@ -52,7 +51,7 @@ def is_full(error: BaseException) -> bool:
     for _ in range(_CAUSES_MAX):
         if found is None:
             return False
-        if isinstance(found, OSError) and found.errno in _NO_SPACE:
+        if isinstance(found, OSError) and found.errno in NO_SPACE:
             return True
         if any(words in str(found).lower() for words in _NO_SPACE_WORDS):
             return True
@@ -63,11 +62,20 @@ def is_full(error: BaseException) -> bool:
 class Reserve:
     """See the module."""
 
-    def __init__(self, files: Files, root: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        files: Files,
+        root: Path,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        give_way: Callable[[], bool] = lambda: False,
+    ) -> None:
         """`segment_bytes`: how large segments become at most; small ones get a smaller base, too.
 
-        A frame that is larger than a segment is not provided for.
+        A frame that is larger than a segment is not provided for. `give_way` deletes what can be
+        had again; False: there was nothing.
         """
+        self._give_way = give_way
         self._files, self._root, self._path = files, root, root / RESERVE_NAME
         self._segment_bytes = segment_bytes
         self._base = max(_BASE_BYTES_MIN, min(BASE_BYTES, segment_bytes // 4))
@@ -115,7 +123,7 @@ class Reserve:
             UnavailableError: The disk is full, and there was no reserve, or too little.
         """
         try:
-            return work(False)
+            return self._before_it_is_lent(work)
         except (SiltstoneError, OSError) as error:
             if not is_full(error):
                 raise
@@ -131,6 +139,14 @@ class Reserve:
         finally:
             with self._making_again(), self._lock:
                 self._make()
+
+    def _before_it_is_lent(self, work: Callable[[bool], T]) -> T:
+        try:
+            return work(False)
+        except (SiltstoneError, OSError) as error:
+            if not (is_full(error) and self._give_way()):
+                raise
+        return work(False)
 
     def _make(self) -> None:
         """Have it as large as is wanted, as far as anything but space is concerned.

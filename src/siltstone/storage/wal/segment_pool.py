@@ -20,6 +20,7 @@ ready under `_making` stays so: the holder of the lock may write a file with tha
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from siltstone.units import Epoch, SegmentNumber, require
 SEGMENT_BYTES = 16 * 1024 * 1024
 SMALLEST_BYTES = 64 * 1024
 READY_MAX = 2
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 def first_bytes(end: int, segment_bytes: int = SEGMENT_BYTES) -> int:
@@ -71,14 +73,18 @@ class SegmentPool:
         taken: SegmentNumber,
         reserve: Callable[[int], None] = lambda _: None,
         require_in_place: Callable[[], None] = lambda: None,
+        give_way: Callable[[], bool] = lambda: False,
     ) -> None:
         """`reserve` hears how large a next segment is; it raises where a recovery had no space.
+
+        `give_way` deletes what can be had again, on a full disk; False: there was nothing.
 
         `require_in_place` raises UnavailableError where the directory is not the owner's any more:
         another store there has files of the same names.
         """
         self._files, self._directory, self._epoch = files, directory, epoch
         self._reserve, self._require_in_place = reserve, require_in_place
+        self._give_way = give_way
         self._making = threading.Lock()
         self._lock = threading.Lock()
         self._taken = taken
@@ -168,20 +174,28 @@ class SegmentPool:
     def _make(self, number: SegmentNumber, size: int) -> None:
         """Make a file of written zeros under its final name, in place of one that was too small."""
         path = segment_path(self._directory, self._epoch, number)
-        temporary = self._files.temporary(path)
         self._drop(number)
         with unavailable(self._directory):
             try:
-                self._reserve(size)
-                self._files.preallocate(temporary, size)
-                self._files.rename(temporary, path)
-                self._files.sync_dir(self._directory)
-                self._add(number, size, is_recycled=False)
-            except OSError:
-                # A name whose sync failed is not used: it is made anew, and gives its space back.
-                discard(self._files, temporary)
-                discard(self._files, path)
-                raise
+                self._write(path, number, size)
+            except OSError as error:
+                if error.errno not in NO_SPACE or not self._give_way():
+                    raise
+                self._write(path, number, size)
+
+    def _write(self, path: Path, number: SegmentNumber, size: int) -> None:
+        temporary = self._files.temporary(path)
+        try:
+            self._reserve(size)
+            self._files.preallocate(temporary, size)
+            self._files.rename(temporary, path)
+            self._files.sync_dir(self._directory)
+            self._add(number, size, is_recycled=False)
+        except OSError:
+            # A name whose sync failed is not used: it is made anew, and gives its space back.
+            discard(self._files, temporary)
+            discard(self._files, path)
+            raise
 
     def _clear(self, floor: SegmentNumber, nbytes: int) -> list[SegmentNumber]:
         """Rename old files to vacant numbers, unlink the others, sync; return the numbers."""
