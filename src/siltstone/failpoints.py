@@ -24,6 +24,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import msgspec
+
 from siltstone.errors import RequestError
 
 PAUSE_S_MAX = 120.0
@@ -143,8 +145,7 @@ class FailpointError(OSError):
         super().__init__(f"failpoint {point.label}: {reason}")
 
 
-@dataclass(slots=True)
-class _Armed:
+class _Armed(msgspec.Struct):
     action: Action
     due: int
     crossed: int = 0

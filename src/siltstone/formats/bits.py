@@ -7,15 +7,14 @@ form costs nothing, so each reader may have its own set.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bits:
+class Bits(msgspec.Struct, frozen=True, eq=False):
     """`packed`: one bit per row, the lowest first; the bits beyond `length` are 0."""
 
     packed: np.ndarray

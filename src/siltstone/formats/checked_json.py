@@ -9,7 +9,6 @@ all formats: a file with a right check and another format is of another siltston
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -23,8 +22,7 @@ T = TypeVar("T")
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedJson(Generic[T]):
+class CheckedJson(msgspec.Struct, Generic[T], frozen=True):
     """One kind of such files; `file`, `whole` and `value` are their names in messages."""
 
     magic: bytes

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 import xxhash
 
@@ -63,8 +64,7 @@ class InventoryFile:
         return self.seqs is None or (self.seqs[1] > low and self.seqs[0] <= high)
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(msgspec.Struct, frozen=True):
     """The files that one pin added; `below`: the other inventories of its chain, newest first."""
 
     files: tuple[InventoryFile, ...]

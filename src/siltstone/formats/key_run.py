@@ -19,9 +19,9 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import xxhash
 
@@ -49,8 +49,7 @@ require(_TRAILER.size == TRAILER_BYTES, "a trailer has 24 bytes")
 require(sys.byteorder == "little", "key runs are read as they lie in the file")
 
 
-@dataclass(frozen=True, slots=True)
-class Foot:
+class Foot(msgspec.Struct, frozen=True):
     """What a run says of itself: its entries, the parts that it covers, its pages' first codes."""
 
     salt: int

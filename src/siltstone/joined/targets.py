@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
+import msgspec
+
 from siltstone.errors import RequestError, UnavailableError
 
 if TYPE_CHECKING:
@@ -26,8 +28,7 @@ GONE_S = 60
 _KEPT_ALIVE = {"TCP_KEEPIDLE": GONE_S // 2, "TCP_KEEPINTVL": GONE_S // 6, "TCP_KEEPCNT": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class SocketTarget:
+class SocketTarget(msgspec.Struct, frozen=True):
     """The socket of an owner on this machine."""
 
     host: ClassVar[str] = "localhost"

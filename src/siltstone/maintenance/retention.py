@@ -17,7 +17,6 @@ dropped, so the next record of a checkpoint is correct whichever process trimmed
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
 
@@ -42,8 +41,7 @@ FOREVER = 1 << 62
 S = TypeVar("S", Named, Shaped, Incarnation, Version)
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """The past that must stay: every seq >= `bound`, the seqs `tags` below it, and for records.
 
     `schemas` are (incarnation, schema id) of the bases of kept records; `history` is per
@@ -66,8 +64,7 @@ def floor_of(records: Sequence[Record], cutoff_us: int) -> Record:
     return old[-1] if old else records[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Islands:
+class Islands(msgspec.Struct, frozen=True):
     """Records by which readers can read tables at tagged seqs.
 
     `serving` are the records, each with a seq. `history` is per incarnation the lowest merged_seq
@@ -75,7 +72,7 @@ class Islands:
     """
 
     serving: tuple[tuple[Record, int], ...] = ()
-    history: Mapping[int, int] = field(default_factory=dict)
+    history: Mapping[int, int] = msgspec.field(default_factory=dict)
     lost: frozenset[int] = frozenset()
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -54,8 +55,7 @@ class Bounds:
 BOUNDS = Bounds()
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True):
     """A file of history: its rows have seqs in [low, high], its size is in bytes."""
 
     low: int
@@ -63,8 +63,7 @@ class Extent:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class TableSize:
+class TableSize(msgspec.Struct, frozen=True):
     """The bytes of a table's newest base, the files of its history, and the seqs of its loads."""
 
     base_bytes: int

@@ -8,8 +8,9 @@ again, in part anew.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from siltstone.arguments import count_of
 from siltstone.errors import ConflictError
@@ -17,8 +18,7 @@ from siltstone.errors import ConflictError
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """How often work is tried at most, and the errors after which it is tried again."""
 
     attempts: int

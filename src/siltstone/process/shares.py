@@ -16,8 +16,9 @@ the memory, because more of it is no faster, and those below which a scan is slo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 _RECENT_WRITES_MAX = 64 << 20
 # With Lance's defaults a scan held 700 MB of a table with rows of 2 kB and 260 of one with 40 B,
@@ -27,8 +28,7 @@ _READ_AHEAD_MIN, _READ_AHEAD_MAX = 4 << 20, 32 << 20
 _BATCH_MIN, _BATCH_MAX = 1 << 20, 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class LanceShares:
+class LanceShares(msgspec.Struct, frozen=True):
     """What Lance may hold, in bytes: its caches for all handles, and each scan."""
 
     index_cache: int
@@ -42,8 +42,7 @@ class LanceShares:
         return self.index_cache + self.metadata_cache
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(msgspec.Struct, frozen=True):
     """See the module; all in bytes."""
 
     memtables: int

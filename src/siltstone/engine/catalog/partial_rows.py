@@ -10,8 +10,8 @@ is given is a value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -38,8 +38,7 @@ def check_missing(missing: object) -> Missing:
     raise RequestError(not_one_of("missing", missing, MISSINGS))
 
 
-@dataclass(frozen=True, slots=True)
-class PartialRows:
+class PartialRows(msgspec.Struct, frozen=True):
     """See the module. `batch` has all columns, with null for what a row does not name."""
 
     table_schema: TableSchema

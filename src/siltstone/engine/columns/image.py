@@ -17,10 +17,10 @@ by keys, which an image does not have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -44,8 +44,7 @@ def is_narrow(kind: pa.DataType) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class Cells(msgspec.Struct, frozen=True, eq=False):
     """The values of one column, as numbers or bytes of its width; `valid`: None if none is null."""
 
     values: np.ndarray
@@ -104,8 +103,7 @@ def cells_of(array: pa.Array) -> Cells:
     return Cells(values, valid)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Block(msgspec.Struct, frozen=True, eq=False):
     """The cells of `count` slots, column by column; `live`: None if all of them live."""
 
     count: int
@@ -140,8 +138,7 @@ class Block:
         return Block(count, columns, None if live.all() else live)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Image:
+class Image(msgspec.Struct, frozen=True, eq=False):
     """See the module. `kinds` are the types of its columns by their ids, in the order of cells."""
 
     seq: int

@@ -16,9 +16,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -35,8 +35,7 @@ _JOINED_BYTES_MAX = 64 << 20
 OneBlock = TypeVar("OneBlock", bound=RowBlock)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VectorBlock:
+class VectorBlock(msgspec.Struct, frozen=True, eq=False):
     """The vectors of the rows from ordinal `start` of an origin on.
 
     `matrix` has a row each: float32 (of halves, too), float64 or uint8. `squares` are the squares

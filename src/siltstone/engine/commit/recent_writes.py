@@ -20,7 +20,6 @@ import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -77,8 +76,7 @@ def _length(key: Key) -> int:
     return len(key) if isinstance(key, str | bytes) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Coded:
+class Coded(msgspec.Struct, frozen=True):
     """A key with only its code: both writes were batches."""
 
     code: int
@@ -94,10 +92,9 @@ class LostError(Exception):
         self.place, self.found = place, found
 
 
-@dataclass(slots=True)
-class _Writes:
-    newest: dict[Key, int] = field(default_factory=dict)
-    batches: deque[tuple[int, Codes | FiledCodes]] = field(default_factory=deque)
+class _Writes(msgspec.Struct):
+    newest: dict[Key, int] = msgspec.field(default_factory=dict)
+    batches: deque[tuple[int, Codes | FiledCodes]] = msgspec.field(default_factory=deque)
     whole: int = 0
     last: int = 0
 

@@ -7,7 +7,6 @@ a value, or needs Lance, was done before. Catalog changes come first, then rows,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -131,17 +130,16 @@ class AttachPart(msgspec.Struct, frozen=True, eq=False):
 Part = RowPart | BatchPart | AdvancePart | AttachPart
 
 
-@dataclass(slots=True)
-class ReadSet:
+class ReadSet(msgspec.Struct):
     """The reads of a serializable transaction: keys by incarnation, and predicates of scans.
 
     A scan without a predicate is None. Up to the seq `checked` no commit conflicts with the scans;
     the committer raises it while it admits.
     """
 
-    keys: dict[int, set[Key]] = field(default_factory=dict)
-    scans: dict[int, list[Filter | None]] = field(default_factory=dict)
-    versions: dict[int, int] = field(default_factory=dict)
+    keys: dict[int, set[Key]] = msgspec.field(default_factory=dict)
+    scans: dict[int, list[Filter | None]] = msgspec.field(default_factory=dict)
+    versions: dict[int, int] = msgspec.field(default_factory=dict)
     checked: int = 0
 
 

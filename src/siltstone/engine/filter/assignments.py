@@ -7,9 +7,9 @@ sql      expressions over the row as it was before any column changed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import Expression, compile_value
@@ -17,8 +17,7 @@ from siltstone.errors import RequestError, told
 from siltstone.formats.conversion.row_codec import RowCodec
 
 
-@dataclass(frozen=True, slots=True)
-class Assignments:
+class Assignments(msgspec.Struct, frozen=True):
     """See the module; free to share."""
 
     codec: RowCodec

@@ -217,8 +217,7 @@ def projected(expression: pc.Expression, rows: pa.Table) -> pa.ChunkedArray[Any]
     return plan.to_table(use_threads=False).column(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(msgspec.Struct, frozen=True):
     """A parsed expression over the columns of one schema; immutable, free to share.
 
     `columns` are the top-level columns that it reads, `column` is the one that it is, and nothing

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
 from typing import Literal as Choice
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.errors import RequestError
@@ -42,16 +42,14 @@ _TIME = re.compile(r"\s*(\d{1,2}):(\d{2})(?::(\d{2})(\.\d{1,12})?)?\s*")
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """A date or a timestamp: seconds since 1970, UTC if `has_offset`, else of an unnamed clock."""
 
     seconds: Fraction
     has_offset: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(msgspec.Struct, frozen=True):
     """A constant as written; it gets its type from the other side of the comparison.
 
     `value`: None, bool, Decimal (all numbers), str, bytes, `Moment` or Fraction (seconds of a day).
@@ -61,8 +59,7 @@ class Literal:
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(msgspec.Struct, frozen=True):
     """The values `n * step` for `low <= n <= high` that a type can hold."""
 
     step: Fraction

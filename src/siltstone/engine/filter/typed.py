@@ -12,9 +12,9 @@ number beyond 2**53 meets a float as the nearest float64.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,8 +29,7 @@ _UINT64_DIGITS = 20
 _UNIT_ORDER = ("s", "ms", "us", "ns")
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """An expression with its type.
 
     `column` names the top-level column that the expression is, and nothing but is. `push` is what

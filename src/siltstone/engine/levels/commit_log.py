@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.formats.log.group import Token
@@ -28,8 +28,7 @@ COMMITS_SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """One commit: `time_us` since 1970 UTC, `tables` by incarnation."""
 
     seq: int

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -33,8 +33,7 @@ _BLOCK_ROWS = 131_072
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadKeys:
+class LoadKeys(msgspec.Struct, frozen=True, eq=False):
     """The key runs of one load, which cover all its rows. Immutable; threads may share it."""
 
     table: Attached
@@ -73,8 +72,7 @@ class LoadKeys:
             yield codes[order], partial(_keys_of, codec, batch, order)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadSlice:
+class LoadSlice(msgspec.Struct, frozen=True, eq=False):
     """All rows of a load, as `Slice` is those of others; equal origins have equal rows."""
 
     origin: Origin

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
+
+import msgspec
 
 from siltstone.formats.manifest import Incarnation, KeyedStorage, Record
 
@@ -24,8 +25,7 @@ T = TypeVar("T")
 _GONE = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class PastRecord:
+class PastRecord(msgspec.Struct, frozen=True):
     """A record, and its keyed storages by incarnation."""
 
     record: Record
@@ -37,8 +37,7 @@ class PastRecord:
         return cls(record, {storage.incarnation: storage for storage in record.keyed})
 
 
-@dataclass(frozen=True, slots=True)
-class PastTable:
+class PastTable(msgspec.Struct, frozen=True):
     """An incarnation of a keyed table, as the newest record or the log has it."""
 
     storage: KeyedStorage

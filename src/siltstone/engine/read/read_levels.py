@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.columns.images import Images
@@ -14,8 +15,7 @@ from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.text_search import TextSearch
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadLevels:
+class ReadLevels(msgspec.Struct, frozen=True, eq=False):
     """The levels of a table as `table_schema` shows it: `sources`, oldest first, over `base`.
 
     `lease` keeps the files of all that is read for as long as a reader, or a scan of one, lives.
@@ -29,9 +29,9 @@ class ReadLevels:
     sources: tuple[Source, ...]
     base: Base | None
     lease: object = None
-    kept: VisibilityCache = field(default_factory=VisibilityCache)
+    kept: VisibilityCache = msgspec.field(default_factory=VisibilityCache)
     bytes_left: Callable[[], int] = lambda: 0
     images: Images | None = None
     merged_seq: int = 0
-    vectors: FreshVectors = field(default_factory=FreshVectors)
+    vectors: FreshVectors = msgspec.field(default_factory=FreshVectors)
     texts: TextSearch | None = None

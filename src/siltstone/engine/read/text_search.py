@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.formats.manifest import Index
 from siltstone.storage.tables.tables import TextAnalyzer
@@ -12,8 +13,7 @@ from siltstone.storage.tables.values import IndexOption
 Analyzers = Callable[[Mapping[str, IndexOption | None]], TextAnalyzer]
 
 
-@dataclass(frozen=True, slots=True)
-class TextSearch:
+class TextSearch(msgspec.Struct, frozen=True):
     """The declared indexes of texts of one table, and what takes texts apart as an index does."""
 
     declared: tuple[Index, ...]

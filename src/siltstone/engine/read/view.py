@@ -81,8 +81,7 @@ class GivenUp(Mapping[int, Levels]):
         raise ClosedError(self._why)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Generation:
+class Generation(msgspec.Struct, frozen=True, eq=False):
     """A sealed set of memtables: exactly the frames of the segments below `segment_end`."""
 
     number: int

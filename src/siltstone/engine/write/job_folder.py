@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
 from siltstone.storage.files.files import Files
@@ -24,8 +25,7 @@ _WITHOUT_ROWS = {_OPEN, _ATTACHED, _DISCARDED, PRIVATE_DIRECTORY, "_versions", "
 """What is in a folder before the first row: the mark, and the first version of the dataset."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobFolder:
+class JobFolder(msgspec.Struct, frozen=True):
     """A folder at a path; any process that sees it may hold one."""
 
     files: Files

@@ -12,9 +12,10 @@ table conflicts if any row of it changed. If the store no longer knows, that is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Self
+
+import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
@@ -33,8 +34,7 @@ from siltstone.formats.manifest import TableDefinition
 _ALL = Keys(is_all=True)
 
 
-@dataclass(frozen=True, slots=True)
-class PastSnapshot:
+class PastSnapshot(msgspec.Struct, frozen=True):
     """See the module. `now` is the state at which the transaction began, `seq` where it reads.
 
     `lease` keeps what was committed since `seq`, as far as it was kept.

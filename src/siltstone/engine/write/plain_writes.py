@@ -13,9 +13,9 @@ same rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NoReturn
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -42,14 +42,13 @@ from siltstone.storage.tables.values import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnChange:
+class ColumnChange(msgspec.Struct, frozen=True):
     """What happens to the columns of a table: new names by the old ones, or columns go or come.
 
     Those of `relax` may be null from now on.
     """
 
-    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    rename: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     drop: Sequence[str] = ()
     add: Sequence[pa.Field] = ()
     relax: Sequence[str] = ()

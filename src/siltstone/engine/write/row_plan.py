@@ -7,7 +7,8 @@ then admission has nothing left to check but the row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
@@ -26,8 +27,7 @@ from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.formats.rows import Row
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlan:
+class RowPlan(msgspec.Struct, frozen=True):
     """See the module. It holds no view: that would keep its files from vacuum."""
 
     catalog: Catalog

@@ -44,8 +44,7 @@ Place = tuple[int, Level]
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class CompactTask:
+class CompactTask(msgspec.Struct, frozen=True):
     """Some adjacent parts of a pin, to be rewritten as one. Pickles."""
 
     table: str
@@ -214,8 +213,7 @@ def called(done: _Done | Deferred, name: str | None) -> _Done | Deferred:
     return replace(done, tables=(name,))
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """A finished task, as in a line of its job's record."""
 
     task: CompactTask

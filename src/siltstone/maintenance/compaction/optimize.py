@@ -18,7 +18,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress, groupby
 
 import msgspec
@@ -76,8 +76,7 @@ Execute = Callable[[Sequence[CompactTask]], Iterable[Compacted]]
 Progress = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
-class _OptimizeOrder:
+class _OptimizeOrder(msgspec.Struct):
     """What one optimize was asked for, and what it met.
 
     `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere. `contended`: how

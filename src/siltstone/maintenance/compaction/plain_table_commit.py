@@ -16,8 +16,9 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.recover.following import Follower
@@ -62,8 +63,7 @@ class PlainTables(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPlainTables:
+class OwnPlainTables(msgspec.Struct, frozen=True):
     """The plain tables of a store that this process owns."""
 
     core: Core
@@ -93,8 +93,7 @@ class OwnPlainTables:
         return PlainIndexes(self.core).renew(table)
 
 
-@dataclass(frozen=True, slots=True)
-class PlainTablesOfAnOwner:
+class PlainTablesOfAnOwner(msgspec.Struct, frozen=True):
     """The plain tables of a store that this process does not own.
 
     `follow` returns a reader of its log. `own_and_take` owns the store for a moment and commits the

@@ -10,10 +10,10 @@ base is staged, admission refuses the load and nothing changes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -85,8 +85,7 @@ def load(
         return bulk.load(batches) if is_first else bulk.attach(batches)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bulk:
+class _Bulk(msgspec.Struct, frozen=True):
     """A load into one table, which `may_repeat` keys; the storage is as of its begin."""
 
     core: Core

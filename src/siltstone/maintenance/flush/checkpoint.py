@@ -102,8 +102,7 @@ class _Flushed:
     refused: tuple[Fallback, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Commits:
+class _Commits(msgspec.Struct, frozen=True):
     """The flushed commits, still to be put on the `commits` of the day, and parts joined there.
 
     `base_pin` is the dataset that they are put on if the record has none yet.

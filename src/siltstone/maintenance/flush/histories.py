@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
@@ -19,8 +18,7 @@ from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 _BATCH_ROWS = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class Histories:
+class Histories(msgspec.Struct, frozen=True):
     """What a flush adds to one storage: a history, unless there is no `pin`, and loads.
 
     Its `fallbacks` take the place of those before.

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun
@@ -28,8 +30,7 @@ from siltstone.errors import SiltstoneError
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """The levels of a view that was made to see what the next one will have, by incarnation."""
 
     levels: Mapping[int, Levels]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.formats.manifest import KeyedStorage, Record, Tag
 from siltstone.maintenance import retention, thinning
@@ -13,8 +14,7 @@ from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.tables.tables import TableReader
 
 
-@dataclass(frozen=True, slots=True)
-class FloorPlanner:
+class FloorPlanner(msgspec.Struct, frozen=True):
     """Plans FLOOR; holds no lock and no state.
 
     Args:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.view import storage_folder
 from siltstone.errors import CorruptionError
@@ -61,8 +63,7 @@ class Removed:
         return self.why in {UNPUBLISHED, TEMPORARY}
 
 
-@dataclass(frozen=True, slots=True)
-class Ages:
+class Ages(msgspec.Struct, frozen=True):
     """The times (seconds since 1970) before which vacuum may delete unused files.
 
     `attached`: only a frame names the rows of a bulk commit, and their inventories, so views older

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+import msgspec
+
 from siltstone.choices import Encoding, IndexKind
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import RequestError
@@ -75,8 +77,7 @@ class IndexStatus:
         return f"{self.name} ({self.kind} of {self.column}{recall}{lag})"
 
 
-@dataclass(frozen=True, slots=True)
-class Unfit:
+class Unfit(msgspec.Struct, frozen=True):
     """No segment: the rows do not fit the index, for the reason given. Pickles."""
 
     reason: str

@@ -72,8 +72,7 @@ class CaughtUp:
 _NOTHING = CaughtUp((), 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
+class _Built(msgspec.Struct, frozen=True):
     """A segment with the task that wanted it; `recall`: see `Index`."""
 
     task: IndexTask
@@ -81,8 +80,7 @@ class _Built:
     recall: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """A base that is to change: segments come or go; `is_uncovered`: it gets key runs."""
 
     name: str

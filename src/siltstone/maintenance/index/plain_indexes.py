@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
@@ -45,8 +46,7 @@ _OF_VALUES = ("btree", "bitmap")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(msgspec.Struct, frozen=True):
     """An index that was built again: the name of its table, and the number of its rows."""
 
     table: str

@@ -9,8 +9,8 @@ A task stages its rows on the old base's pin; nothing names them before the publ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -25,8 +25,7 @@ from siltstone.storage.tables.values import StagedFiles
 ROWS_MAX = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class MergeTask:
+class MergeTask(msgspec.Struct, frozen=True):
     """Stage, upon the base `pin`, rows of the parts [first, end) of `source`. Pickles.
 
     `kept` has a bit per row: whether to write it. `columns` is (name in the source, name in base);

@@ -10,8 +10,9 @@ no private directory, nothing is counted.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from siltstone.paths import private_folders
 from siltstone.storage.files.files import RealFiles
@@ -20,8 +21,7 @@ from siltstone.storage.files.locks import Lock
 SLOTS = max(2, len(os.sched_getaffinity(0)))
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """The right to run a child; without a lock nothing is counted."""
 
     lock: Lock | None = None

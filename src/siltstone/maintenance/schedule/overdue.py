@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -50,8 +49,7 @@ _FILE = CheckedJson(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Overdue:
+class Overdue(msgspec.Struct, frozen=True):
     """What is to be done for a store: the rows that each step is about; 0: it is not due."""
 
     merge: int = 0

@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from siltstone.engine.commit.write_set import AdvancePart, WriteSet
 from siltstone.engine.read.view import Generation, View
 from siltstone.maintenance.schedule.unmerged import sealed_bytes
@@ -35,8 +37,7 @@ _FOLD_S = 10.0
 _ROW_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
+class Zone(msgspec.Struct, frozen=True):
     """Where writers are slowed: from `slow` bytes on, less and less until they wait at `stop`."""
 
     slow: int
@@ -47,8 +48,7 @@ class Zone:
         return min(1.0, max(0.0, (nbytes - self.slow) / (self.stop - self.slow)))
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(msgspec.Struct, frozen=True):
     """A speed that was guessed, or is the mean of what was measured; the newest counts half."""
 
     value: float

@@ -13,15 +13,15 @@ Lock: none; the thread of the scheduler writes, each change is one assignment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from siltstone.engine.read.view import View
 from siltstone.maintenance.schedule.unmerged import foldable_rows, history_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(msgspec.Struct, frozen=True):
     """Why a table is not merged, and how many rows it had then."""
 
     reason: str

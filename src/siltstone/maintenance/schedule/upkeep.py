@@ -24,7 +24,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.arguments import flag_of
 from siltstone.engine.commit import interrupts
@@ -104,8 +105,7 @@ class Ending:
         return self._is_stopped or interrupts.is_pending()
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
+class Workers(msgspec.Struct, frozen=True):
     """What does the steps; `vacuum` is one that adds no frame to the log."""
 
     merge: MergeChild
@@ -211,8 +211,7 @@ def _is_worth(rows: int, before: Mapping[str, int], step: str) -> bool:
     return rows >= GROWTH * before.get(step, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Time:
+class _Time(msgspec.Struct, frozen=True):
     """The time of one store: over when it has passed, or a caller waits for the end."""
 
     ending: Ending

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader
@@ -14,8 +15,7 @@ from siltstone.storage.tables.tables import TableReader
 BASE, HISTORY = "base", "history"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(msgspec.Struct, frozen=True):
     """A data file: its path below the store's root, its level, rows and bytes.
 
     The level of rows that are merged, and of all of a plain table, is "base"; of later ones

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MANIFEST = "manifest"
@@ -77,8 +78,7 @@ class Handles:
         return Left(self.root, self._identities[: 1 if self._manifest == self._root else 2])
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """Where handles were: names go by paths. A job that is under way still hears of a move.
 
     Without a handle a file system may give the number of a deleted directory to another one.

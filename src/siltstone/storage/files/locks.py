@@ -13,10 +13,11 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 FILE_TICK_NS = 50_000_000
 """How far the times of files are behind the clock: the kernel takes them from its last tick."""
@@ -31,8 +32,7 @@ class Links(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LinkCount:
+class LinkCount(msgspec.Struct, frozen=True):
     """`Links` without a file."""
 
     st_nlink: int

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import xxhash
 
 from siltstone.errors import CorruptionError
@@ -27,8 +27,7 @@ _TEXT = re.compile(rb"siltstone-floor (\d+) (.*) ([0-9a-f]{16})\n")
 _KEPT = re.compile(rb"(\d{1,20}) ([\d,]*) (\d{1,20})")
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(msgspec.Struct, frozen=True):
     """The kept numbers; see the module. `kept`: ascending, above `number` and below `upto`."""
 
     number: int = 0

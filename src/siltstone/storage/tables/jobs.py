@@ -116,8 +116,7 @@ class Job(msgspec.Struct, frozen=True):
     started_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class SeenJob:
+class SeenJob(msgspec.Struct, frozen=True):
     """A record on disk; `job` is None if a crash left it empty, or it may not be read.
 
     A record that may not be read counts as running, so vacuum spares files that may be its own.
@@ -138,8 +137,7 @@ class FinishedJob(msgspec.Struct, frozen=True):
     ended_us: int
 
 
-@dataclass(slots=True)
-class OpenJob:
+class OpenJob(msgspec.Struct):
     """The record of a job of this process; its flock ends with `finish` or `abandon`."""
 
     job: Job

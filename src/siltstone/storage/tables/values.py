@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -88,8 +89,7 @@ class StagedFiles:
 NO_FILES = StagedFiles(0, (), (), ())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AdoptedLoad:
+class AdoptedLoad(msgspec.Struct, frozen=True, eq=False):
     """A load whose files a fold makes parts of base: the pin of its own dataset.
 
     `columns` are (its name, base's name); what base has besides is null, what it has not is gone.
@@ -101,8 +101,7 @@ class AdoptedLoad:
     gone: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(msgspec.Struct, frozen=True):
     """The rows of some parts of a pin in fewer files, durable; no pin names them yet. Pickles.
 
     `swap` puts it on any pin that has the inputs as they were. `inputs` and `fragments` are opaque.
@@ -114,8 +113,7 @@ class Compacted:
     files: tuple[InventoryFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StagedVersion:
+class StagedVersion(msgspec.Struct, frozen=True):
     """A version that another Lance client staged: where its manifest is, and its size in bytes."""
 
     version: int
@@ -127,8 +125,7 @@ class OtherLineError(RequestError):
     """A client's version was built on one that was written by path: it may commit again."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedVersion:
+class ImportedVersion(msgspec.Struct, frozen=True):
     """An imported version of another Lance client: durable, but not yet named.
 
     `operation` is Lance's name of the change ("Append", "Delete", ...); it was planned on
@@ -146,8 +143,7 @@ class ImportedVersion:
     restored: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class IndexSpec:
+class IndexSpec(msgspec.Struct, frozen=True):
     """An index as a dataset has it: its name there, the column as the pin calls it, its kind."""
 
     name: str
@@ -156,8 +152,7 @@ class IndexSpec:
     options: tuple[tuple[str, IndexOption], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(msgspec.Struct, frozen=True):
     """The least and the greatest length of the vectors of a column that have one above 0."""
 
     least: float
@@ -227,8 +222,7 @@ class WordsQuery:
     prefilter: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TextIndex:
+class TextIndex(msgspec.Struct, frozen=True):
     """An index of texts that a pin has: its name there, the pin's name of the column, all options.
 
     `covered` are the spans of the parts that it covers.
@@ -240,16 +234,14 @@ class TextIndex:
     covered: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TextTotals:
+class TextTotals(msgspec.Struct, frozen=True):
     """Of some rows of an index of texts: those that have a word, and their words together."""
 
     texts: int
     words: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranked:
+class Ranked(msgspec.Struct, frozen=True, eq=False):
     """The rows that a search found: by row its query (counted from 0), position and distance.
 
     Of a search for words it is the score. `brought` are the columns that the query asked for.
@@ -261,8 +253,7 @@ class Ranked:
     brought: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """A part of the index `index` in a pin: the rows of the parts with the spans `covered`.
 
     `id` is the name of its folder, below `INDEX_DIRECTORY` in the dataset's. A compaction leaves
@@ -302,8 +293,7 @@ class BuiltSegment:
     files: tuple[InventoryFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ephemeral:
+class Ephemeral(msgspec.Struct, frozen=True):
     """A version for other Lance clients that no record names; `files` were written for it alone.
 
     Nothing of it is durable: after a crash it is garbage. `pin` is over it all the same, without an

@@ -12,8 +12,9 @@ Everything here only reads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.log.frame import (
@@ -41,8 +42,7 @@ FIRST_SEGMENT = SegmentNumber(1)
 _ZEROS = bytes(64 << 10)
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """The part of a segment that is in the log: from the end of its header to `end`."""
 
     path: Path
@@ -56,8 +56,7 @@ class Stretch:
         return SegmentSource(self.path, header.store_id, header.epoch, header.segment, HEADER_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """The log on disk.
 
     `old` are the segments before the newest, oldest first. `frames` are the frames of the newest

@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.log.frame import (
@@ -39,8 +40,7 @@ MARK_NAME = "MARK"
 _NAME = re.compile(r"([0-9]{8,})-([0-9]{12,})\.wal")
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSegment:
+class FoundSegment(msgspec.Struct, frozen=True):
     """A file with a segment's name; `header` is None if it is not (yet) part of the log."""
 
     epoch: Epoch

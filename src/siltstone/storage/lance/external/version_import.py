@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Container, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.arguments import count_of
@@ -39,8 +39,7 @@ _HALF_WRITTEN_NAME = re.compile(
 _TRANSACTION_NAME = re.compile(r"[0-9]{1,20}-[0-9A-Za-z-]{1,64}\.txn")
 
 
-@dataclass(frozen=True, slots=True)
-class StagedManifest:
+class StagedManifest(msgspec.Struct, frozen=True):
     """The path at which the client wrote a manifest, and its private path (absolute)."""
 
     source: Path

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from siltstone.errors import RequestError
 from siltstone.units import require
@@ -38,8 +39,7 @@ _FLAGS = {
 SUPPORTED = DELETION_FILES | STABLE_ROW_IDS | V2_FORMAT | TABLE_CONFIG
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """The fields we need; `transaction` names the file of the transaction that made it.
 
     `fragment_id_max` is the highest id that a fragment of the dataset ever had; -1: it had none.
@@ -124,8 +124,7 @@ def _with_body(data: bytes, changed: Callable[[bytes], bytes]) -> bytes:
     return data[:position] + _LENGTH.pack(len(made)) + made + after + footer
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionFile:
+class DeletionFile(msgspec.Struct, frozen=True):
     """A file with the offsets of a fragment's deleted rows, by its name below the dataset."""
 
     name: str

@@ -16,9 +16,9 @@ import functools
 import struct
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyroaring
 
@@ -31,8 +31,7 @@ _HALF_BITS = 32
 _HALF = (1 << _HALF_BITS) - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockList:
+class BlockList(msgspec.Struct, frozen=True, eq=False):
     """The rows outside of `visible`: bitmaps of the lower halves of their ids, by the upper."""
 
     visible: Bits

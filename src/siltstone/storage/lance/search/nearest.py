@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -25,8 +25,7 @@ With this effort they are about as many as for 10 (of 24 and of 240, measured; L
 """
 
 
-@dataclass(frozen=True, slots=True)
-class VectorIndex:
+class VectorIndex(msgspec.Struct, frozen=True):
     """An index of vectors of one version.
 
     Args:

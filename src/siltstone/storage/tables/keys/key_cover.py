@@ -19,7 +19,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -226,8 +226,7 @@ class TableKeys:
 Write = Callable[[str, "Iterator[Entries]", "Sequence[int]"], tuple[KeyRun, InventoryFile]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cover:
+class _Cover(msgspec.Struct, frozen=True):
     """The new runs of one pin; `written` are their files, also of those merged since."""
 
     keys: TableKeys
