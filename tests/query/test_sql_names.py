@@ -10,10 +10,13 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 import siltstone as st
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.query.sql.names import reads_of
+from tests.nightly import by_day
 
 TABLES = ("a", "b", "t")
 STATEMENTS = [
@@ -152,3 +155,108 @@ def test_a_search_and_a_frame_with_such_columns_are_refused(db: st.Store) -> Non
     assert len(frame)
     with pytest.raises(RequestError, match="'a' and 'A' of 'frame'"):
         db.sql("select * from frame")
+
+
+# Statements of one table, which no parser has to read
+
+PIECES = {
+    "chosen": [
+        "*",
+        "id",
+        "count(*)",
+        "count( )",
+        "count",
+        "COUNT(*), 1",
+        'x."count"',
+        "a + b AS c",
+        "sum(x) FILTER (WHERE y)",
+        "extract(year FROM at)",
+        "(SELECT 1)",
+        "DISTINCT a",
+        "coalesce(a, 'from u')",
+        "[1, 2]",
+        "$$from u$$",
+    ],
+    "table": [
+        "t",
+        "T",
+        "main.t",
+        "memory.main.t",
+        '"t"',
+        '"a ""b"""',
+        "sales.lines",
+        "t AS x",
+        "t x",
+        't "x"',
+        "t, u",
+        "t JOIN u USING (id)",
+        "range(5)",
+        "(FROM t)",
+        "'t.csv'",
+        "t TABLESAMPLE 5%",
+        "only",
+        "query_table('t')",
+        "t x (a, b)",
+        "t.",
+        "t /* , u */",
+        "t -- , u\n",
+    ],
+    "behind": [
+        "",
+        "WHERE a = 1",
+        "WHERE a IN (1, 2)",
+        "WHERE a IN (FROM u)",
+        "WHERE EXISTS (FROM u)",
+        "GROUP BY ALL",
+        "ORDER BY 1 LIMIT 5",
+        "WHERE s = ', u'",
+        "UNION ALL FROM u",
+        "WHERE a = ?",
+        "LIMIT (SELECT 1)",
+        "WINDOW w AS ()",
+        ";",
+        "-- FROM u",
+        "WHERE s = 'Ü'",
+    ],
+}
+
+
+@settings(max_examples=by_day(400, 4_000))
+@given(
+    chosen=some.sampled_from(PIECES["chosen"]),
+    table=some.sampled_from(PIECES["table"]),
+    behind=some.sampled_from(PIECES["behind"]),
+    form=some.sampled_from(
+        [
+            "SELECT {0} FROM {1} {2}",
+            "from {1} select {0} {2}",
+            "EXPLAIN SELECT {0} from {1} {2}",
+            "WITH u AS (FROM v) SELECT {0} FROM {1} {2}",
+        ]
+    ),
+)
+def test_what_is_read_without_a_parser_is_what_the_parser_finds(
+    chosen: str, table: str, behind: str, form: str
+) -> None:
+    text = form.format(chosen, table, behind)
+    found = reads_of(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("siltstone.query.sql.names.one_table", lambda _: None)
+        parsed = reads_of(text)
+    if parsed.written is not None:
+        assert found == parsed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM t WHERE id = ?",
+        "select a, count(*), sum(b) from t group by a",
+        "SELECT count(*) FROM main.t",
+        "SELECT a FROM sales.lines AS x WHERE a IN (1, 2) ORDER BY a LIMIT 5;",
+    ],
+)
+def test_common_statements_need_no_parser(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("siltstone.query.sql.names._tables_of", lambda _: None)
+        assert reads_of(text).written

@@ -129,16 +129,19 @@ class SnapshotDataset(ds.Dataset):
         options: Mapping[str, Any],
     ) -> ds.Scanner:
         return ds.Scanner.from_batches(
-            self._read(columns, filter, limit, batch_size),
+            self.reader(self._needed(columns), filter, batch_size, limit),
             columns=None if columns is None else _listed(columns),
             use_threads=bool(options.get("use_threads", True)),
         )
 
-    def _read(
-        self, columns: Columns, filter: Filter, limit: int | None, batch_size: int | None
+    def reader(
+        self,
+        names: Sequence[str],
+        filter: Filter,
+        batch_size: int | None = None,
+        limit: int | None = None,
     ) -> pa.RecordBatchReader:
-        """Return the rows with all columns that `columns` name, or need."""
-        names = self._needed(columns)
+        """Return the rows of `names` as they are pulled; see `scanner`."""
         wanted = _both(self._filter, filter, self.schema)
         fields = [self.schema.field(name) for name in names]
         schema = pa.schema(fields, cast("Any", self.schema.metadata))

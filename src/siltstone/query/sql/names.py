@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from siltstone.errors import RequestError
 from siltstone.query.sql.allowed import explained
+from siltstone.query.sql.one_table import one_table
 from siltstone.query.sql.shortcuts import is_counted
 
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
@@ -81,10 +82,15 @@ def reads_of(sql: str) -> Reads:
     """Return what a statement reads."""
     if lists_tables(sql):
         return Reads(sql, frozenset())
-    tables = _tables_of(explained(sql))
+    query = explained(sql)
+    only = one_table(query)
+    if only is not None:
+        written = frozenset(_names_of(only.parts))
+        return Reads(sql, written, frozenset(map(folded, written if only.is_counted else ())))
+    tables = _tables_of(query)
     if tables is None:
         return Reads(sql, None)
-    written = frozenset(name for table in tables for name in _names_of(table))
+    written = frozenset(name for table in tables for name in _names_of(_parts(table)))
     return Reads(sql, written, _counted(tables) if not _BY_NAME.search(sql) else frozenset())
 
 
@@ -93,9 +99,12 @@ def folded(name: str) -> str:
     return name.encode().lower().decode()
 
 
-def _names_of(table: _Node) -> list[str]:
-    """Return the name of a table as it is written, parts joined by dots; and what it may mean."""
-    parts = [part.name for part in table.parts]
+def _parts(table: _Node) -> list[str]:
+    return [part.name for part in table.parts]
+
+
+def _names_of(parts: Sequence[str]) -> list[str]:
+    """Return a name as it is written, parts joined by dots; and what it may mean."""
     whole = ".".join(parts)
     return [whole, parts[-1]] if parts[0] in ("main", "memory") else [whole]
 
@@ -104,7 +113,8 @@ def _counted(tables: Sequence[_Node]) -> frozenset[str]:
     """Return the folded names of the tables that are only counted, and read nowhere else."""
     times = Counter(folded(table.name) for table in tables)
     once = [table for table in tables if times[folded(table.name)] == 1]
-    return frozenset(folded(n) for table in once if is_counted(table) for n in _names_of(table))
+    found = [_parts(table) for table in once if is_counted(table)]
+    return frozenset(folded(name) for parts in found for name in _names_of(parts))
 
 
 def _tables_of(sql: str) -> list[_Node] | None:

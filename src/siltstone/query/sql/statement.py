@@ -96,7 +96,10 @@ class _WatchedTable:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """What DuckDB needs of a scanner. One of Arrow's would send the rows through its threads."""
+    """What DuckDB needs of a scanner: it reads no batch before it is asked for.
+
+    One of Arrow's sends rows through its threads, reads ahead, and to the end when it is closed.
+    """
 
     rows: pa.RecordBatchReader
 
@@ -118,7 +121,7 @@ class _WatchedDataset(SnapshotDataset):
         if shielded.is_cut(filter, self.schema):
             self.has_cut_filter = True
             raise RequestError("a filter of the statement was not pushed as it was written")
-        return _Scan(self._read(columns, filter, None, None))
+        return _Scan(self.reader(self._needed(columns), filter))
 
 
 class Statement:
