@@ -36,6 +36,7 @@ def main(store: str, other: str, folder: str) -> dict[str, object]:
     try:
         return {
             "before a query": _started(),
+            "own catalog": _said(spark, "CREATE TABLE n (id BIGINT) USING siltstone"),
             "rows": _count(spark),
             "socket": _socket(),
             "outside": _outside(spark, other),

@@ -266,14 +266,21 @@ class Life:
         if lacking:
             outcome.reasons.add("null")
         may = {"unknown"} if lacking else set[str]()
+        if f"⟦{table.name}@" in query:
+            may.add("conflict")  # a key of then that was deleted since
         return Step(f"INSERT INTO ⟦{table.name}⟧{names} {query}", table.name, outcome, may)
 
     def _upsert(self) -> Step:
         table = self._keyed()
         query = self._rows_for(table)
         outcome = self._copy.insert(table.name, table.names, query, op="upsert")
-        text = f"INSERT INTO ⟦{table.name}⟧ WITH (op = 'upsert', missing = 'null') {query}"
-        return Step(text, table.name, outcome)
+        options, may = "op = 'upsert', missing = 'null'", set[str]()
+        if self._words.odds(0.5):
+            options += f", expectSeq = {self._db.seq}"
+        elif f"⟦{table.name}@" in query:
+            may.add("conflict")
+        text = f"INSERT INTO ⟦{table.name}⟧ WITH ({options}) {query}"
+        return Step(text, table.name, outcome, may)
 
     def _overwrite(self) -> Step:
         table = self._any()
@@ -340,10 +347,15 @@ class Life:
     def _merge(self) -> Step:
         table = self._keyed()
         asked = Merge(table.name, self._source_rows(table), self._on(table), self._clauses(table))
-        text = f"MERGE INTO ⟦{table.name}⟧ t USING ({asked.source}) s ON {asked.on}" + "".join(
-            map(_clause_text, asked.clauses)
+        options, may = "", set[str]()
+        if self._words.odds(0.5):
+            options = f" WITH (expectSeq = {self._db.seq})"
+        elif f"⟦{table.name}@" in asked.source:
+            may.add("conflict")
+        text = (
+            f"MERGE INTO ⟦{table.name}⟧ t{options} USING ({asked.source}) s ON {asked.on}"
+            + "".join(map(_clause_text, asked.clauses))
         )
-        may = {"conflict"} if "@" in asked.source else set[str]()
         return Step(text, table.name, self._copy.merge(asked), may)
 
     def _source_rows(self, table: Table) -> str:

@@ -517,13 +517,64 @@ def test_an_upsert_of_rows_of_its_own_table_does_not_lose_what_came_since(shop: 
         )
 
 
-def test_the_past_of_a_table_is_no_source_of_its_changes_but_says_why(shop: Shop) -> None:
+_RESTORE = (
+    "MERGE INTO o WITH (expectSeq = {1}) USING (SELECT * FROM o VERSION AS OF {0}) y"
+    " ON o.id = y.id WHEN MATCHED AND o.c <> y.c THEN UPDATE SET *"
+)
+
+
+def test_a_merge_that_only_inserts_takes_the_options_of_a_write(shop: Shop) -> None:
+    insert = (
+        "MERGE INTO o t WITH ({0}) USING (SELECT * FROM o WHERE id < 3) x ON t.id = x.id + 990"
+        " WHEN NOT MATCHED THEN INSERT (id, c, s) VALUES (x.id + 990, 0, 'new')"
+    )
+    shop.refuses(insert.format("nope = 1"), "nope")
+    shop.refuses(insert.format("token = 'a'"), "option 'token' must be like")
+    for _ in range(2):
+        shop.sql(insert.format(f"token = 'merge:1', expectSeq = {shop.db.seq}"))
+    assert shop.one(991) == {"id": 991, "c": 0, "s": "new"}
+
+
+def test_the_past_of_a_table_is_a_source_of_its_changes_if_they_say_what_is_known(
+    shop: Shop,
+) -> None:
+    past, was = shop.db.seq, shop.one(8)
+    _replaces(shop, 8)()
+    shop.refuses(_RESTORE.replace(" WITH (expectSeq = {1})", "").format(past), "expectSeq")
+    shop.sql(_RESTORE.format(past, shop.db.seq))
+    assert shop.one(8) == was
+    _replaces(shop, 8)()
+    shop.sql(
+        f"INSERT INTO o WITH (op = 'upsert', missing = 'null', expectSeq = {shop.db.seq})"
+        f" SELECT * FROM o VERSION AS OF {past} WHERE id = 8"
+    )
+    assert shop.one(8) == was
+
+
+def test_a_statement_that_names_a_seq_loses_no_row_that_came_after_it(shop: Shop) -> None:
     past = shop.db.seq
     _replaces(shop, 8)()
+    known = shop.db.seq
+    _replaces(shop, 8)()
+    shop.refuses(_RESTORE.format(past, known), r"o\[8\] was written at seq")
     shop.refuses(
-        f"MERGE INTO o USING (SELECT * FROM o VERSION AS OF {past}) y ON o.id = y.id"
-        " WHEN MATCHED AND o.c <> y.c THEN UPDATE SET *",
-        "VERSION AS OF it: make it again",
+        f"INSERT INTO o WITH (op = 'upsert', missing = 'null', expectSeq = {known})"
+        " VALUES (8, 1, 'other')",
+        r"o\[8\] was written at seq",
+    )
+
+
+@pytest.mark.parametrize(
+    ("seq", "said"), [("9999", "expectSeq 9999 is in the future"), ("soon", "a whole number")]
+)
+def test_a_statement_that_names_no_seq_there_was_changes_nothing(
+    shop: Shop, seq: str, said: str
+) -> None:
+    shop.refuses(f"UPDATE o WITH (expectSeq = '{seq}') SET c = 1 WHERE id = 8", said)
+    shop.refuses(
+        f"INSERT INTO o WITH (op = 'upsert', missing = 'null', expectSeq = '{seq}')"
+        " VALUES (8, 1, 'x')",
+        said,
     )
 
 
@@ -552,7 +603,7 @@ def test_a_key_that_was_deleted_since_a_frame_read_it_is_a_conflict(shop: Shop) 
     frame.explain()
     shop.db["o"].delete(8)
     merge = frame.mergeInto(name, fn.expr(f"{name}.id = x.id")).whenNotMatched()
-    with pytest.raises(Exception, match="or VERSION AS OF it: make it again"):
+    with pytest.raises(Exception, match="expectSeq"):
         merge.insert({"id": fn.expr("x.id"), "c": fn.expr("x.c")}).merge()
 
 

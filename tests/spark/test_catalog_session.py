@@ -201,3 +201,54 @@ def test_a_local_master_without_a_chosen_python_starts_this_one(
     register(spark.newSession(), stores={"shop": _store(tmp_path / "s")})
     conf = spark.sparkContext._jsc.sc().conf()
     assert conf.get("spark.siltstone.python") == sys.executable
+
+
+# --- Spark's own catalog
+
+
+def _joined(spark: SparkSession, path: Path) -> SparkSession:
+    """Return a session that got a catalog while it ran, and has used it."""
+    found = register(spark.newSession(), stores={"own": path})
+    found.sql("SHOW TABLES IN own").collect()
+    return found
+
+
+def test_a_session_of_stores_makes_no_entry_of_a_store_in_sparks_own_catalog(
+    said: dict[str, Any],
+) -> None:
+    assert "Spark's own catalog keeps no table of a store" in said["own catalog"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE n (id BIGINT) USING siltstone",
+        "CREATE TABLE n (id BIGINT) USING siltstone LOCATION '{path}/t'",
+        "CREATE TABLE n (id BIGINT) USING Siltstone OPTIONS (uri '{path}', table 't')",
+        "CREATE OR REPLACE TABLE n (id BIGINT) USING siltstone",
+        "CREATE TABLE n USING siltstone AS SELECT 7L AS id",
+        "CREATE OR REPLACE TABLE default.n USING siltstone AS SELECT 7L AS id",
+    ],
+)
+def test_no_statement_makes_an_entry_of_a_store_in_sparks_own_catalog(
+    spark: SparkSession, tmp_path: Path, statement: str
+) -> None:
+    path = _store(tmp_path / "s")
+    joined = _joined(spark, path)
+    with pytest.raises(Exception, match="Spark's own catalog keeps no table of a store"):
+        joined.sql(statement.format(path=path))
+    assert not spark.catalog.tableExists("n")
+    with st.connect(path, read_only=True) as db:
+        assert db["t"].count() == ROWS
+
+
+def test_a_frame_is_saved_as_no_table_of_sparks_own_catalog(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = _store(tmp_path / "s")
+    joined = _joined(spark, path)
+    for given in ({}, {"uri": str(path), "table": "t"}, {"path": f"{path}/t"}):
+        writer = joined.range(3).write.format("siltstone").options(**given)
+        with pytest.raises(Exception, match="Spark's own catalog keeps no table of a store"):
+            writer.saveAsTable("n")
+    assert not spark.catalog.tableExists("n")

@@ -302,6 +302,36 @@ def test_a_token_applies_a_statement_once(shop: Shop) -> None:
     assert len(shop.rows("p")) == 2
 
 
+def test_members_of_structs_that_may_not_be_null_stay_so(shop: Shop) -> None:
+    shop.sql(
+        "CREATE TABLE q (id BIGINT, s STRUCT<a: INT NOT NULL, b: STRING>,"
+        " l ARRAY<STRUCT<x: INT NOT NULL>>, m MAP<STRING, STRUCT<y: DATE NOT NULL>>)"
+    )
+    shop.sql("ALTER TABLE q ADD COLUMN more STRUCT<z: DOUBLE NOT NULL>")
+    with st.connect(shop.path, read_only=True) as db:
+        said = str(db["q"].schema)
+    for name in ("a: int32", "x: int32", "y: date32[day]", "z: double"):
+        assert f"{name} not null" in said
+    assert "b: string not null" not in said
+    row = "SELECT 1, named_struct('a', {}, 'b', 'x'), array(), map(), null"
+    shop.refuses(f"INSERT INTO q {row.format('CAST(NULL AS INT)')}", "(?i)null")
+    shop.sql(f"INSERT INTO q {row.format('1')}")
+
+
+@pytest.mark.parametrize("retries", ["many", "-1", "1001"])
+def test_how_often_a_commit_is_tried_again_is_a_number(shop: Shop, retries: str) -> None:
+    shop.spark.conf.set("spark.siltstone.retries", retries)
+    try:
+        shop.refuses(
+            "INSERT INTO p VALUES (2, 'two')",
+            f"spark.siltstone.retries must be a whole number up to 1000; got '{retries}'",
+        )
+        shop.spark.conf.set("spark.siltstone.retries", "0")
+        shop.sql("INSERT INTO p VALUES (2, 'two')")
+    finally:
+        shop.spark.conf.unset("spark.siltstone.retries")
+
+
 # --- what fails on the way
 
 

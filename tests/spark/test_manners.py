@@ -194,19 +194,6 @@ def test_versions_and_times_are_read_as_delta_names_them(spark: SparkSession, pa
         spark.read.format("siltstone").options(**late).load(f"{path}/t")
 
 
-def test_a_query_gives_its_options_to_a_table_of_the_catalog_that_has_none(
-    spark: SparkSession, path: Path
-) -> None:
-    spark.sql("CREATE TABLE shop_t (id bigint, v double) USING siltstone")
-    try:
-        with pytest.raises(Exception, match="option 'uri' is missing"):
-            spark.table("shop_t").count()
-        picked = f"SELECT count(v) n FROM shop_t WITH (uri = '{path}', table = 't')"
-        assert spark.sql(picked).collect()[0]["n"] == 40
-    finally:
-        spark.sql("DROP TABLE shop_t")
-
-
 def test_a_stream_creates_its_table_and_adds_columns(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

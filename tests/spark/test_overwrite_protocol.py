@@ -28,7 +28,7 @@ from siltstone.spark.context.kept_stores import close_idle
 from siltstone.spark.context.options import WriteOptions
 from siltstone.spark.sessions.source import SiltstoneSource
 from siltstone.spark.writes.guards import Unchanged
-from siltstone.spark.writes.staging import commit, plan
+from siltstone.spark.writes.staging import StageJob, commit, plan
 
 ROWS = StructType([StructField(name, LongType()) for name in ("id", "v")])
 Frame = tuple[SiltstoneSource, StructType]
@@ -592,3 +592,32 @@ def test_a_token_that_was_applied_needs_no_column(db: st.Store, app: App) -> Non
     before = db.seq
     app.save([{"id": 2, "v": 0}], whole)
     assert db.seq == before
+
+
+class Races:
+    """A guard that lets another commit win, so many times."""
+
+    def __init__(self, wins: int, win: Callable[[], object]) -> None:
+        self._wins, self._win = wins, win
+
+    def check(self, tx: st.Transaction) -> None:
+        if self._wins:
+            self._wins -= 1
+            self._win()
+
+
+def test_a_commit_is_tried_as_often_as_its_session_says(db: st.Store) -> None:
+    piece = plan(db, WriteOptions(str(db.path), "o"), ROWS, None, is_overwrite=False)
+    batch = pa.RecordBatch.from_pylist(
+        [{"id": 7, "v": 0}], pa.schema({"id": "int64", "v": "int64"})
+    )
+
+    def job() -> StageJob:
+        races = Races(2, lambda: db["o"].upsert({"id": 7, "v": 1}))
+        return piece.job((piece.write([batch]),), cast("Unchanged", races), is_near=True)
+
+    with pytest.raises(st.ConflictError):
+        commit(db, [job()], None, attempts=2)
+    assert db["o"].get(7) == {"id": 7, "v": 1}
+    commit(db, [job()], None, attempts=3)
+    assert db["o"].get(7) == {"id": 7, "v": 0}

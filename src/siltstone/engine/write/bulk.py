@@ -211,6 +211,8 @@ def refuse_living(tables: TableReader, rows: BulkRows, reader: KeyedReader) -> N
     Raises:
         DuplicateKeyError: A key exists already.
     """
+    if not reader.count():
+        return  # a load of an empty table: its keys need not be read
     for batches in gathered(rows.keys(tables), attrgetter("nbytes"), _CHECKED_BYTES):
         (keys,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
         found = reader.first_existing(chunk_of_batch(keys, rows.table_schema))

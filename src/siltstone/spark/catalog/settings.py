@@ -27,6 +27,7 @@ from siltstone.spark.context import stores as places
 
 CLASS = "org.apache.spark.sql.siltstone.SiltstoneCatalog"
 PLUGIN = "org.apache.spark.sql.siltstone.SiltstonePlugin"
+EXTENSIONS = "org.apache.spark.sql.siltstone.SiltstoneExtensions"
 """Starts the Python processes with their JVMs."""
 PYTHON = "spark.siltstone.python"
 _log = logging.getLogger(__name__)
@@ -63,11 +64,12 @@ def _uri_of(store: str | os.PathLike[str] | Store) -> str:
 
 def with_jar(config: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a session that is to be started, with the jar and this Python."""
-    jars, plugins = (
-        ",".join(each for each in (config.get(key), mine) if each)
-        for key, mine in (("spark.jars", str(jar())), ("spark.plugins", PLUGIN))
-    )
-    return {PYTHON: sys.executable, **config, "spark.jars": jars, "spark.plugins": plugins}
+    ours = {"spark.jars": str(jar()), "spark.plugins": PLUGIN, "spark.sql.extensions": EXTENSIONS}
+    joined = {
+        key: ",".join(each for each in (config.get(key), mine) if each)
+        for key, mine in ours.items()
+    }
+    return {PYTHON: sys.executable, **config, **joined}
 
 
 def add_catalogs(spark: SparkSession, stores: Stores) -> None:

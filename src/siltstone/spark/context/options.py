@@ -25,6 +25,7 @@ _NEEDED = {"table": "the name of a table"}
 PUSHDOWNS = ("off", "single_use")
 MergeWhen: TypeAlias = Literal["auto", "off", "always"]
 OPS: tuple[StagedOp, ...] = get_args(StagedOp)
+COMMIT_ATTEMPTS = 10
 _BOOLEANS = ("true", "false")
 AUTO: MergeWhen = "auto"
 OFF: MergeWhen = "off"
@@ -83,6 +84,7 @@ class WriteOptions:
     table that does not exist; with `merges_schema` it adds columns that the table lacks. With
     `replaces` an overwrite replaces only the rows that match this filter. `creates`: the commit
     makes the table, with or without a key, and it must not be there, unless it `replaces_table`.
+    `attempts`: how often a commit is tried that may win against others a second time.
     """
 
     uri: str
@@ -99,6 +101,7 @@ class WriteOptions:
     force: bool = False
     creates: bool = False
     replaces_table: bool = False
+    attempts: int = COMMIT_ATTEMPTS
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:

@@ -256,6 +256,28 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
     )
 
 
+def with_not_null(kind: pa.DataType, given: spark.DataType) -> pa.DataType:
+    """Return a type of `of_new_columns` with the members of structs not null that say so.
+
+    Elements of lists and values of maps may be null: no statement of SQL can say that of them.
+    """
+    if isinstance(given, spark.StructType):
+        members = [kind.field(place) for place in range(kind.num_fields)]
+        pairs = zip(members, given.fields, strict=True)
+        return pa.struct([_member(field, of).with_nullable(of.nullable) for field, of in pairs])
+    if isinstance(given, spark.ArrayType):
+        inner = with_not_null(kind.value_type, given.elementType)
+        return pa.list_(kind.value_field.with_type(inner))
+    if isinstance(given, spark.MapType):
+        inner = with_not_null(kind.item_type, given.valueType)
+        return pa.map_(kind.key_field, kind.item_field.with_type(inner))
+    return kind
+
+
+def _member(field: pa.Field, given: spark.StructField) -> pa.Field:
+    return field.with_type(with_not_null(field.type, given.dataType))
+
+
 def _comes_back(field: spark.StructField) -> bool:
     """Return whether Spark reads a column as it writes it: of a variant it would be a struct."""
     try:

@@ -70,7 +70,7 @@ def _create(tx: Transaction, asked: CreateTable) -> None:
         SchemaMismatchError: No column of a table has the type of one.
     """
     given = StructType.fromJson(json.loads(asked.columns))
-    fields = schemas.of_new_columns(given, asked.table)
+    fields = _columns(given, asked.table)
     not_null = {field.name for field in given.fields if not field.nullable} | {*asked.primary_key}
     schema = pa.schema([field.with_nullable(field.name not in not_null) for field in fields])
     if asked.replaces and asked.table in tx.tables():
@@ -89,12 +89,18 @@ def _alter(tx: Transaction, asked: AlterTable) -> None:
     for change in asked.changes:
         if change.kind == "add":
             given = StructType.fromJson(json.loads(change.to))
-            (field,) = schemas.of_new_columns(given, asked.table)
+            (field,) = _columns(given, asked.table)
             table.add_column(change.name, field.type)
         elif change.kind == "rename":
             table.rename_column(change.name, change.to)
         else:
             table.drop_column(change.name)
+
+
+def _columns(given: StructType, table: str) -> list[pa.Field]:
+    fields = schemas.of_new_columns(given, table)
+    pairs = zip(fields, given.fields, strict=True)
+    return [f.with_type(schemas.with_not_null(f.type, of.dataType)) for f, of in pairs]
 
 
 def _rename(tx: Transaction, asked: RenameTable) -> None:

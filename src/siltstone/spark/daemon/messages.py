@@ -65,6 +65,13 @@ class LoadTable(msgspec.Struct, tag_field="op", tag="load", forbid_unknown_field
     table: str
 
 
+class MeasureTable(msgspec.Struct, tag_field="op", tag="measure", forbid_unknown_fields=True):
+    """How many rows a table has, and what a read of it is called: only reads ask, not writes."""
+
+    token: str
+    table: str
+
+
 class AskFilters(msgspec.Struct, tag_field="op", tag="filters", forbid_unknown_fields=True):
     """Which predicates, each as JSON in a text, the store answers exactly as Spark would."""
 
@@ -112,6 +119,7 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     with a key. `id`: the table that the statement was planned for. `creates`: the primary key of
     the table that the commit makes; None: it is there. `change`: what a statement that changes rows
     by key does to these ones; `loads`: the options of its reads by `format("siltstone")`.
+    `retries`: how often the session lets a commit be tried again.
     """
 
     uri: str
@@ -127,6 +135,7 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     replaces_table: bool = False
     change: Change | None = None
     isolation: str = "snapshot"
+    retries: str | None = None
     loads: list[dict[str, str]] = []
 
 
@@ -151,11 +160,13 @@ class StagedWrite(msgspec.Struct, forbid_unknown_fields=True):
 class PlanRead(msgspec.Struct, forbid_unknown_fields=True):
     """What a statement read that writes rows by key: the lowest seq, and the tables, by id.
 
-    `now` is the seq of the statement itself.
+    `now` is the seq of the statement itself, `expected` the option `expectSeq`: the seq that counts
+    whatever was read.
     """
 
-    seq: int
+    seq: int | None
     now: int
+    expected: int | None
     isolation: Isolation
     tables: list[int]
 
@@ -344,6 +355,7 @@ Request: TypeAlias = (
     | ReleasePins
     | ListNames
     | LoadTable
+    | MeasureTable
     | ReadMetadata
     | ListProcedures
     | LoadProcedure

@@ -49,6 +49,7 @@ from siltstone.spark.daemon.messages import (
     ListProcedures,
     LoadProcedure,
     LoadTable,
+    MeasureTable,
     PlanChanges,
     PlanScan,
     PlanSink,
@@ -133,8 +134,12 @@ class CatalogServer:
 
     def load(self, asked: LoadTable) -> dict[str, object]:
         """Describe a table."""
+        return tables.describe(self.pins.of(asked.token), asked.table)
+
+    def measure(self, asked: MeasureTable) -> dict[str, object]:
+        """Measure a table."""
         snapshot = self.pins.of(asked.token)
-        return tables.describe(snapshot, asked.table, self.pins.newest_of(asked.token))
+        return tables.measure(snapshot, asked.table, self.pins.newest_of(asked.token))
 
     def filters(self, asked: AskFilters) -> dict[str, object]:
         """Say which filters the store answers."""
@@ -217,6 +222,7 @@ class Connection:
             TakePin: server.pin,
             ReleasePins: server.release,
             LoadTable: server.load,
+            MeasureTable: server.measure,
             AskFilters: server.filters,
             TellRead: server.tell,
             DescribeFeed: server.feed,

@@ -40,11 +40,10 @@ def names_in(
     return here, sorted(below), is_there
 
 
-def describe(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, object]:
-    """Return the columns, the size and the properties of a table; `missing` if there is none.
+def describe(snapshot: LocalSnapshot, name: str) -> dict[str, object]:
+    """Return the columns and the properties of a table; `missing` if there is none.
 
-    `widths` are the bytes that Spark should assume of each column, `width` those of a row without;
-    `said` is what Spark's pages call a read. `newest`: the newest seq of the store.
+    `widths` are the bytes that Spark should assume of each column, `width` those of a row without.
 
     Raises:
         SchemaMismatchError: Spark has no type for a column.
@@ -53,13 +52,10 @@ def describe(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, objec
         table: Any = snapshot[name]
     except TableNotFoundError:
         return {"missing": True}
-    tasks = list(snapshot.scan_tasks(name, [_narrowest(table.schema)], rows_max=LIMIT_TASK_ROWS))
     widths = [row_bytes(pa.schema([field])) - _NO_COLUMN_BYTES for field in table.schema]
     return {
         "id": table.id,
         "schema": schemas.to_spark(table.schema).json(),
-        "said": name_of_read(snapshot, name, tasks, newest),
-        "rows": table.count(),
         "key": table.primary_key,
         "width": _NO_COLUMN_BYTES,
         "widths": widths,
@@ -68,6 +64,19 @@ def describe(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, objec
             "primaryKey": ",".join(table.primary_key),
             "seq": str(snapshot.seq),
         },
+    }
+
+
+def measure(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, object]:
+    """Return the number of rows of a table, and what Spark's pages call a read of it.
+
+    It looks up what is hidden. `newest`: the newest seq of the store.
+    """
+    columns = [_narrowest(snapshot[name].schema)]
+    tasks = list(snapshot.scan_tasks(name, columns, rows_max=LIMIT_TASK_ROWS))
+    return {
+        "said": name_of_read(snapshot, name, tasks, newest),
+        "rows": snapshot[name].count(),
     }
 
 

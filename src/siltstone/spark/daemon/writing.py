@@ -30,6 +30,7 @@ from siltstone.errors import InvariantError, RequestError, not_one_of
 from siltstone.spark.context import stores
 from siltstone.spark.context.application import APPLICATION
 from siltstone.spark.context.options import (
+    COMMIT_ATTEMPTS,
     ReadOptions,
     SinkOptions,
     WriteOptions,
@@ -65,6 +66,7 @@ _LENGTH = struct.Struct("<i")
 _OF_CATALOG = ("uri", "table", "path", "primarykey", "replacewhere", "mergeschema")
 _OF_SINK = ("uri", "table", "path", "primarykey")
 INSERTS = ("insert", "upsert")
+_RETRIES_MAX = 1000
 _CHANGING = ("upsert", "delete")
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
@@ -77,9 +79,19 @@ def plan(asked: PlanWrite) -> BatchWriter:
             not say what becomes of columns that the statement does not name.
     """
     schema = StructType.fromJson(json.loads(asked.columns))
-    options = _options_of(asked)
+    options = replace(_options_of(asked), attempts=_attempts(asked.retries))
     environment = {APPLICATION: asked.application}
     return BatchWriter.plan(options, schema, is_overwrite=asked.overwrites, environment=environment)
+
+
+def _attempts(retries: str | None) -> int:
+    if retries is None:
+        return COMMIT_ATTEMPTS
+    if not (retries.isascii() and retries.isdigit() and int(retries) <= _RETRIES_MAX):
+        raise RequestError(
+            f"spark.siltstone.retries must be a whole number up to {_RETRIES_MAX}; got {retries!r}"
+        )
+    return int(retries) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +174,7 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
     )
     if asked.change is not None or found.op in _CHANGING:
         _refuse_loads(asked)
-    return found
+    return replace(found, expect_seq=None) if is_keyed else found  # the commit has it, see `_read`
 
 
 def _refuse_loads(asked: PlanWrite) -> None:
@@ -189,7 +201,7 @@ def _is_same_place(one: str, other: str) -> bool:
 
 
 def _of_change(given: Mapping[str, str], change: Change) -> dict[str, str]:
-    for name in ("op", "missing", "order_by", "expectseq"):
+    for name in ("op", "missing", "order_by"):
         if name in given:
             raise RequestError(f"a statement that changes rows by key has no option {name!r}")
     return {**given, "op": "upsert" if change == "update" else change}
@@ -280,8 +292,14 @@ def commit(asked: CommitWrite, payload: bytes) -> None:
 def _read(asked: messages.PlanRead | None) -> StatementRead | None:
     if asked is None:
         return None
-    tables = asked.tables if asked.isolation == "serializable" else ()
-    return StatementRead(asked.seq, asked.now, tuple(tables))
+    tables = tuple(asked.tables) if asked.isolation == "serializable" else ()
+    if asked.expected is None:
+        return None if asked.seq is None else StatementRead(asked.seq, asked.now, tables)
+    if asked.expected > asked.now:
+        raise RequestError(
+            f"expectSeq {asked.expected} is in the future: the statement reads at seq {asked.now}"
+        )
+    return StatementRead(asked.expected, asked.expected, tables)
 
 
 def abort(asked: AbortWrite, payload: bytes) -> None:

@@ -33,6 +33,7 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
       throw new SiltstoneException(
         "RequestError", s"catalog $name has no store: set spark.sql.catalog.$name.uri")
     }
+    OwnCatalog.join(SparkSession.active)
   }
   override def name(): String = catalog
   override def defaultNamespace(): Array[String] = Array.empty
@@ -43,11 +44,14 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
   override def loadTable(id: Identifier, timeMicros: Long): Table =
     table(id, Pin.take(uri, _.put("time_us", timeMicros)), isPast = true)
 
-  private def table(id: Identifier, pin: Pin, isPast: Boolean): Table = {
+  override def loadTable(id: Identifier, changes: JSet[TableWritePrivilege]): Table =
+    table(id, Statement.pin(uri), isPast = false, isChanged = true)
+
+  private def table(id: Identifier, pin: Pin, isPast: Boolean, isChanged: Boolean = false): Table = {
     val name = named(id)
     pin.source(name, Source.load(pin, name)) match {
       case Some(source) if isPast => new SiltstoneTable(source)
-      case Some(source) => new WritableTable(source, target(name))
+      case Some(source) => new WritableTable(source, target(name), isChanged)
       case None => (if (isPast) None else ChangesTable.of(pin, id))
         .orElse(MetadataTable.load(pin, name, isPast)).getOrElse(throw new NoSuchTableException(id))
     }
@@ -211,15 +215,20 @@ object Definition {
 }
 
 /** A table at a pin, as Python describes it. */
-final class Source(val pin: Pin, val name: String, val said: String, val id: Long, val rows: Long,
-    val schema: StructType, val key: Seq[String], width: Long, widths: Map[String, Long],
-    val properties: JMap[String, String]) {
+final class Source(val pin: Pin, val name: String, val id: Long, val schema: StructType,
+    val key: Seq[String], width: Long, widths: Map[String, Long], val properties: JMap[String, String]) {
+  // Python looks up what is hidden, which a statement need not know that only writes the table.
+  private lazy val measured =
+    Daemon.call(Daemon.request("measure").put("token", pin.token).put("table", name))._1
+  def rows: Long = measured.get("rows").asLong
+  /** What a read is called. */
+  def said: String = measured.get("said").asText
   /** How many bytes Spark should assume of so many rows, with these columns. */
   def bytes(columns: StructType, of: Long): Long =
     math.max(1L, of * (width + columns.fieldNames.map(widths.getOrElse(_, 0L)).sum))
 
   def unpinned: Source =
-    new Source(pin.released, name, said, id, rows, schema, key, width, widths, properties)
+    new Source(pin.released, name, id, schema, key, width, widths, properties)
 
   override def equals(other: Any): Boolean = other match {
     case that: Source => id == that.id && pin == that.pin
@@ -243,7 +252,7 @@ object Source {
       val widths = schema.fieldNames.zip(found.get("widths").asScala.map(_.asLong)).toMap
       val properties = new HashMap[String, String]()
       found.get("properties").properties.asScala.foreach(e => properties.put(e.getKey, e.getValue.asText))
-      Some(new Source(pin, name, found.get("said").asText, found.get("id").asLong, found.get("rows").asLong, schema,
+      Some(new Source(pin, name, found.get("id").asLong, schema,
         found.get("key").asScala.map(_.asText).toSeq, found.get("width").asLong, widths, Collections.unmodifiableMap(properties)))
     }
   }
@@ -267,8 +276,10 @@ class SiltstoneTable(found: Source) extends SupportsRead {
     new TableScanBuilder(source, ScanOptions(options))
 }
 
-/** A table of the newest seq, which statements write. */
-class WritableTable(found: Source, target: Target) extends SiltstoneTable(found)
+/** A table of the newest seq, which statements write; one that `isChanged` has the options of the
+  * write, also where Spark scans it to know which rows to insert.
+  */
+class WritableTable(found: Source, target: Target, isChanged: Boolean) extends SiltstoneTable(found)
     with SupportsWrite with SupportsDeleteV2 with TruncatableTable with SupportsRowLevelOperations {
   private val run = new SinkRun(() => unpin()) // of a stream, whose batches all have this table
   private def here = target.copy(source = Some(source))
@@ -278,6 +289,8 @@ class WritableTable(found: Source, target: Target) extends SiltstoneTable(found)
     TableCapability.STREAMING_WRITE, TableCapability.MICRO_BATCH_READ)
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new TableWriteBuilder(here, info, run)
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    if (isChanged) new TableScanBuilder(source, ScanOptions(None, None)) else super.newScanBuilder(options)
   // Spark tells `deleteWhere` none of them, so a DELETE that has some goes by key.
   private var hasOptions = false
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder = {

@@ -46,7 +46,7 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
     override def build(): DeltaWrite = new DeltaWrite {
       override def description(): String = s"siltstone: $command ${source.name}"
       override def toBatch: DeltaBatchWrite = {
-        val read = StatementReads.of(source, isolation(info), readsTarget = true)
+        val read = StatementReads.of(source, isolation(info), info.options, readsTarget = true)
         new StagedWrite(source.name, jobs(info, read), Some(read))
       }
     }
@@ -74,10 +74,11 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
 }
 
 /** What the plan of a statement reads of the store that it writes: the lowest seq that counts, if
-  * any, and of which tables. `loads` are the options of reads by `format("siltstone")`, of any store.
+  * any, and of which tables. `loads` are the options of reads by `format("siltstone")`, of any store;
+  * `expected` is the seq that counts instead, as the statement says.
   */
 case class StatementReads(now: Long, seq: Option[Long], tables: Seq[Long], isolation: String,
-    loads: Seq[CaseInsensitiveStringMap]) {
+    loads: Seq[CaseInsensitiveStringMap], expected: Option[String]) {
   def putLoads(head: ObjectNode): Unit = {
     val all = head.putArray("loads")
     loads.foreach { options =>
@@ -85,8 +86,10 @@ case class StatementReads(now: Long, seq: Option[Long], tables: Seq[Long], isola
       options.asCaseSensitiveMap.forEach((name, text) => texts.put(name, text))
     }
   }
-  def put(head: ObjectNode): Unit = seq.foreach { lowest =>
-    val read = head.putObject("read").put("seq", lowest).put("now", now).put("isolation", isolation)
+  def put(head: ObjectNode): Unit = {
+    val read = head.putObject("read").put("now", now).put("isolation", isolation)
+    seq.fold(read.putNull("seq"))(read.put("seq", _))
+    expected.fold(read.putNull("expected"))(text => read.put("expected", text.toLong))
     val ids = read.putArray("tables")
     tables.foreach(each => ids.add(each))
   }
@@ -97,7 +100,8 @@ object StatementReads extends AdaptiveSparkPlanHelper {
     * frame in it may be of an earlier seq, or be cached: what was committed since is a change that it
     * has not seen. Of other tables that counts for a serializable statement alone.
     */
-  def of(target: Source, isolation: String, readsTarget: Boolean): StatementReads = {
+  def of(target: Source, isolation: String, options: CaseInsensitiveStringMap,
+      readsTarget: Boolean): StatementReads = {
     val session = SparkSession.active
     def local(name: String) = Option(session.sparkContext.getLocalProperty(name))
     val running = local(SQLExecution.EXECUTION_ID_KEY)
@@ -112,7 +116,7 @@ object StatementReads extends AdaptiveSparkPlanHelper {
       pin.store == target.pin.store && (table.contains(target.id) || isolation == "serializable")
     } ++ (if (readsTarget) Seq((target.pin, Some(target.id))) else Nil)
     StatementReads(target.pin.seq, read.map(_._1.seq).minOption, read.flatMap(_._2).distinct, isolation,
-      loadsOf(running.optimizedPlan))
+      loadsOf(running.optimizedPlan), Option(options.get("expectSeq")))
   }
 
   // A pin, and a table whose later rows would have counted: a range of changes stays as it is.

@@ -14,6 +14,7 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
 import org.apache.spark.sql.execution.arrow.ArrowWriter
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.{ArrowUtils, CaseInsensitiveStringMap}
@@ -44,7 +45,7 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = n
     override def description(): String = s"siltstone: ${target.table}"
     override def toBatch: BatchWrite = {
       val read = target.source.filter(_.key.nonEmpty && !overwrites)
-        .map(StatementReads.of(_, isolation, readsTarget = false))
+        .map(StatementReads.of(_, isolation, info.options, readsTarget = false))
       new StagedWrite(target.table, Seq(planned(read)), read)
     }
     override def toStreaming: StreamingWrite = new StreamedWrite(
@@ -77,6 +78,7 @@ object Job {
   def plan(target: Target, schema: StructType, options: CaseInsensitiveStringMap,
       more: ObjectNode => Unit, oldKey: StructType = new StructType()): Job = {
     val head = this.head("plan_write", target, schema, options).put("insert", target.insert)
+      .put("retries", SQLConf.get.getConfString("spark.siltstone.retries", null))
     more(head)
     Job(schema, oldKey, Daemon.call(head)._2)
   }

@@ -36,13 +36,12 @@ from siltstone.process import malloc
 from siltstone.process.retry import Retry
 from siltstone.spark.context import schemas
 from siltstone.spark.context.application import Application, store_of, tell_own
-from siltstone.spark.context.options import SinkOptions, WriteOptions
+from siltstone.spark.context.options import COMMIT_ATTEMPTS, SinkOptions, WriteOptions
 from siltstone.spark.reads.task_rows import require_path
 from siltstone.spark.writes.guards import Unchanged, WholeRows, require_same, require_whole
 from siltstone.spark.writes.replacing import Replaced
 from siltstone.store import Store
 
-COMMIT_ATTEMPTS = 10
 _REPORTED_BYTES_MAX = 1 << 20
 _log = logging.getLogger(__name__)
 
@@ -74,7 +73,8 @@ class StatementRead:
             self.seq,
             self.now,
             explained=f"{error}. The statement was planned at seq {self.now}, but has a frame of"
-            f" seq {self.seq}, made or cached then, or VERSION AS OF it: make it again",
+            f" seq {self.seq}, made or cached then: make it again. If it is VERSION AS OF that seq,"
+            f" and known to be old, say WITH (expectSeq = {self.now})",
         )
 
 
@@ -333,14 +333,15 @@ def commit(
     *,
     claim: int | None = None,
     read: StatementRead | None = None,
+    attempts: int = COMMIT_ATTEMPTS,
 ) -> Receipt:
     """Make all rows of the jobs visible at one seq, or none; with a token, once.
 
-    `read`: what the rows were made of, if that matters.
+    `read`: what the rows were made of, if that matters; such a commit is tried once.
 
     Raises:
         FencedError: Another driver claimed the token's app after `claim`.
-        ConflictError: Other commits won, `COMMIT_ATTEMPTS` times; or an overwritten table, or a row
+        ConflictError: Other commits won, `attempts` times; or an overwritten table, or a row
             that a statement changes, changed since it was read.
         SchemaMismatchError: Rows of an upsert lack a column that was added meanwhile.
         DuplicateKeyError: Equal keys without `order_by`, or an insert of an existing key.
@@ -348,7 +349,8 @@ def commit(
     """
     try:
         if read is None:  # what is staged stays good: only the snapshot was too old
-            tx = _RETRY.run(lambda: _attempt(db, jobs, token, claim, None))
+            retry = Retry(attempts, (_LostRace,))
+            tx = retry.run(lambda: _attempt(db, jobs, token, claim, None))
         else:
             tx = _attempt(db, jobs, token, claim, read)
     except _LostRace as lost:
@@ -381,9 +383,6 @@ class _LostRace(Exception):
     def __init__(self, error: ConflictError) -> None:
         super().__init__(error)
         self.error = error
-
-
-_RETRY = Retry(COMMIT_ATTEMPTS, (_LostRace,))
 
 
 def _attempt(

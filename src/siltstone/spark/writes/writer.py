@@ -133,7 +133,7 @@ def commit_all(
     options = writes[0][0].options
     jobs = [writer.job(messages) for writer, messages in writes]
     with stores.owner(options.uri, force=options.force) as db:
-        commit(db, jobs, options.token, read=read)
+        commit(db, jobs, options.token, read=read, attempts=options.attempts)
         tables = automatic_merge.due(db, jobs, options.merge)
     automatic_merge.report(db, tables)
 
