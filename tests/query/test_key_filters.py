@@ -491,6 +491,40 @@ def test_a_scan_of_keys_still_conflicts_as_a_scan(db: st.Store) -> None:
     db["i8"].delete([50, 51])
 
 
+@pytest.mark.parametrize("table", ["i8", "text"])
+@pytest.mark.parametrize("given", [{}, {"filter": "v > 5"}])
+def test_a_range_conflicts_with_what_is_written_within_it(
+    db: st.Store, table: str, given: dict[str, str]
+) -> None:
+    rows, whole = rows_of(table, range(12), 1), db[table].to_arrow()
+    codec = db[table]._reader().table_schema.codec
+    keys = [codec.to_user(key) for key in sorted(codec.keys(rows))]
+    inside, beyond = keys[4], keys[8]
+
+    def committed(change: Any) -> None:
+        tx = db.transaction(isolation="serializable")
+        tx[table].range(keys[3], keys[6], limit=1, **given).read_all()
+        tx[table].upsert(rows.slice(11, 1).select([*columns_of(table)]), "null")
+        change(db[table])
+        tx.commit()
+
+    def row(key: Any, v: int) -> dict[str, Any]:
+        parts = key if isinstance(key, tuple) else (key,)
+        return {**dict(zip(columns_of(table), parts, strict=True)), "v": v}
+
+    committed(lambda t: t.upsert(row(beyond, 100), "null"))
+    committed(lambda t: t.delete([keys[6], keys[2]]))
+    with pytest.raises(st.ConflictError):
+        committed(lambda t: t.upsert(row(inside, 100), "null"))
+    with pytest.raises(st.ConflictError):
+        committed(lambda t: t.delete([inside]))
+    if given:
+        db[table].upsert(row(inside, 1), "null")
+        committed(lambda t: t.upsert(row(inside, 2), "null"))
+    db[table].truncate()
+    db[table].upsert(whole)
+
+
 def test_a_base_without_runs_is_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TableKeys, "cover", lambda _, pin, __: pin)
     with st.connect(tmp_path / "db", background=False) as db:

@@ -17,7 +17,7 @@ from siltstone.arguments import flag_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
-from siltstone.engine.order.key_range import KeyRange
+from siltstone.engine.order.key_range import KeyRange, RangePredicate
 from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_arguments import (
     key_named,
@@ -50,7 +50,9 @@ class LocalReadable:
         """Return what answers one call: asked once in it, so that it sees one seq."""
         raise NotImplementedError
 
-    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+    def _note(
+        self, reader: Reader, keys: Sequence[Key], wanted: Filter | RangePredicate | None
+    ) -> None:
         """Hear what is read: `keys` if there are some, else a scan of `wanted`."""
 
     @property
@@ -148,8 +150,7 @@ class LocalReadable:
         reader = keyed(reader)
         fields, shown = self._shown(reader, columns)
         parsed = filter_of(wanted, reader.table_schema.arrow)
-        is_whole = keys.low is None and keys.high is None
-        self._note(reader, (), parsed if is_whole else None)
+        self._note(reader, (), RangePredicate(keys, reader.table_schema.codec, parsed))
         batches = reader.in_order(keys, page, shown, parsed)
         return pa.RecordBatchReader.from_batches(fields, batches)
 

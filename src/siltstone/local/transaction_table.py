@@ -27,6 +27,7 @@ from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.committer import FRAME_BYTES_MAX
 from siltstone.engine.filter.assignments import Assignments, assignments, refuse_key
 from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.read_arguments import keyed
 from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
 from siltstone.engine.read.reader import Reader
@@ -93,7 +94,9 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
             return found
         return self._rows.keyed(self._table())
 
-    def _note(self, reader: Reader, keys: Sequence[Key], wanted: Filter | None) -> None:
+    def _note(
+        self, reader: Reader, keys: Sequence[Key], wanted: Filter | RangePredicate | None
+    ) -> None:
         if self._rows.is_strict:
             self._rows.note(self._table(), reader, keys, wanted)
 

@@ -17,6 +17,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import run_of
 from siltstone.engine.levels.load_keys import FiledCodes
+from siltstone.engine.order.key_range import RangePredicate
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, Pin, Tag
@@ -138,7 +139,7 @@ class ReadSet(msgspec.Struct):
     """
 
     keys: dict[int, set[Key]] = msgspec.field(default_factory=dict)
-    scans: dict[int, list[Filter | None]] = msgspec.field(default_factory=dict)
+    scans: dict[int, list[Filter | RangePredicate | None]] = msgspec.field(default_factory=dict)
     versions: dict[int, int] = msgspec.field(default_factory=dict)
     checked: int = 0
 

@@ -10,6 +10,7 @@ the second.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.filter.key_span import KeySpan
 from siltstone.errors import RequestError
 from siltstone.formats.keys import Key, KeyCodec
@@ -96,6 +98,32 @@ class KeyRange:
         if self.high is not None:
             mask &= _is_beyond(rows, codec, self.high, is_above=False, is_equal=self.has_high)
         return rows if mask.all() else rows.filter(pa.array(mask))
+
+    def holds(self, key: Key) -> bool:
+        """Return whether a key is in the range."""
+        given = cast("Any", key)
+        if self.low is not None and not (self.low < given or (self.has_low and self.low == key)):
+            return False
+        return self.high is None or given < self.high or (self.has_high and self.high == key)
+
+
+@dataclass(frozen=True, slots=True)
+class RangePredicate:
+    """What a serializable transaction remembers of a read by key: the range, and its filter."""
+
+    keys: KeyRange
+    codec: KeyCodec
+    wanted: Filter | None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its filter can be asked of a row of another time: see `Filter.is_text`."""
+        return self.wanted is None or self.wanted.is_text
+
+    def matches(self, row: Mapping[str, object]) -> bool:
+        """Return whether a read like this would return a row of Python values."""
+        key = self.codec.from_user({name: row[name] for name in self.codec.names})
+        return self.keys.holds(key) and (self.wanted is None or self.wanted.matches(row))
 
 
 def _is_beyond(

@@ -31,6 +31,7 @@ from siltstone.engine.commit.write_set import (
     WriteSet,
 )
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View
 from siltstone.engine.write.keyed_writes import widened
@@ -230,7 +231,7 @@ def _check_images(
     view: View,
     table: TableDefinition,
     keys: Sequence[object],
-    predicates: Sequence[Filter | None],
+    predicates: Sequence[Filter | RangePredicate | None],
     upto: int,
 ) -> None:
     read_seq = made.read_seq or 0

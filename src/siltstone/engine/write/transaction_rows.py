@@ -16,6 +16,7 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Part, ReadSet
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.engine.read.view import View
@@ -194,7 +195,11 @@ class TransactionRows:
         return self._read_seq + is_own
 
     def note(
-        self, table: TableDefinition, reader: Reader, keys: Sequence[Key], wanted: Filter | None
+        self,
+        table: TableDefinition,
+        reader: Reader,
+        keys: Sequence[Key],
+        wanted: Filter | RangePredicate | None,
     ) -> None:
         """Remember what a serializable transaction reads: `keys`, or else a scan of `wanted`."""
         reads = self._reads
