@@ -105,10 +105,7 @@ class Follower:
 
     def _look(self) -> State:
         require_in_place(self._files, self._root)
-        state, newer = self._where_to_go_on()
-        replayer, wal = self._replayer, self._wal
-        assert replayer is not None
-        assert wal is not None
+        state, newer, replayer, wal = self._where_to_go_on()
         if newer is not None:
             state = self._state = None  # an error from here on: the next look begins anew
             if self._adopted(replayer, *newer):
@@ -126,25 +123,31 @@ class Follower:
         self._state = State(replayer.finish(), self._seen_now(replayer.last_seq))
         return self._state
 
-    def _where_to_go_on(self) -> tuple[State | None, tuple[Record, Lease] | None]:
-        """Return the state, and a newer record to adopt; None: begun at the newest record."""
-        state = self._state
-        if state is not None and not self._is_replaced(state):
-            if self._manifests.newer_record(state.view.record) is None:
-                return state, None
-            if self._adopt is not None:
-                return state, self._manifests.lease_newest(self._known)
-        self._begin()
-        return None, None
+    def _where_to_go_on(
+        self,
+    ) -> tuple[State | None, tuple[Record, Lease] | None, Replayer, WalFollower]:
+        """Return the state and a newer record to adopt, both None at a beginning; and the parts.
 
-    def _begin(self) -> None:
+        They are taken at once: a handler may close the follower at any line.
+        """
+        state, replayer, wal = self._state, self._replayer, self._wal
+        if state is not None and replayer is not None and wal is not None:
+            newer = self._manifests.newer_record(state.view.record)
+            if newer is None and not self._is_replaced(state):
+                return state, None, replayer, wal
+            if self._adopt is not None and not self._is_replaced(state):
+                return state, self._manifests.lease_newest(self._known), replayer, wal
+        return None, None, *self._begun()
+
+    def _begun(self) -> tuple[Replayer, WalFollower]:
         """Begin at the newest record, with nothing of the log."""
         record, lease = self._manifests.lease_newest(self._known)
         self._state, self._known, self._lease = None, record, lease
-        self._replayer = Replayer(view_of(record, lease, self._readers), self._readers)
-        self._wal = WalFollower(
-            self._files, self._root / "wal", store_id=bytes.fromhex(record.store_id)
-        )
+        replayer = Replayer(view_of(record, lease, self._readers), self._readers)
+        self._replayer = replayer
+        wal = WalFollower(self._files, self._root / "wal", store_id=bytes.fromhex(record.store_id))
+        self._wal = wal
+        return replayer, wal
 
     def _adopted(self, replayer: Replayer, record: Record, lease: Lease) -> bool:
         """Go on over a newer record; False: it has flushed commits that were not read."""
