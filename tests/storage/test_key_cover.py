@@ -300,6 +300,6 @@ def test_runs_of_texts_are_read_by_a_process_with_other_hashes(tmp_path: Path, s
     pin = base_of(lance_tables(tmp_path, RealFiles()), "string", range(100))
     argv = [sys.executable, "-c", READER, str(tmp_path), msgspec.json.encode(pin).decode()]
     root = Path(__file__).parents[2]
-    done = subprocess.run(argv, env={"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}, check=True,
-                          capture_output=True, text=True, cwd=root)  # fmt: skip
+    env = {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True, cwd=root)
     assert json.loads(done.stdout) == [[0], [41], [99], []]
