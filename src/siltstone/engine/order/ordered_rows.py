@@ -28,7 +28,7 @@ from siltstone.engine.order.sorted_rows import sorted_rows
 from siltstone.formats.keys import Key
 
 _LOOKED_UP_MAX = 1_024
-_LOOKED_AT_MIN, _LOOKED_AT_PER_ROW = 4_096, 16
+_LOOKED_AT_MIN, _LOOKED_AT_PER_ROW = 1_024, 16
 
 Scan: TypeAlias = Callable[[Sequence[str], Filter | None], Iterator[pa.RecordBatch]]
 """Returns the rows that a filter keeps, with some columns, in no order."""
