@@ -62,7 +62,7 @@ def is_flat(kind: pa.DataType) -> bool:
     """Say whether a column can be one of flat rows."""
     stored = extensions.storage_type(kind)
     if pa.types.is_fixed_size_binary(stored):
-        return cast("pa.FixedSizeBinaryType", stored).byte_width > 0
+        return stored.byte_width > 0
     return is_variable(kind) or pa.types.is_boolean(stored) or not pa.types.is_nested(stored)
 
 
@@ -166,7 +166,7 @@ class FlatRows:
         firsts = _firsts(lengths + size)
         lasts = np.append(firsts[1:], count)
         _put_starts(rows, variable, firsts, lasts)
-        raw = memoryview(rows.view(np.uint8)).cast("B")
+        raw = memoryview(cast("Any", rows.view(np.uint8))).cast("B")
         heaps = [(each.data, each.ends[firsts].tolist(), each.ends[lasts].tolist())
                  for each in variable]  # fmt: skip
         for block, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist(), strict=True)):
@@ -312,7 +312,7 @@ def _flat(kind: pa.DataType) -> _Flat:
         is_text = pa.types.is_string(stored) or pa.types.is_large_string(stored)
         return _Flat(kind, "Q", "<u8", _text_of if is_text else _bytes_of)
     if pa.types.is_fixed_size_binary(stored) and not pa.types.is_decimal(stored):
-        width = cast("pa.FixedSizeBinaryType", stored).byte_width
+        width = stored.byte_width
         take = None if stored == kind else _converted(kind)
         return _Flat(kind, f"{width}s", f"V{width}", take)
     code, dtype = next((code, dtype) for is_of, code, dtype in _CODES if is_of(stored))
