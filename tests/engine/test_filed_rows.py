@@ -93,7 +93,7 @@ def test_a_base_with_files_that_come_and_go_finds_what_a_dict_finds(
 
     Machine.kind, Machine.bytes_max = kind, bytes_max
     if kind == "string":  # four codes, so that keys are compared
-        for name in ("stable_code", "stable_codes", "stable_codes_of"):
+        for name in ("code", "codes", "codes_of"):
             whole = getattr(KeyCodec, name)
             monkeypatch.setattr(KeyCodec, name, lambda *a, whole=whole: whole(*a) & 3)
     case = Machine.TestCase

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from siltstone.formats.rows import is_plain, to_user
 from siltstone.formats.types import extensions
+from siltstone.units import require
 
 BLOCK_BYTES = 4 << 10
 VALUE_BYTES_MAX = (1 << 32) - 1
@@ -88,7 +89,7 @@ class FlatRows:
         self._no_nulls = bytes(null_bytes)
         fields = [(str(at), column.dtype) for at, column in enumerate(self._columns)]
         self._dtype = np.dtype([*fields, ("nulls", f"V{null_bytes}")])
-        assert self._dtype.itemsize == self._struct.size
+        require(self._dtype.itemsize == self._struct.size, "both say how a row is packed")
         self._taken = [
             (at, name, column.take)
             for at, (name, column) in enumerate(zip(self.names, self._columns, strict=True))
