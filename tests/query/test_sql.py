@@ -258,6 +258,55 @@ def test_rows_that_are_only_counted_are_not_read(text, rows):
     assert table.calls == []
 
 
+class Ordering(Recording):
+    """A table that finds its rows by key."""
+
+    ordered_key = ("id",)
+
+    def scan_by_key(self, columns, wanted, *, descending, limit, likely):
+        assert (wanted, limit) == (None, 1)
+        found = self.table.select(columns).sort_by(
+            [("id", ["ascending", "descending"][descending])]
+        )
+        return found.slice(0, likely).to_reader()
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT min(id) FROM t", [(1,)]),
+        ("SELECT min(ID) AS a, max(id) AS z, max(id) FROM t AS x", [(1, 4, 4)]),
+        ("FROM t SELECT max(id)", [(4,)]),
+        ("SELECT (SELECT max(id) FROM t) + count(*) FROM u", [(8,)]),
+    ],
+)
+def test_the_ends_of_the_key_are_found_without_a_scan(text, rows):
+    table, other = Ordering(ORDERS), Recording(ORDERS)
+    found = result_of(text, lambda name: table if name == "t" else other, ["t", "u"])
+    assert found.fetchall() == rows
+    assert table.calls == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT min(id), max(total) FROM t",
+        "SELECT min(customer) FROM t",
+        "SELECT min(id, 2) FROM t",
+        "SELECT min(s.id) FROM t",
+        "SELECT min(id) FILTER (WHERE id > 2) FROM t",
+        "SELECT min(id) FROM t WHERE id > 2",
+        "SELECT min(id), count(*) FROM t",
+        "SELECT min(DISTINCT id), max(-id) FROM t",
+        "SELECT min(id) OVER () FROM t",
+    ],
+)
+def test_what_needs_more_than_the_ends_of_the_key_reads_all_rows(text):
+    rows = ORDERS.append_column("s", pa.array([{"id": value} for value in (9, -9, 5, 7)]))
+    found = [result_of(text, lambda _, k=kind: k(rows), ["t"]) for kind in (Ordering, Recording)]
+    assert repr(found[0].fetchall()) == repr(found[1].fetchall())
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from siltstone.errors import RequestError
 from siltstone.query.sql.allowed import explained
+from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.one_table import one_table
-from siltstone.query.sql.shortcuts import is_counted
+from siltstone.query.sql.shielded import folded
+from siltstone.query.sql.shortcuts import ROWS, needed_of, shortened
 
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
 _FILTERS = re.compile(r"\b(where|join|in|any|exists|qualify|having|order)\b", re.IGNORECASE)
@@ -38,12 +40,13 @@ def lists_tables(sql: str) -> bool:
 class Reads:
     """What a statement reads: its text, and the names in it (None: sqlglot cannot read it).
 
-    `counted` are those of which it needs nothing but the number of rows.
+    `short` has, by folded names, those of which it needs few rows: the column whose least and
+    greatest value it asks for (folded), or `ROWS` for nothing but the number of rows.
     """
 
     sql: str
     written: frozenset[str] | None
-    counted: frozenset[str] = frozenset()
+    short: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def mentioned(self, names: Sequence[str]) -> list[str]:
         """Return the names of some that the statement mentions, maybe more, never less.
@@ -68,9 +71,9 @@ class Reads:
         """
         return _FILTERS.search(self.sql) is not None
 
-    def is_counted(self, name: str) -> bool:
-        """Say whether the statement needs of a table only how many rows it has."""
-        return folded(name) in self.counted
+    def shortened(self, name: str, source: Scannable) -> Scannable:
+        """Return what the statement needs to read of a table."""
+        return shortened(source, self.short.get(folded(name)))
 
     def others(self, names: Sequence[str]) -> list[str]:
         """Return the other names that the statement reads from; none if they are unknown."""
@@ -86,17 +89,13 @@ def reads_of(sql: str) -> Reads:
     only = one_table(query)
     if only is not None:
         written = frozenset(_names_of(only.parts))
-        return Reads(sql, written, frozenset(map(folded, written if only.is_counted else ())))
+        short = {folded(name): ROWS for name in written} if only.is_counted else {}
+        return Reads(sql, written, short)
     tables = _tables_of(query)
     if tables is None:
         return Reads(sql, None)
     written = frozenset(name for table in tables for name in _names_of(_parts(table)))
-    return Reads(sql, written, _counted(tables) if not _BY_NAME.search(sql) else frozenset())
-
-
-def folded(name: str) -> str:
-    """Return what two names have in common that DuckDB does not tell apart: ASCII letters alone."""
-    return name.encode().lower().decode()
+    return Reads(sql, written, _short(tables) if not _BY_NAME.search(sql) else {})
 
 
 def _parts(table: _Node) -> list[str]:
@@ -109,12 +108,17 @@ def _names_of(parts: Sequence[str]) -> list[str]:
     return [whole, parts[-1]] if parts[0] in ("main", "memory") else [whole]
 
 
-def _counted(tables: Sequence[_Node]) -> frozenset[str]:
-    """Return the folded names of the tables that are only counted, and read nowhere else."""
+def _short(tables: Sequence[_Node]) -> dict[str, str]:
+    """See `Reads`: of the tables that are read once."""
     times = Counter(folded(table.name) for table in tables)
     once = [table for table in tables if times[folded(table.name)] == 1]
-    found = [_parts(table) for table in once if is_counted(table)]
-    return frozenset(folded(name) for parts in found for name in _names_of(parts))
+    found = [(_parts(table), needed_of(table)) for table in once]
+    return {
+        folded(name): needed
+        for parts, needed in found
+        if needed is not None
+        for name in _names_of(parts)
+    }
 
 
 def _tables_of(sql: str) -> list[_Node] | None:

@@ -18,6 +18,7 @@ _OTHER_FORMS = {
     "pivot", "show", "summarize", "table", "tablesample", "union", "unpivot", "using", "values",
     "window", "with",
 }  # fmt: skip
+_SHORT = {"count", "min", "max"}
 _COUNT = [["count", "(", "*", ")"], ["count", "(", ")"]]
 
 
@@ -76,7 +77,7 @@ def _found(words: Sequence[str], kinds: Sequence[str]) -> OneTable | None:
         return None
     parts = tuple(_unquoted(word) for word in words[at:end:2])
     chosen = [word.lower() for word in words]
-    if "count" not in chosen or (words[0] == "select" and not is_last):
+    if _SHORT.isdisjoint(chosen) or (words[0] == "select" and not is_last):
         return OneTable(parts, is_counted=False)
     return OneTable(parts, is_counted=True) if chosen[1 : at - 1] in _COUNT else None
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.query.sql.dataset import Filter, Scannable
-from siltstone.query.sql.names import folded
+from siltstone.query.sql.shielded import folded
 
 if TYPE_CHECKING:
     from siltstone.query.sql.searches import Parameters

@@ -26,7 +26,6 @@ import pyarrow as pa
 from siltstone.engine.filter.arrow import mentions
 from siltstone.errors import RequestError
 from siltstone.query.sql.dataset import Filter
-from siltstone.query.sql.names import folded
 
 _REFUSALS = ("'pytz'", "OverflowError", "for Arrow Filter Pushdown")
 _CUT_LISTS = ("value_set=timestamp[us", "value_set=time64[us]")
@@ -82,6 +81,11 @@ def refuse_alike(name: str, schema: pa.Schema) -> None:
                 f"DuckDB does not tell the columns {other!r} and {column!r} of {name!r} apart;"
                 " rename one, or use scan()"
             )
+
+
+def folded(name: str) -> str:
+    """Return what two names have in common that DuckDB does not tell apart: ASCII letters alone."""
+    return name.encode().lower().decode()
 
 
 def quoted(name: str) -> str:

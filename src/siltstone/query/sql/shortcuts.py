@@ -1,21 +1,26 @@
-"""Shortcuts: parts of a statement that need of a table only how many rows it has.
+"""Shortcuts: parts of a statement that need few rows of a table, or none with values.
 
-`SELECT count(*) FROM t` is one wherever it stands, if the statement reads the table nowhere else.
-DuckDB would read a column of all rows for it. It gets as many rows without values instead, so all
-else of the statement (names, types, what is done with the number) remains its own.
+    SELECT count(*) FROM t             as many rows, without their values
+    SELECT min(key), max(key) FROM t   the rows with the first and the last key
 
-The same place is for what else asks for few rows: the first and last key, keys in order.
+Each is one wherever it stands in a statement that reads the table nowhere else. DuckDB would read a
+column of all rows. It gets these rows instead, so all else of the statement (names, types, what is
+done with the number) remains its own. Keys in order are `pages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.query.sql.dataset import Filter, Scannable
+from siltstone.query.sql.shielded import folded
 
+ROWS = ""
+"""What a statement needs of a table that it counts; else the name of a column."""
 _BATCH_ROWS = 122_880
 _BATCH_BYTES = 4 << 20
 _OF_A_TABLE = {"this", "db", "alias"}
@@ -60,27 +65,89 @@ class RowsToCount:
             left -= min(left, rows)
 
 
-def is_counted(table: Any) -> bool:
-    """Say whether a table in a tree of sqlglot stands where only its rows are counted."""
+@runtime_checkable
+class Ordered(Scannable, Protocol):
+    """A table that may find its rows in the order of their keys."""
+
+    @property
+    def ordered_key(self) -> tuple[str, ...]:
+        """The names of the key columns, if rows are found in their order; else none."""
+        ...
+
+    def scan_by_key(
+        self,
+        columns: Sequence[str] | None,
+        filter: pc.Expression | None,  # noqa: A002 - pyarrow's word
+        *,
+        descending: bool,
+        limit: int | None,
+        likely: int,
+    ) -> pa.RecordBatchReader:
+        """Return the rows in the order of the key, of which so many are `likely` read."""
+        ...
+
+
+class RowsAtEnds:
+    """The rows of a table with the first and the last key."""
+
+    def __init__(self, source: Ordered) -> None:
+        self.source, self.schema = source, source.schema
+
+    def scan(
+        self,
+        columns: Sequence[str] | None,
+        filter: Filter,  # noqa: A002 - pyarrow's word
+        limit: int | None,
+    ) -> pa.RecordBatchReader:
+        """Return both rows; if there is a filter, all that match."""
+        if filter is not None:
+            return self.source.scan(columns, filter, limit)
+        first, last = (
+            self.source.scan_by_key(columns, None, descending=way, limit=1, likely=1).read_all()
+            for way in (False, True)
+        )
+        return pa.concat_tables([first, last]).to_reader()
+
+
+def shortened(source: Scannable, needed: str | None) -> Scannable:
+    """Return what has the rows that a statement needs of a table; None: all of them."""
+    if needed is None:
+        return source
+    if needed == ROWS:
+        return RowsToCount(source) if isinstance(source, Countable) else source
+    if not isinstance(source, Ordered):
+        return source
+    return RowsAtEnds(source) if [*map(folded, source.ordered_key)] == [needed] else source
+
+
+def needed_of(table: Any) -> str | None:
+    """Return what is needed of a table in a tree of sqlglot: `ROWS`, a column, or None: all."""
     from sqlglot import exp  # noqa: PLC0415 (0.3 s)
 
     select = table.parent.parent if isinstance(table.parent, exp.From) else None
-    return (
+    is_plain = (
         isinstance(select, exp.Select)
         and _given(select) <= {"expressions", "from_", "with_"}
         and _given(table) <= _OF_A_TABLE
-        and all(_counts_rows(each.unalias()) for each in select.expressions)
     )
+    chosen = cast("Any", select).expressions if is_plain else ()
+    needed = {_needed_by(each.unalias()) for each in chosen}
+    return needed.pop() if len(needed) == 1 else None
 
 
-def _counts_rows(node: Any) -> bool:
+def _needed_by(node: Any) -> str | None:
     from sqlglot import exp  # noqa: PLC0415 (0.3 s)
 
-    return (
-        isinstance(node, exp.Count)
-        and (node.this is None or (isinstance(node.this, exp.Star) and not _given(node.this)))
-        and _given(node) <= {"this", "big_int"}
+    if isinstance(node, exp.Min | exp.Max) and _given(node) <= {"this"}:
+        is_column = isinstance(node.this, exp.Column) and len(node.this.parts) == 1
+        return (
+            folded(node.this.name) if is_column else None
+        )  # with a dot it may be a field of a struct
+    is_count = isinstance(node, exp.Count) and _given(node) <= {"this", "big_int"}
+    is_of_rows = is_count and (
+        node.this is None or (isinstance(node.this, exp.Star) and not _given(node.this))
     )
+    return ROWS if is_of_rows else None
 
 
 def _given(node: Any) -> set[str]:

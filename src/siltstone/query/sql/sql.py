@@ -35,7 +35,6 @@ from siltstone.query.sql.searches import (
     taken_out,
 )
 from siltstone.query.sql.shielded import refuse_alike
-from siltstone.query.sql.shortcuts import Countable, RowsToCount
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
 
 TEXT_BYTES_MAX = 1 << 20
@@ -129,9 +128,7 @@ def _register_tables(
             raise TableNotFoundError(name, names)
         if not lists_tables(reads.sql):
             _refuse_unfit(name, source.schema)
-        if reads.is_counted(name) and isinstance(source, Countable):
-            source = RowsToCount(source)
-        statement.register(name, source, may_filter=reads.may_filter)
+        statement.register(name, reads.shortened(name, source), may_filter=reads.may_filter)
 
 
 def _register_frames(statement: Statement, names: Sequence[str], variables: Variables) -> None:
