@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from tests.maintenance.stores import open_store
 
 COUNT = 3_000
 BEGIN = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - the column has no zone
-KINDS = {
+KINDS: dict[str, tuple[str, Callable[[int], Any]]] = {
     "numbers": ("int64", lambda n: n - 500),
     "large": ("uint64", lambda n: (1 << 63) - 1_000 + n),
     "days": ("date32", lambda n: dt.date(2020, 1, 1) + dt.timedelta(n)),
@@ -36,8 +36,12 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
             table = store.create_table(name, columns, "id")
             for level in range(4):
                 numbers = some.sample(range(COUNT), COUNT // (1 + 4 * level))
-                rows = [{"id": key(n), "v": n % 100, "w": f"w{n % 7}", "f": n / 8} for n in numbers]
-                table.upsert([row | {"v": row["v"] + level} for row in rows])
+                table.upsert(
+                    [
+                        {"id": key(n), "v": n % 100 + level, "w": f"w{n % 7}", "f": n / 8}
+                        for n in numbers
+                    ]
+                )
                 table.delete([key(n) for n in some.sample(range(COUNT), 100)])
                 if level < 3:
                     store.checkpoint()

@@ -185,6 +185,7 @@ def _require(is_so: object) -> None:
         raise UnpagedError
 
 
+@functools.lru_cache(maxsize=64)
 def _tree_of(sql: str) -> _Node:
     import sqlglot  # noqa: PLC0415 (0.3 s)
     from sqlglot import errors  # noqa: PLC0415
@@ -287,6 +288,7 @@ def _fits(value: object, kind: pa.DataType) -> bool:
     return type(value) in (int, float) and types.is_float64(kind) and value == value  # noqa: PLR0124
 
 
+@functools.lru_cache(maxsize=64)
 def _order_in(sql: str) -> tuple[int, int]:
     """Return where ORDER BY and its columns lie in a statement that has it once."""
     import sqlglot  # noqa: PLC0415
