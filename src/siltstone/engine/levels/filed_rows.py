@@ -13,7 +13,7 @@ No lock: counts may lose some, and which file is there decides nothing but the t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
@@ -21,11 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.levels.resident import taken
 from siltstone.errors import SiltstoneError
 from siltstone.formats.parts.part_file import PartIdentity
 from siltstone.storage.cache.part_cache import PartCache
-from siltstone.storage.cache.part_file import PartFile
+from siltstone.storage.cache.part_file import PartFile, Place
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Span
 
@@ -33,6 +32,8 @@ ROWS_PER_MISS = 512
 """Lance takes a row in the time in which a file gets so many (250 us, 0.5 us each)."""
 TAKEN_MAX = 1_024
 """More rows at once are cheaper from Lance, which decodes whole pages."""
+
+_NOWHERE: Place = (b"", 0)
 
 
 class FiledRows:
@@ -81,13 +82,19 @@ class FiledRows:
         """Return columns of some rows, in the order of `positions`; None: ask Lance."""
         if not 0 < len(positions) <= TAKEN_MAX or not names:
             return None
-
-        def of_part(index: int, offsets: np.ndarray) -> pa.Table | None:
+        parts = np.searchsorted(self._starts, positions, "right") - 1
+        found: dict[int, list[Place]] = {}
+        file: PartFile | None = None
+        for index in np.unique(parts).tolist():
+            mine = np.flatnonzero(parts == index)
+            offsets = (positions[mine] - self._starts[index]).tolist()
             file = self._file(index, may_make=False)
-            batch = None if file is None else file.take(offsets.tolist(), names)
-            return None if batch is None else pa.Table.from_batches([batch])
-
-        return taken(self._starts, positions, of_part)
+            places = None if file is None else file.places(offsets, names)
+            if places is None:
+                return None
+            _put(found, places, mine.tolist(), len(positions))
+        batch = None if file is None else file.columns(found, names)
+        return None if batch is None else pa.Table.from_batches([batch])
 
     def make(self) -> None:
         """Make the files of all parts that have none, as far as it goes."""
@@ -131,6 +138,16 @@ class FiledRows:
 
     def _scan(self, index: int) -> Callable[[Sequence[str]], Iterator[pa.RecordBatch]]:
         return partial(self._table.scan, within=self._spans[index], with_hidden=True)
+
+
+def _put(
+    found: dict[int, list[Place]], places: Mapping[int, Sequence[Place]], at: list[int], count: int
+) -> None:
+    """Put the places of the rows of a part where they were asked for, among `count`, by group."""
+    for group, each in places.items():
+        rows = found.setdefault(group, [_NOWHERE] * count)
+        for row, place in zip(at, each, strict=True):
+            rows[row] = place
 
 
 def identities_of(

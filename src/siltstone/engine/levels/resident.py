@@ -7,7 +7,7 @@ parts alone.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import cast
 
@@ -85,33 +85,13 @@ class Resident:
 
     def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
         """Return columns of some rows, one at least, in their order."""
-        found = taken(self._starts, positions, lambda at, rows: self._parts[at].take(rows, names))
-        assert found is not None  # each part has its rows
-        return found
-
-
-def taken(
-    starts: Sequence[int],
-    positions: np.ndarray,
-    take: Callable[[int, np.ndarray], pa.Table | None],
-) -> pa.Table | None:
-    """Return rows of parts in the order of their `positions`; None if a part has none.
-
-    Args:
-        starts: The position at which each part starts.
-        positions: One at least; they may repeat.
-        take: Returns the rows at some offsets of the part with an index; None: it has none.
-    """
-    parts = np.searchsorted(starts, positions, "right") - 1
-    found: list[pa.Table] = []
-    for index in np.unique(parts).tolist():
-        rows = take(index, positions[parts == index] - starts[index])
-        if rows is None:
-            return None
-        found.append(rows)
-    if len(found) == 1:
-        return found[0]
-    order = np.argsort(parts, kind="stable")
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return pa.concat_tables(found).take(pa.array(back, pa.int64()))
+        parts = np.searchsorted(self._starts, positions, "right") - 1
+        found = [
+            self._parts[index].take(positions[parts == index] - self._starts[index], names)
+            for index in np.unique(parts).tolist()
+        ]
+        if len(found) == 1:
+            return found[0]
+        back = np.empty(len(parts), np.int64)
+        back[np.argsort(parts, kind="stable")] = np.arange(len(parts))
+        return pa.concat_tables(found).take(pa.array(back, pa.int64()))

@@ -248,8 +248,11 @@ class _File:
 def _files(scratch: Path) -> Iterator[_File]:
     """Yield the files of all stores; those of writers that died are deleted by who may write."""
     for store in os.scandir(scratch):
+        entries: list[os.DirEntry[str]] = []
         with contextlib.suppress(OSError):
-            for entry in os.scandir(Path(store.path) / _PARTS):
+            entries = [*os.scandir(Path(store.path) / _PARTS)]
+        for entry in entries:
+            with contextlib.suppress(OSError):  # a vacuum may delete one now
                 found = entry.stat(follow_symlinks=False)
                 if is_private(found):
                     yield _File(Path(entry.path), found.st_size, found.st_mtime_ns)

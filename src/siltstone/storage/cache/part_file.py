@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,10 @@ from siltstone.formats.parts.part_file import Blocks, Group, PartFoot, PartIdent
 
 _LOOK_READS = 1 << 10
 """So many reads between two looks whether the file is still there; its time of use is then set."""
+
+
+Place = tuple[bytes, int]
+"""The block with a row, and the index of the row there."""
 
 
 class _LostBlockError(Exception):
@@ -69,30 +73,48 @@ class PartFile:
         return {name: row[name] for name in self._names}
 
     def take(self, offsets: Sequence[int], names: Sequence[str]) -> pa.RecordBatch | None:
-        """Return columns of some rows, in their order; None: the file is lost.
+        """Return columns of some rows, in their order; None: the file is lost, or they are many.
 
         It reads the groups of these columns alone, and each row by itself; so take few.
         """
-        found: dict[str, pa.Array] = {}
+        found = self.places(offsets, names)
+        return None if found is None else self.columns(found, names)
+
+    def places(self, offsets: Sequence[int], names: Sequence[str]) -> dict[int, list[Place]] | None:
+        """Return where some rows are in each group of some columns; None: the file is lost."""
+        wanted = {*names}
         try:
-            for at, group in enumerate(self._groups):
-                mine = [name for name in names if name in group.schema.names]
-                if mine:
-                    rows = self._each(at, offsets)
-                    found |= zip(mine, group.batch(rows, mine), strict=True)
+            return {
+                at: self._each(at, offsets)
+                for at, group in enumerate(self._groups)
+                if not wanted.isdisjoint(group.schema.names)
+            }
         except _LostBlockError:
             self.is_lost = True
             return None
-        except UnfitRowsError:  # texts of over 2 GiB in one batch: Lance has its own way
-            return None
-        fields = {field.name: field for group in self._groups for field in group.schema}
-        schema = pa.schema([fields[name] for name in names])
-        return pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
 
-    def _each(self, group: int, offsets: Sequence[int]) -> list[tuple[bytes, int]]:
+    def columns(
+        self, found: Mapping[int, Sequence[Place]], names: Sequence[str]
+    ) -> pa.RecordBatch | None:
+        """Return columns of rows at the places `found`, also of other files of the same columns.
+
+        None: one batch cannot hold them.
+        """
+        arrays: dict[str, pa.Array] = {}
+        try:
+            for at, places in found.items():
+                mine = [name for name in names if name in self._groups[at].schema.names]
+                arrays |= zip(mine, self._groups[at].batch(places, mine), strict=True)
+        except UnfitRowsError:  # texts of over 2 GiB: Lance has its own way
+            return None
+        fields = {field.name: field for at in found for field in self._groups[at].schema}
+        schema = pa.schema([fields[name] for name in names])
+        return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=schema)
+
+    def _each(self, group: int, offsets: Sequence[int]) -> list[Place]:
         """Return the block of each row, and the row in it; neighbours share one."""
         blocks, held = self._blocks[group], dict[int, bytes]()
-        rows: list[tuple[bytes, int]] = []
+        rows: list[Place] = []
         for offset in offsets:
             number, start, size, index = blocks.at(offset)
             block = held.get(number)
