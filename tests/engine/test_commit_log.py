@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from siltstone.engine.levels.commit_log import CommitLog
+from siltstone.engine.catalog.commit_log import CommitLog
 from siltstone.formats.log.group import Token
 from tests.engine.seams import Threads
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from siltstone.api.serving import Endpoint, Service
 from siltstone.choices import Outcome
+from siltstone.engine.catalog.commit_log import transaction_id
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.reservations import Reservations
-from siltstone.engine.levels.commit_log import transaction_id
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import GivenUp
 from siltstone.engine.recover.following import Follower

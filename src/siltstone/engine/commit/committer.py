@@ -25,6 +25,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.commit_log import CommitLog, transaction_id
 from siltstone.engine.commit import admission, effects, interrupts
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
@@ -38,7 +39,6 @@ from siltstone.engine.commit.write_set import (
     WriteSet,
 )
 from siltstone.engine.levels.attached import run_bytes
-from siltstone.engine.levels.commit_log import CommitLog, transaction_id
 from siltstone.engine.levels.memtable import Memtable, append_batch
 from siltstone.engine.read.view import (
     Generation,

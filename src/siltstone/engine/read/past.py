@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.commit_log import Commit, CommitLog, transaction_id
 from siltstone.engine.catalog.definition_changes import changes_at
-from siltstone.engine.levels.commit_log import Commit, CommitLog, transaction_id
 from siltstone.engine.read.moment import EPOCH, MICROSECOND
 from siltstone.engine.read.past_record import PastRecord, PastTable
 from siltstone.engine.read.view import State, View

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.commit_log import CommitLog
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.columns.images import Images
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
-from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.sources import Source

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.commit_log import CommitLog
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.levels.attached import run_bytes
-from siltstone.engine.levels.commit_log import CommitLog
 from siltstone.engine.levels.memtable import TAIL_ROWS_MAX, Memtable, append_batch
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import (

@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog.commit_log import COMMITS_SCHEMA
 from siltstone.engine.catalog.table_schema import TableSchema, whole_table_schema
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.interrupts import DeferredSignals
-from siltstone.engine.levels.commit_log import COMMITS_SCHEMA
 from siltstone.engine.levels.memtable import Memtable
 from siltstone.engine.levels.sources import Source, load_of
 from siltstone.engine.read.reader import Readers
