@@ -173,7 +173,7 @@ def test_another_format_is_refused_and_not_a_byte_is_changed(
     check = xxhash.xxh3_64_hexdigest(head + body).encode()
     newest.write_bytes(head + check + b"\n" + body)
     before = tree(tmp_path)
-    with pytest.raises(st.UnsupportedFormatError, match=r"has format 9, .* opens format 7 alone"):
+    with pytest.raises(st.UnsupportedFormatError, match=r"has format 9, .* opens format 8 alone"):
         connect(tmp_path / "s", read_only=read_only)
     after = tree(tmp_path)
     lock = str(Path("s") / "LOCK")  # says who tried; it is a hint and no part of the format

@@ -121,10 +121,12 @@ def test_a_table_is_described_at_its_pin(path: str) -> None:
     with served() as (client, _, _):
         client.pinned(path, version="release")
         found, _ = client.ask("load", token="one", table="t")
-        assert found["rows"] == 1000
         assert StructType.fromJson(json.loads(found["schema"])).names == ["id", "s"]
         assert found["properties"]["primaryKey"] == "id"
         assert client.ask("load", token="one", table="nope")[0] == {"missing": True}
+        found, _ = client.ask("measure", token="one", table="t")
+        assert found["rows"] == 1000
+        assert "1,000 rows" in found["said"]
 
 
 def test_a_pin_that_nobody_holds_is_an_error(path: str) -> None:
@@ -191,7 +193,7 @@ def test_the_url_of_a_server_names_its_store(path: str) -> None:
         url = db.serve(port=0).url
         with served(roots=(url,)) as (client, _, _):
             client.pinned(url)
-            assert client.ask("load", token="one", table="t")[0]["rows"] == 999
+            assert client.ask("measure", token="one", table="t")[0]["rows"] == 999
             found, _ = client.ask("list", uri=path, namespace=[])
             assert "may not name the store" in found["error"]
 
