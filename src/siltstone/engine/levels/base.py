@@ -53,7 +53,7 @@ _ROW_BYTES_FLOOR = 400
 INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _MISSES_MIN = 64
-_MISSES_A_SCAN = 22
+_MISSES_A_SCAN, _MISSES_A_PAGE = 22, 8
 _TOGETHER_MIN = 4
 _FILED_SHARE = 0.5
 _VARIABLE = (str, bytes)
@@ -400,8 +400,13 @@ class Base:
         return not self.rows or not self.keys.uncovered or self._uncovered_index() is not None
 
     def take_read(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
-        """Return `take` for a read: a number of these are worth to have all rows in memory."""
-        self._rows_in_memory()
+        """Return `take` for a read of a page: a number of these make rows stay near."""
+        if self._misses <= _MISSES_MIN:
+            self._misses = min(self._misses + _MISSES_A_PAGE, _MISSES_MIN)
+            self._rows_in_memory()
+        if self._resident is None and self._filed is not None:
+            found = self._filed.take(positions, names, may_make=self._may_make)
+            return self.table.take(positions, names) if found is None else found
         return self.take(positions, names)
 
     # a fold

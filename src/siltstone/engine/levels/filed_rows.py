@@ -78,8 +78,13 @@ class FiledRows:
         opened = self._cache.opened
         return all(opened(name) is not None for name in self._names)
 
-    def take(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table | None:
-        """Return columns of some rows, in the order of `positions`; None: ask Lance."""
+    def take(
+        self, positions: np.ndarray, names: Sequence[str], *, may_make: bool = False
+    ) -> pa.Table | None:
+        """Return columns of some rows, in the order of `positions`; None: ask Lance.
+
+        `may_make`: one file of those that they need; the caller waits for it.
+        """
         if not 0 < len(positions) <= TAKEN_MAX or not names:
             return None
         parts = np.searchsorted(self._starts, positions, "right") - 1
@@ -88,7 +93,9 @@ class FiledRows:
         for index in np.unique(parts).tolist():
             mine = np.flatnonzero(parts == index)
             offsets = (positions[mine] - self._starts[index]).tolist()
-            file = self._file(index, may_make=False)
+            opened = self._cache.opened(self._names[index])
+            file = opened or self._missed(index, may_make=may_make)
+            may_make = may_make and opened is not None
             places = None if file is None else file.places(offsets, names)
             if places is None:
                 return None
