@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -434,3 +435,24 @@ def test_a_repair_leaves_no_copy_of_what_may_have_been_damaged(tmp_path: Path) -
     assert files(tmp_path) != []
     admin.repair(tmp_path / "s", dry_run=False, scratch=tmp_path / "scratch")
     assert files(tmp_path) == []
+
+
+def test_a_part_that_was_damaged_after_its_first_use_is_not_copied(tmp_path: Path) -> None:
+    """The copy would give the damage back after the good file is there again."""
+    with opened(tmp_path) as db:
+        filled(db)
+    data = [*(tmp_path / "s").glob("tables/*/base/data/*.lance")]
+    whole = [file.read_bytes() for file in data]
+    with opened(tmp_path) as db:
+        assert db["t"].get(1) == row(1)
+        for file, content in zip(data, whole, strict=True):
+            at = len(content) // 3
+            file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        for n in range(200):
+            with contextlib.suppress(st.CorruptionError):
+                db["t"].get(n)
+        assert files(tmp_path) == []
+    for file, content in zip(data, whole, strict=True):
+        file.write_bytes(content)
+    with opened(tmp_path) as db:
+        assert [db["t"].get(n) for n in range(200)] == [row(n) for n in range(200)]

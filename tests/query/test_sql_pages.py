@@ -48,6 +48,8 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
                 if level < 2:
                     store.merge()
         store.create_table("n.deep", {"id": "int64"}, "id").upsert([{"id": n} for n in range(9)])
+        for name in ("limit", "offset"):
+            store.create_table(f"{name}s", {name: "int64"}, name).upsert([{name: 1}, {name: 2}])
         store.create_table("plain", {"id": "int64"}).append([{"id": n} for n in range(9)])
         pairs = store.create_table("pairs", {"id": "int64", "b": "int64"}, ["id", "b"])
         pairs.upsert([{"id": n // 2, "b": n} for n in range(9)])
@@ -137,6 +139,9 @@ OTHERS: list[tuple[str, Any]] = [
     ("SELECT id FROM numbers UNION SELECT v FROM numbers ORDER BY id LIMIT 5", None),
     ("SELECT row_number() OVER (ORDER BY v, id) FROM numbers ORDER BY id LIMIT 5", None),
     ("SELECT 'order by id limit 5' FROM numbers ORDER BY id LIMIT 5", None),
+    ("SELECT l.limit FROM limits l ORDER BY l.limit LIMIT 1", None),
+    ("SELECT o.offset FROM offsets o ORDER BY o.offset LIMIT 1", None),
+    ("SELECT id FROM numbers WHERE id > -? ORDER BY id LIMIT 5", [None]),
 ]
 
 
@@ -158,6 +163,8 @@ def test_any_other_statement_runs_as_it_is_written(
         "SELECT * FROM numbers WHERE id > ? ORDER BY id LIMIT 5",
         "SELECT max(id) FROM numbers ORDER BY id LIMIT 5",
         "SELECT * FROM numbers ORDER BY id LIMIT -1",
+        "SELECT * FROM numbers WHERE id > -'x' ORDER BY id LIMIT 5",
+        "SELECT * FROM numbers ORDER BY id LIMIT -'x'",
     ],
 )
 def test_a_wrong_statement_gets_the_error_of_duckdb(db: st.Store, text: str) -> None:
