@@ -135,6 +135,9 @@ class FakePinned:
         ends = list(accumulate(self.manifest.rows))
         return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
 
+    def check_again(self, within: tuple[int, int]) -> None:
+        """See `tables.PinnedTable.check_again`: what is read is checked each time."""
+
     @property
     def worn(self) -> list[tuple[int, int]]:
         """See `tables.PinnedTable.worn`: nothing is ever deleted in place."""

@@ -144,7 +144,12 @@ class FiledRows:
             return None
 
     def _scan(self, index: int) -> Callable[[Sequence[str]], Iterator[pa.RecordBatch]]:
-        return partial(self._table.scan, within=self._spans[index], with_hidden=True)
+        return partial(self._scanned, self._spans[index])
+
+    def _scanned(self, within: Span, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield rows to copy; their part is checked behind them, since the copy outlives it."""
+        yield from self._table.scan(columns, within=within, with_hidden=True)
+        self._table.check_again(within)
 
 
 def _put(

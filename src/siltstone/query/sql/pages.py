@@ -155,7 +155,9 @@ class _Constants:
         if kind == "Placeholder":
             return self._parameter(node)
         if kind == "Neg":
-            return -cast("Any", self.value(node.this))
+            value = self.value(node.this)
+            _require(type(value) in (int, float))
+            return -cast("float", value)
         _require(kind == "Literal")
         if node.is_string:
             return node.this
@@ -298,7 +300,7 @@ def _order_in(sql: str) -> tuple[int, int]:
     _require(names.count("ORDER_BY") == 1)
     at = names.index("ORDER_BY")
     behind = [place for place, name in enumerate(names) if place > at and name in _ENDS]
-    _require(behind)
+    _require(behind and names[behind[0] - 1] != "DOT")  # a column may have such a name
     return tokens[at].start, tokens[behind[0]].start
 
 

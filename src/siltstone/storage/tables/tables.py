@@ -91,6 +91,15 @@ class PinnedTable(Protocol):
         """The segments of all indexes of the version."""
         ...
 
+    def check_again(self, within: Span) -> None:
+        """Check the bytes of the parts within a range, whatever was checked before.
+
+        Raises:
+            CorruptionError: A file is damaged.
+            UnavailableError: The file system refuses to read it.
+        """
+        ...
+
     def scan(
         self,
         columns: Sequence[str] | None = None,

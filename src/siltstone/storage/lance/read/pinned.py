@@ -96,6 +96,10 @@ class LancePinned:
         """See `tables.PinnedTable.segments`."""
         return self.version.segments
 
+    def check_again(self, within: tuple[int, int]) -> None:
+        """See `tables.PinnedTable.check_again`."""
+        self.version.check_again(part for part in self.parts if part.is_within(within))
+
     def scan(
         self,
         columns: Sequence[str] | None = None,

@@ -37,7 +37,7 @@ from siltstone.storage.lance.files.deletions import HiddenRows, Verify
 from siltstone.storage.lance.files.parts import Part, data_files
 from siltstone.storage.lance.files.row_addresses import RowAddresses, live_offsets
 from siltstone.storage.lance.search import indexes as lance_indexes
-from siltstone.storage.tables import staging
+from siltstone.storage.tables import inventories, staging
 from siltstone.storage.tables.values import Segment, Span
 
 _log = logging.getLogger(__name__)
@@ -149,6 +149,11 @@ class LanceVersion:
             paths = [path for index in fresh for path in self.parts[index].paths]
             self._verify(deadline.checked([self.files[path] for path in paths]))
             self._verified.update(fresh)
+
+    def check_again(self, parts: Iterable[Part]) -> None:
+        """See `tables.PinnedTable.check_again`."""
+        for path in (path for part in parts for path in part.paths):
+            inventories.check(self.data.files, self.data.root, self.files[path])
 
     def ready_for(self, columns: Sequence[str]) -> None:
         """Check what a search of some columns reads."""
