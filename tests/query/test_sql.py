@@ -299,6 +299,8 @@ def test_the_ends_of_the_key_are_found_without_a_scan(text, rows):
         "SELECT min(id), count(*) FROM t",
         "SELECT min(DISTINCT id), max(-id) FROM t",
         "SELECT min(id) OVER () FROM t",
+        "SELECT min(id), max(id) FROM t AS x(customer, id)",
+        "SELECT min(id) FROM t x(customer, id)",
     ],
 )
 def test_what_needs_more_than_the_ends_of_the_key_reads_all_rows(text):

@@ -18,7 +18,7 @@ from siltstone.errors import RequestError, SiltstoneError
 from siltstone.options import SqlBounds
 from siltstone.process import deadline
 from siltstone.process.spares import Spares
-from siltstone.query.sql import sql
+from siltstone.query.sql import half_floats, sql
 from siltstone.query.sql.duckdbs.instances import Instance
 from siltstone.query.sql.duckdbs.watch import watched_count
 from siltstone.query.sql.statement import Statement
@@ -341,3 +341,50 @@ def test_the_child_of_a_fork_begins_with_its_own(spares: Spares) -> None:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert run(spares, "SELECT sum(id) AS s FROM t")["s"].to_pylist() == [6]
+
+
+def test_the_child_of_a_fork_leaves_the_files_of_a_statement_alone(tmp_path: Path) -> None:
+    bounds = {"sql_memory_bytes_max": 80 << 20, "sql_temp_bytes_max": 1 << 30}
+    with st.connect(tmp_path / "s", background=False, **bounds) as db:
+        rows = db.sql_reader(
+            "SELECT range AS r, repeat(chr(65 + (range % 26)::INT), 60) AS s FROM range(3000000)"
+            " ORDER BY hash(range)"
+        )
+        first = rows.read_next_batch().num_rows
+        child = os.fork()
+        if child == 0:
+            rows = None  # type: ignore[assignment]
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert first + sum(batch.num_rows for batch in rows) == 3_000_000
+
+
+def test_an_interrupt_in_a_scan_is_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB would take it for an error of the rows, and tell of it in its own words."""
+    with st.connect(tmp_path / "s", background=False) as db:
+        db.create_table("t", {"id": "int64", "v": "int64"}).append([{"id": 1, "v": 2}])
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(half_floats, "widened_batch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            db.sql("SELECT sum(v) FROM t WHERE id > 0")
+        monkeypatch.undo()
+        assert db.sql("SELECT sum(v) FROM t").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+def test_a_filter_that_duckdb_cannot_push_from_any_column_is_its_own(
+    tmp_path: Path, key: str | None
+) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("t", {"id": "int64", "v": "int64"}, key)
+        rows = [{"id": n, "v": None if n == 4 else n % 3} for n in range(1, 6)]
+        (table.upsert if key else table.append)(rows)
+        text = (
+            "SELECT id FROM t WHERE id IS DISTINCT FROM 2 OR v IS NOT DISTINCT FROM 1 ORDER BY id"
+        )
+        assert db.sql(text).fetchall() == [(1,), (3,), (4,), (5,)]

@@ -27,7 +27,8 @@ from siltstone.engine.filter.arrow import mentions
 from siltstone.errors import RequestError
 from siltstone.query.sql.dataset import Filter
 
-_REFUSALS = ("'pytz'", "OverflowError", "for Arrow Filter Pushdown")
+_OF_ANY_COLUMN = "can't be an Arrow Scan Pushdown Filter"
+_REFUSALS = ("'pytz'", "OverflowError", "for Arrow Filter Pushdown", _OF_ANY_COLUMN)
 _CUT_LISTS = ("value_set=timestamp[us", "value_set=time64[us]")
 _LOST = re.compile(r"\Atrue\Z|\b(?:and|or) true\)|\(true (?:and|or) ")
 """A comparison that became a literal; in a text constant it only costs a second run."""
@@ -36,6 +37,11 @@ _LOST = re.compile(r"\Atrue\Z|\b(?:and|or) true\)|\(true (?:and|or) ")
 def is_met(error: Exception) -> bool:
     """Say whether DuckDB could not push a filter."""
     return any(text in str(error) for text in _REFUSALS)
+
+
+def is_of_any_column(error: Exception) -> bool:
+    """Say whether DuckDB cannot push the filter whatever column it is on, as IS DISTINCT FROM."""
+    return _OF_ANY_COLUMN in str(error)
 
 
 def is_cut(filter: Filter, schema: pa.Schema) -> bool:  # noqa: A002 (pyarrow's word)

@@ -129,6 +129,7 @@ def needed_of(table: Any) -> str | None:
         isinstance(select, exp.Select)
         and _given(select) <= {"expressions", "from_", "with_"}
         and _given(table) <= _OF_A_TABLE
+        and not (table.args.get("alias") and table.args["alias"].columns)  # they may swap names
     )
     chosen = cast("Any", select).expressions if is_plain else ()
     needed = {_needed_by(each.unalias()) for each in chosen}

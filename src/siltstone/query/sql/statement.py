@@ -46,6 +46,11 @@ VALUE_BYTES_MAX = 256 << 20
 """Of one value of a result: as much as a commit may hold, so every stored value can be read."""
 HUGEINT_KEY = b"siltstone.hugeint"
 """In the metadata of a field: a sum of whole numbers, whose type Arrow has not."""
+_OF_A_PARENT: list[object] = []
+"""What a forked child must not end: DuckDB would cut the files that its parent reads."""
+_KEPT = (Exception, KeyboardInterrupt)
+"""What DuckDB would turn into its own text; a handler of a signal may raise in a scan."""
+_INTERRUPTED = ("Query interrupted", "KeyboardInterrupt: ")
 _MISSING = re.compile(r"Table with name (.+?) does not exist!")
 _FILE = re.compile(r'Cannot access \w+ "(.*?)" - file system operations are disabled')
 
@@ -59,7 +64,7 @@ class _WatchedTable:
 
     source: Scannable
     end: Callable[[], deadline.Deadline | None]
-    failures: list[Exception] = field(default_factory=list[Exception])
+    failures: list[BaseException] = field(default_factory=list[BaseException])
     schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +78,7 @@ class _WatchedTable:
             wanted = ranked(filter, self.schema) if isinstance(filter, pc.Expression) else filter
             with deadline.within(self.end()):
                 reader = self.source.scan(columns, wanted, limit)
-        except Exception as error:
+        except _KEPT as error:
             self.failures.append(error)
             raise
         schema = half_floats.widened_schema(reader.schema)
@@ -83,7 +88,7 @@ class _WatchedTable:
         try:
             while (batch := self._next(reader)) is not None:
                 yield half_floats.widened_batch(batch, schema)
-        except Exception as error:
+        except _KEPT as error:
             self.failures.append(error)
             raise
         finally:
@@ -163,7 +168,11 @@ class Statement:
             raise
 
     def close(self) -> None:
-        """End it. Again: nothing."""
+        """End it. Again: nothing. In the child of a fork it is left as it is, to the parent."""
+        if self._instance.is_of_another_process:
+            _OF_A_PARENT.append((self, self._reader, [*self._close_all]))
+            self._reader, self._close_all = None, []
+            return
         self._tables.clear()
         self._datasets.clear()
         reader, self._reader = self._reader, None
@@ -205,11 +214,12 @@ class Statement:
         self.connection.register(hidden, rows)
         self.connection.execute(shielded.view(name, hidden, columns))
 
-    def _shield(self) -> None:
-        """Have DuckDB evaluate all filters itself that it may not be able to push."""
+    def _shield(self, *, is_every: bool) -> None:
+        """Have DuckDB evaluate all filters itself that it may not be able to push, or every one."""
         for name, dataset in self._datasets.items():
             dataset.has_cut_filter = False
-            if columns := shielded.columns(dataset.schema):
+            schema = dataset.schema
+            if columns := schema.names if is_every else shielded.columns(schema):
                 self.connection.execute(f"DROP VIEW {quoted(name)}")
                 also = _shielded_from_the_start(dataset.source, may_filter=True)
                 self._register_shielded(name, dataset, list(dict.fromkeys([*columns, *also])))
@@ -238,8 +248,9 @@ class Statement:
             is_cut = any(dataset.has_cut_filter for dataset in self._datasets.values())
             if self._watch.reason is not None or not (is_cut or shielded.is_met(error)):
                 raise
+            is_every = shielded.is_of_any_column(error)
         self.connection.execute("ROLLBACK")
-        self._shield()
+        self._shield(is_every=is_every)
         return self._run(sql, parameters)
 
     def _run(self, sql: str, parameters: Any) -> tuple[list[str], pa.RecordBatchReader]:
@@ -297,12 +308,14 @@ class Statement:
         finally:
             self._watch.end = None
 
-    def _told(self, error: Exception) -> Exception | None:
+    def _told(self, error: Exception) -> BaseException | None:
         """Return the error to raise instead; None: this one."""
         import duckdb  # noqa: PLC0415 (it is there)
 
         if self._watch.reason is not None:
             return self._watch.reason
+        if str(error).startswith(_INTERRUPTED):
+            return KeyboardInterrupt()
         if not isinstance(error, duckdb.Error | pa.ArrowException | OSError | MemoryError):
             return None
         for table in self._tables:

@@ -19,6 +19,7 @@ as a statement is, under the same name each time.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -63,6 +64,7 @@ class Instance:
         """Where its temporary files are; "" if there is none."""
         self._has_folder = bool(self._folder)
         self._schemas: list[str] = []
+        self._process = os.getpid()
         try:
             self._main = duckdb.connect(":memory:", config=_config(bounds, self._folder))
         except BaseException:
@@ -98,6 +100,11 @@ class Instance:
         self._main.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(name)}")
         self._schemas.append(name)
 
+    @property
+    def is_of_another_process(self) -> bool:
+        """Whether this is the copy of a forked child: its threads, and its files, are not here."""
+        return self._process != os.getpid()
+
     def is_empty(self) -> bool:
         """Take away what the statement was given; say whether the next one will find nothing.
 
@@ -114,7 +121,9 @@ class Instance:
             return False
 
     def end(self) -> None:
-        """End it, with all that is in its folder."""
+        """End it, with all that is in its folder; in a forked child nothing."""
+        if self.is_of_another_process:
+            return
         self._main.close()
         self._remove_folder()
 
@@ -140,6 +149,8 @@ def lent(spares: Spares, bounds: SqlBounds) -> Instance:
 
 def give_back(instance: Instance, spares: Spares) -> None:
     """Keep an instance whose statement has ended, or end it."""
+    if instance.is_of_another_process:
+        return
     if instance.is_empty():
         spares.give_back(instance)
     else:
