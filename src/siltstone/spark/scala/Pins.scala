@@ -97,14 +97,22 @@ object Pin {
   }
 }
 
-/** All tables of a statement have one pin: Spark's tracker of its analysis says which it is. */
+/** All tables of a statement have one pin: Spark's tracker of its analysis says which it is.
+  *
+  * Its tables keep it, not this map: entries of statements that are over go when the next one comes.
+  */
 object Statement {
-  private val pins = new WeakHashMap[AnyRef, HashMap[String, Pin]]()
+  private val pins = new WeakHashMap[AnyRef, HashMap[String, WeakReference[Pin]]]()
 
   def pin(uri: String): Pin = QueryPlanningTracker.get match {
     case None => Pin.take(uri)
     case Some(tracker) =>
-      val mine = pins.synchronized(pins.computeIfAbsent(tracker, _ => new HashMap[String, Pin]()))
-      mine.synchronized(mine.computeIfAbsent(uri, _ => Pin.take(uri)))
+      val mine = pins.synchronized(
+        pins.computeIfAbsent(tracker, _ => new HashMap[String, WeakReference[Pin]]()))
+      mine.synchronized(Option(mine.get(uri)).flatMap(each => Option(each.get)).getOrElse {
+        val taken = Pin.take(uri)
+        mine.put(uri, new WeakReference(taken))
+        taken
+      })
   }
 }
