@@ -37,7 +37,7 @@ def lowest(line: str) -> list[int]:
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
-    [("duckdb", ">=1.5,<3"), ("polars", ">=1.30,<3"), ("pyarrow", ">=25,<27")],
+    [("duckdb", ">=1.5.1,<3"), ("polars", ">=1.30,<3"), ("pyarrow", ">=25,<27")],
 )
 def test_two_lines_of_releases_are_allowed(name: str, allowed: str) -> None:
     assert f"{name}{allowed}" in RANGES
