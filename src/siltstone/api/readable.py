@@ -88,23 +88,24 @@ class ReadableTable(PublicClass):
         descending: bool = False,
         offset: int = 0,
     ) -> pa.RecordBatchReader:
-        """Return a stream of the rows: in the order of their keys, or in no order.
+        """Return a stream of the rows: by their keys, by a column with an index, or in no order.
 
         Args:
             columns: The columns to return, in this order; None returns all.
             filter: A SQL boolean expression, or an Arrow expression. Lance reads only the columns
                 and rows that columns and filter need.
             limit: The highest number of rows.
-            order_by: The key columns, or the first ones of them, in key order; None: no order.
-                Texts are ordered by their bytes. A key of one integer, date, timestamp or bool is
-                found in order, so that a few rows cost the same in a table of any size; of other
-                keys all rows that match are read and sorted.
-            descending: From high to low keys.
+            order_by: The key columns, or the first ones of them, in key order; or a column with a
+                btree index, then rows with equal values come by key, and nulls last; None: no
+                order. Texts are ordered by their bytes. An index, and a key of one integer, date,
+                timestamp or bool, are found in order, so that a few rows cost the same in a table
+                of any size; of other keys all rows that match are read and sorted.
+            descending: From high to low.
             offset: How many of the first rows to leave out; only with `order_by`.
 
         Raises:
-            RequestError: An unknown column, a filter that does not parse, an order by what is not
-                the key, or an offset or a direction without an order.
+            RequestError: An unknown column, a filter that does not parse, an order by what is
+                neither the key nor indexed, or an offset or a direction without an order.
 
         Examples:
             >>> for batch in orders.scan(["id"], filter="amount > 10"):

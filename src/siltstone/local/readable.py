@@ -17,6 +17,7 @@ from siltstone.arguments import flag_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.engine.catalog.row_input import key_input
 from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.order.column_order import ByColumn
 from siltstone.engine.order.key_range import KeyRange, RangePredicate
 from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_arguments import (
@@ -27,7 +28,7 @@ from siltstone.engine.read.read_arguments import (
     order_asked,
     page_asked,
 )
-from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.read_union import KeyedReader, Order
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
 from siltstone.errors import RequestError
@@ -99,8 +100,8 @@ class LocalReadable:
         reader = self._reader()
         page = page_asked(limit, offset)
         if order_by is not None:
-            keys = order_asked(reader, order_by, descending=descending)
-            return self._in_order(reader, keys, page, columns, filter)
+            order = order_asked(reader, order_by, descending=descending)
+            return self._in_order(reader, order, page, columns, filter)
         if descending or offset:
             raise RequestError("descending and offset need order_by: else rows come in no order")
         fields, shown = self._shown(reader, columns)
@@ -109,18 +110,25 @@ class LocalReadable:
             batches = _limited(batches, limit)
         return pa.RecordBatchReader.from_batches(fields, batches)
 
-    def scan_by_key(
+    def has_order_of(self, column: str) -> bool:
+        """Say whether rows are found in the order of a column, and of the key if it is equal."""
+        reader = self._reader()
+        return isinstance(reader, KeyedReader) and reader.has_order_of(column)
+
+    def scan_by(
         self,
         columns: Sequence[str] | None,
         filter: pc.Expression | None,  # noqa: A002 - the contract's name
         *,
+        column: str | None,
         descending: bool,
         limit: int | None,
         likely: int,
     ) -> pa.RecordBatchReader:
-        """Return the rows in the order of the key, of which so many are `likely` read."""
-        keys, page = KeyRange(descending=descending), Page(limit=limit, likely=likely)
-        return self._in_order(self._reader(), keys, page, columns, filter)
+        """Return the rows by a column, or the key (None), of which so many are `likely` read."""
+        order = KeyRange(descending=descending) if column is None else ByColumn(column, descending)
+        page = Page(limit=limit, likely=likely)
+        return self._in_order(self._reader(), order, page, columns, filter)
 
     def range(
         self,
@@ -142,7 +150,7 @@ class LocalReadable:
     def _in_order(
         self,
         reader: Reader,
-        keys: KeyRange,
+        order: Order,
         page: Page,
         columns: Sequence[str] | None,
         wanted: str | pc.Expression | None,
@@ -150,8 +158,11 @@ class LocalReadable:
         reader = keyed(reader)
         fields, shown = self._shown(reader, columns)
         parsed = filter_of(wanted, reader.table_schema.arrow)
-        self._note(reader, (), RangePredicate(keys, reader.table_schema.codec, parsed))
-        batches = reader.in_order(keys, page, shown, parsed)
+        predicate = parsed
+        if isinstance(order, KeyRange):
+            predicate = RangePredicate(order, reader.table_schema.codec, parsed)
+        self._note(reader, (), predicate)
+        batches = reader.in_order(order, page, shown, parsed)
         return pa.RecordBatchReader.from_batches(fields, batches)
 
     @staticmethod
@@ -172,8 +183,8 @@ class LocalReadable:
         """Return the rows of `scan`, and last their `_rowid`: see `row_ids`."""
         reader, order = self._reader(), None
         if order_by is not None:
-            keys = order_asked(reader, order_by, descending=descending)
-            order = keys, page_asked(limit, offset)
+            asked = order_asked(reader, order_by, descending=descending)
+            order = asked, page_asked(limit, offset)
         shown = known_columns(reader.table_schema.arrow, columns) or []
         wanted = filter_of(filter, reader.table_schema.arrow)
         self._note(reader, (), wanted)

@@ -59,7 +59,7 @@ def _atom(
     value: Value,
     rest: str | None,
     values: Sequence[pa.Scalar[Any]] | None = None,
-    bounds: tuple[int | None, int | None] | None = None,
+    bounds: pushed.Bounds | None = None,
 ) -> pushed.Push | None:
     """Return the push of a column and what follows it; None if there is nothing to say.
 
@@ -116,15 +116,15 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
     return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
 
 
-def _bounds(sign: Operator, scalar: pa.Scalar[Any]) -> tuple[int | None, int | None] | None:
-    """Return between which storage values a column is, both in it; only of whole numbers."""
+def _bounds(sign: Operator, scalar: pa.Scalar[Any]) -> pushed.Bounds | None:
+    """Return between which storage values a column is; both may be in it."""
     kind = scalar.type
-    if not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+    if sign not in _FLIPPED or not pushed.is_pushable(kind):
         return None
-    n = cast("int", storage_values(pa.array([scalar], kind))[0])
-    if sign in ("<", "<="):
-        return None, n - (sign == "<")
-    return (n + (sign == ">"), None) if sign in (">", ">=") else None
+    value: Any = storage_values(pa.array([scalar], kind))[0]
+    if isinstance(value, int):
+        value += (sign == ">") - (sign == "<")
+    return (value, None) if sign in (">", ">=") else (None, value)
 
 
 def _placed(

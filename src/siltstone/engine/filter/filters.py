@@ -153,6 +153,15 @@ def filter_of(wanted: str | pc.Expression | None, schema: pa.Schema) -> Filter |
     raise RequestError(f"a filter must be a SQL text or an Arrow expression; got {wanted!r}")
 
 
+def both(one: Filter | None, other: Filter | None) -> Filter | None:
+    """Return the filter of the rows that both keep, of one schema; None keeps all."""
+    if one is None or other is None:
+        return other if one is None else one
+    columns = _in_order([*one.columns, *other.columns], one.schema)
+    expression = one.expression & other.expression
+    return Filter(expression, expression, columns, one.schema, pushed.All((one.push, other.push)))
+
+
 @functools.lru_cache(maxsize=CACHED_FILTERS_MAX)
 def parse(text: str, schema: pa.Schema) -> Filter:
     """Return the filter of a SQL boolean expression; parsed ones are kept.

@@ -1,18 +1,18 @@
-"""Key span: between which values of a key column lie all rows that a filter keeps.
+"""Key span: between which values of a column lie all rows that a filter keeps.
 
     id > 3 AND id <= 9           4 to 9, and the filter says nothing else
     id BETWEEN 4 AND 9 AND v > 5     4 to 9, and more
     id < 3 OR id = 9             up to 9, and more
     id > 3 OR v > 5              not known
 
-Of columns whose values are whole numbers as they are stored: integers, dates, timestamps, bools. It
-comes from what a filter says about its columns one by one (`pushed`).
+Of columns whose values are whole numbers as they are stored (integers, dates, moments, bools,
+decimals), texts or bytes. It comes from what a filter says about its columns one by one (`pushed`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from siltstone.engine.filter.pushed import All, AnyOf, Atom, FalseIfNull, Implied, Negated, Push
 
@@ -24,14 +24,21 @@ _IS_NULL = " IS NULL"
 class KeySpan:
     """Storage values from `low` to `high`, both in it; None is open. Without any if low > high.
 
-    `is_all`: the filter keeps all rows in it, if the column has no nulls.
+    `is_all`: the filter keeps all rows in it, if the column has no nulls; of whole numbers alone.
     """
 
-    low: int | None
-    high: int | None
+    low: Any
+    high: Any
     is_all: bool
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no value is in it."""
+        return self.low is not None and self.high is not None and self.high < self.low
 
+
+_EMPTY = KeySpan(1, 0, is_all=True)
+"""Of any type: the filter keeps no row."""
 ALL_KEYS = KeySpan(None, None, is_all=True)
 
 
@@ -53,14 +60,13 @@ def span_of(node: Push | None, column: str, depth: int = 0) -> KeySpan | None:
 
 def _of_atom(atom: Atom) -> KeySpan | None:
     if atom.bounds is not None:
-        return KeySpan(*atom.bounds, is_all=True)
+        low, high = atom.bounds
+        return KeySpan(low, high, is_all=isinstance(high if low is None else low, int))
     if atom.values is None:
         return None
-    values = cast("frozenset[int]", atom.values)
+    values = cast("frozenset[Any]", atom.values)
     if not values:
-        return KeySpan(1, 0, is_all=True)
-    if not all(isinstance(value, int) for value in values):
-        return None
+        return _EMPTY
     return KeySpan(min(values), max(values), is_all=len(values) == 1)
 
 
@@ -69,12 +75,15 @@ def _of_parts(node: All | AnyOf, column: str, depth: int) -> KeySpan | None:
     known = [span for span in found if span is not None]
     if not known or (isinstance(node, AnyOf) and len(known) < len(found)):
         return None
-    lows, highs = [span.low for span in known], [span.high for span in known]
+    some = [span for span in known if not span.is_empty]
+    if not some or (isinstance(node, All) and len(some) < len(known)):
+        return _EMPTY
+    lows, highs = [span.low for span in some], [span.high for span in some]
     if isinstance(node, AnyOf):
-        low = None if None in lows else min(cast("list[int]", lows))
-        high = None if None in highs else max(cast("list[int]", highs))
+        low = None if None in lows else min(lows)
+        high = None if None in highs else max(highs)
         return KeySpan(low, high, is_all=False)
     low = max((value for value in lows if value is not None), default=None)
     high = min((value for value in highs if value is not None), default=None)
-    is_all = len(known) == len(found) and all(span.is_all for span in known)
+    is_all = len(some) == len(found) and all(span.is_all for span in some)
     return KeySpan(low, high, is_all)

@@ -6,7 +6,8 @@ null), or None where no such piece is known:
 
     Atom      a column and constants; exact. With `values`, it says that the column has one of
               these (storage values); without `rest` that is all that it says, and not to Lance.
-              With `bounds`, that it is from the first to the last of them (None: open), no more
+              With `bounds`, that it is from the first to the last of them (None: open), no more;
+              of texts and bytes perhaps without these ends
     All       AND. A part that is missing widens the answer, so it is dropped
     AnyOf     OR. A missing part could narrow the answer: all or nothing
     Negated   NOT. What is inside must be exact: a superset negated is a subset
@@ -22,7 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -46,12 +47,15 @@ _PROVEN = (
 _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 
 
+Bounds: TypeAlias = tuple[int | str | bytes | None, int | str | bytes | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Atom:
     column: str
     rest: str | None  # what follows the column's name
     values: frozenset[object] | None = None
-    bounds: tuple[int | None, int | None] | None = None
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

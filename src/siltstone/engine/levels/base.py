@@ -44,7 +44,7 @@ from siltstone.formats.keys import Codes, Key, KeyColumns, KeysAt, in_blocks, sa
 from siltstone.formats.rows import from_storage_values
 from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.tables.keys.key_places import PinnedKeys, Stretch
-from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.tables.tables import OrderedValues, PinnedTable
 from siltstone.storage.tables.values import POSITION, SAMPLED_ROWS, PartId
 
 CACHED_ROWS_MAX = 100_000
@@ -398,6 +398,12 @@ class Base:
         if not self.table_schema.codec.exact:
             return False
         return not self.rows or not self.keys.uncovered or self._uncovered_index() is not None
+
+    def values_in_order(self, column: str | None) -> OrderedValues | None:
+        """Return the values of a column in order, none for None; None: no index has them so."""
+        if not self.rows or column is None:
+            return OrderedValues((), ())
+        return self.table.search.values_in_order(column)
 
     def take_read(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
         """Return `take` for a read of a page: a number of these make rows stay near."""

@@ -93,7 +93,7 @@ class OrderedRead:
         if page.limit == 0:
             return
         if not self.has_order:
-            yield from self._sorted(keys, page)
+            yield from self.by_sort(keys, page)
         elif span is not None and span.is_all:
             overlay = self.overlay()
             places = _cut(self._places(keys, overlay), page)
@@ -149,7 +149,8 @@ class OrderedRead:
         for _, rows in found:
             yield self.wanted.keep(rows).select(list(self.shown))
 
-    def _sorted(self, keys: KeyRange, page: Page) -> Iterator[pa.RecordBatch]:
+    def by_sort(self, keys: KeyRange, page: Page) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a page by a sort of all rows that match."""
         names = self.table_schema.codec.names
         is_short = page.end is not None and page.end <= _LOOKED_UP_MAX
         if is_short and not set(self.shown) <= set(names):
@@ -161,7 +162,7 @@ class OrderedRead:
         self, columns: Sequence[str], keys: KeyRange, page: Page
     ) -> Iterator[pa.RecordBatch]:
         rows = sorted_rows(self.scan, self.table_schema, columns, self.wanted, keys, page.end)
-        return _paged(rows, page)
+        return paged(rows, page)
 
     def _looked_up(self, found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some keys in their order: only those are read with all columns."""
@@ -179,19 +180,24 @@ class OrderedRead:
         """Yield the rows of a filter that says more; after many that it drops, by a sort."""
         overlay = self.overlay()
         left, looked_at = page, 0
-        looked_at_max = max(_LOOKED_AT_MIN, _LOOKED_AT_PER_ROW * (page.end or 0))
+        most = looked_at_max(page)
         columns = columns_with(self.wanted, self.shown)
         found = self._rows(columns, overlay, self._places(keys, overlay), page.first_rows)
         for last, rows in found:
             (kept,) = self._kept([(last, rows)])
-            yield from _paged(iter([kept]), left)
+            yield from paged(iter([kept]), left)
             left, looked_at = left.behind(kept.num_rows), looked_at + rows.num_rows
             if left.limit == 0:
                 return
-            if looked_at >= looked_at_max:
+            if looked_at >= most:
                 key = self.table_schema.codec.key_of_code(last)
-                yield from self._sorted(keys.after(key), left)
+                yield from self.by_sort(keys.after(key), left)
                 return
+
+
+def looked_at_max(page: Page) -> int:
+    """Return how many rows are looked up for a page: to sort those behind them costs less."""
+    return max(_LOOKED_AT_MIN, _LOOKED_AT_PER_ROW * (page.end or 0))
 
 
 def columns_with(wanted: Filter | None, shown: Sequence[str]) -> list[str]:
@@ -210,8 +216,8 @@ def _cut(blocks: Iterator[Places], page: Page) -> Iterator[Places]:
             return
 
 
-def _paged(batches: Iterator[pa.RecordBatch], page: Page) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a page."""
+def paged(batches: Iterator[pa.RecordBatch], page: Page) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a page of some in order."""
     for batch in batches:
         kept = batch.slice(min(page.offset, batch.num_rows), page.limit)
         page = page.behind(batch.num_rows)

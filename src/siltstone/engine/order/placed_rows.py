@@ -46,13 +46,14 @@ class PlacedRows:
             at = 0
             while at < len(codes):
                 deadline.check()
-                rows = self._at(places[at : at + count])
+                rows = self.at(places[at : at + count])
                 at += count
                 yield int(codes[min(at, len(codes)) - 1]), rows
                 fit = _BATCH_BYTES * rows.num_rows // max(1, rows.nbytes)
                 count = max(1, min(2 * count, _ROWS_MAX, fit))
 
-    def _at(self, places: np.ndarray) -> pa.RecordBatch:
+    def at(self, places: np.ndarray) -> pa.RecordBatch:
+        """Return the rows at some places, in their order."""
         if not self.columns:
             return batch_of([], pa.schema([]), len(places))
         found: list[pa.RecordBatch] = []

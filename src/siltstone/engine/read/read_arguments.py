@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.arguments import count_of, flag_of
+from siltstone.engine.order.column_order import ByColumn
 from siltstone.engine.order.key_range import KeyRange
 from siltstone.engine.order.ordered_rows import Page
-from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.read_union import KeyedReader, Order
 from siltstone.engine.read.reader import Reader
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.keys import Key, KeyCodec
@@ -60,12 +61,11 @@ def page_asked(limit: object, offset: object) -> Page:
     return Page(count_of("offset", offset, 0), at_most)
 
 
-def order_asked(reader: Reader, order_by: object, *, descending: object) -> KeyRange:
-    """Return all keys, in the order that a caller names.
+def order_asked(reader: Reader, order_by: object, *, descending: object) -> Order:
+    """Return the order that a caller names: that of the key, or of a column with a btree index.
 
     Raises:
-        RequestError: It is not the order of the key: a plain table, other columns, or in another
-            order; or it is no name and no list of names.
+        RequestError: It is no name and no list of names, the table is plain, or has no such order.
     """
     names = [order_by] if isinstance(order_by, str) else order_by
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
@@ -73,13 +73,18 @@ def order_asked(reader: Reader, order_by: object, *, descending: object) -> KeyR
     if not isinstance(reader, KeyedReader):
         raise RequestError("order_by takes the columns of the key, and a plain table has no key")
     known_columns(reader.table_schema.arrow, names)
-    key = reader.table_schema.codec.names
-    if not names or tuple(names) != key[: len(names)]:
-        raise RequestError(
-            f"order_by takes the columns of the key {[*key]}, or the first ones of them, in that"
-            f" order; got {[*names]}"
-        )
-    return KeyRange(descending=flag_of("descending", descending))
+    is_descending = flag_of("descending", descending)
+    key, names = reader.table_schema.codec.names, tuple(names)
+    if names and names == key[: len(names)]:
+        return KeyRange(descending=is_descending)
+    columns, behind = reader.ordered_columns, names[1:]
+    if names and names[0] in columns and behind == key[: len(behind)]:
+        return ByColumn(names[0], is_descending)
+    others = f", or one of {[*columns]}, which have a btree index" if columns else ""
+    raise RequestError(
+        f"order_by takes the columns of the key {[*key]}, or the first ones of them, in that"
+        f" order{others}; got {[*names]}"
+    )
 
 
 def key_named(text: object, codec: KeyCodec) -> Key | None:

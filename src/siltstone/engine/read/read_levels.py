@@ -22,7 +22,7 @@ class ReadLevels(msgspec.Struct, frozen=True, eq=False):
     `kept` has what readers before found out, and takes what the next one does if `bytes_left`.
     `images`, if there are some, are of the table at several seqs: `sources` have all row versions
     above `merged_seq`. `vectors` has those of `sources` that searches asked for, and `texts` how
-    texts are searched.
+    texts are searched. `valued` are the columns, by id, that have a declared btree.
     """
 
     table_schema: TableSchema
@@ -35,3 +35,4 @@ class ReadLevels(msgspec.Struct, frozen=True, eq=False):
     merged_seq: int = 0
     vectors: FreshVectors = msgspec.field(default_factory=FreshVectors)
     texts: TextSearch | None = None
+    valued: frozenset[int] = frozenset()

@@ -17,6 +17,7 @@ of microseconds if Lance takes it by itself, and a tenth of that among a thousan
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from siltstone.engine.levels.kept_batches import batches_kept, batches_kept_by_p
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.overlay import Overlay, overlay_of, parts_with_rows
 from siltstone.engine.levels.own_rows import OwnRows
+from siltstone.engine.order.column_order import ByColumn, ColumnOrder, has_order
 from siltstone.engine.order.key_range import KeyRange
 from siltstone.engine.order.ordered_rows import OrderedRead, Page, columns_with
 from siltstone.engine.read.image_scan import image_for
@@ -52,6 +54,7 @@ _WHOLE_ROW_COLUMNS_MAX = 64
 _REMEMBERED_MAX = 256
 Row = dict[str, object]
 _UNREAD: Row = {}
+Order: TypeAlias = KeyRange | ByColumn
 
 
 class KeyedReader:
@@ -210,14 +213,33 @@ class KeyedReader:
 
     def in_order(
         self,
-        keys: KeyRange,
+        order: Order,
         page: Page,
         columns: Sequence[str] | None = None,
         wanted: Filter | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a page of a key range that `wanted` keeps, in the order of the keys."""
+        """Yield the rows of a page that `wanted` keeps: of a key range, or all by a column."""
         shown = list(self.table_schema.arrow.names if columns is None else columns)
-        return self._ordered(shown, wanted).batches(keys, page)
+        read = self._ordered(shown, wanted)
+        if isinstance(order, ByColumn):
+            return ColumnOrder(read, order).batches(page)
+        return read.batches(order, page)
+
+    @property
+    def ordered_columns(self) -> tuple[str, ...]:
+        """The columns, besides the key, by which rows may be read: those with a btree."""
+        columns = self.table_schema.schema.columns
+        valued = [column.name for column in columns if column.id in self.levels.valued]
+        arrow = self.table_schema.arrow
+        return tuple(name for name in valued if has_order(arrow.field(name).type))
+
+    def has_order_of(self, column: str) -> bool:
+        """Say whether a column is one of `ordered_columns`, and an index has its order."""
+        base = self.base
+        if column not in self.ordered_columns or base is None:
+            return column in self.ordered_columns
+        (stored,) = self.table_schema.stored([column], base.table_schema)
+        return base.values_in_order(stored) is not None
 
     @property
     def ordered_key(self) -> tuple[str, ...]:

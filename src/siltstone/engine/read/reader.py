@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -197,8 +197,8 @@ class Readers:
             reader = view.memo[key] = memo.at(seq)  # of the view's own levels, as that one was
             return reader
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            texts = self._texts(view, table)
-            read = ReadLevels(table_schema, (), None, vectors=self._vectors, texts=texts)
+            declared = self._declared(view, table)
+            read = ReadLevels(table_schema, (), None, vectors=self._vectors, **declared)
             return KeyedReader(read, seq)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
@@ -216,7 +216,7 @@ class Readers:
                 images=levels.images,
                 merged_seq=levels.storage.merged_seq,
                 vectors=self._vectors,
-                texts=self._texts(view, table),
+                **self._declared(view, table),
             )
         else:
             old, lease = self._serving(view, PastTable(levels.storage, incarnation), seq)
@@ -229,7 +229,7 @@ class Readers:
                 base,
                 lease=leases,
                 vectors=self._vectors,
-                texts=self._texts(view, table),
+                **self._declared(view, table),
             )
         reader = view.memo[key] = KeyedReader(read, seq)
         return reader
@@ -282,10 +282,12 @@ class Readers:
             return PlainReader(table_schema, None, 0, texts=texts)
         return PlainReader(table_schema, self.pinned(pin), pin.version, lease, texts)
 
-    def _texts(self, view: View, table: TableDefinition) -> TextSearch:
-        """Return the indexes of texts of a table that the newest record declares."""
-        mine = (i for i in view.record.indexes if i.table == table.id and i.kind == "fts")
-        return TextSearch(tuple(mine), self._tables.analyzer)
+    def _declared(self, view: View, table: TableDefinition) -> dict[str, Any]:
+        """Return what reads need to know of the indexes that the newest record declares."""
+        mine = [index for index in view.record.indexes if index.table == table.id]
+        texts = tuple(index for index in mine if index.kind == "fts")
+        valued = frozenset(index.column for index in mine if index.kind == "btree")
+        return {"texts": TextSearch(texts, self._tables.analyzer), "valued": valued}
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""

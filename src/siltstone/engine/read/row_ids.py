@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.order.key_range import KeyRange
 from siltstone.engine.order.ordered_rows import Page
-from siltstone.engine.read.read_union import KeyedReader
+from siltstone.engine.read.read_union import KeyedReader, Order
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.formats.keys import Key, KeyCodec
 
@@ -58,11 +57,11 @@ def scan_with_ids(
     reader: Reader,
     columns: Sequence[str],
     wanted: Filter | None,
-    order: tuple[KeyRange, Page] | None = None,
+    order: tuple[Order, Page] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that match, with some columns, and last their ids.
 
-    `order`: a page of them by their keys, of a table that has some.
+    `order`: a page of them, of a table with a key.
     """
     read = read_for_ids(reader, columns)
     if isinstance(reader, PlainReader):

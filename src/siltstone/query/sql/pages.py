@@ -1,10 +1,11 @@
-"""Pages: statements that read a page of one table by its key, which need no sort.
+"""Pages: statements that read a page of one table by its key or an index, which need no sort.
 
     SELECT id, v FROM t WHERE id > ? AND v < 7 ORDER BY id LIMIT 50
+    SELECT * FROM t WHERE city > 'x' ORDER BY city, id LIMIT 50
 
-DuckDB sorts what a scan gives, so it reads all rows that match. Where the table finds its keys in
-order, the statement runs without its ORDER BY, over a scan in that order: DuckDB keeps the order of
-a scan through filters and columns, and ends the scan at its LIMIT.
+DuckDB sorts what a scan gives, so it reads all rows that match. Where the table finds its rows in
+that order, the statement runs without its ORDER BY, over a scan in that order: DuckDB keeps the
+order of a scan through filters and columns, and ends the scan at its LIMIT.
 
 That is so only for one table, columns as they are, comparisons of columns with constants of their
 types (DuckDB pushes those, so rows that it drops are not read), and few rows. Any other statement
@@ -52,13 +53,14 @@ class UnpagedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyOrdered:
-    """A table whose scan is in the order of its key, and has only rows that `within` keeps.
+class RowsInOrder:
+    """A table whose scan is by a column, or by its key, and has only rows that `within` keeps.
 
-    `likely`: as many rows are likely read.
+    `column`: None is the key. `likely`: as many rows are likely read.
     """
 
     source: Any
+    column: str | None
     descending: bool
     within: pc.Expression | None
     likely: int
@@ -76,8 +78,8 @@ class KeyOrdered:
         """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
         parts = [part for part in (filter, self.within) if part is not None]
         wanted = functools.reduce(operator.and_, cast("list[Any]", parts)) if parts else None
-        page = {"limit": limit, "likely": self.likely}
-        return self.source.scan_by_key(columns, wanted, descending=self.descending, **page)
+        order = {"column": self.column, "descending": self.descending}
+        return self.source.scan_by(columns, wanted, **order, limit=limit, likely=self.likely)
 
 
 def paged(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables]:
@@ -96,7 +98,7 @@ class _Page:
 
     sql: str
     table: str
-    ordered: KeyOrdered
+    ordered: RowsInOrder
     tables: Tables
 
     @classmethod
@@ -111,14 +113,13 @@ class _Page:
         source = tables(name)
         _require(source is not None)
         known = _Columns(cast("Scannable", source).schema, folded(table.alias_or_name))
-        key = cast("tuple[str, ...]", getattr(source, "ordered_key", ()))
-        _require(len(key) == 1)
-        descending = _order(tree, known, key[0])
-        _check_shown(tree.expressions, known, key[0])
+        order, descending = _order(tree, known)
+        column = _column_of(source, order)
+        _check_shown(tree.expressions, known, order)
         given = _Constants(parameters)
-        within = _within(tree.args.get("where"), known, key[0], given)
+        within = _within(tree.args.get("where"), known, order[0], given)
         likely = sum(_rows_of(tree.args.get(part), given) for part in ("limit", "offset"))
-        return cls(sql, name, KeyOrdered(source, descending, within, likely), tables)
+        return cls(sql, name, RowsInOrder(source, column, descending, within, likely), tables)
 
     def rewritten(self) -> tuple[str, Tables]:
         first, end = _order_in(self.sql)
@@ -202,22 +203,38 @@ def _tree_of(sql: str) -> _Node:
     return tree
 
 
-def _order(tree: _Node, known: _Columns, key: str) -> bool:
-    """Return whether rows descend; they are ordered by the key."""
+def _order(tree: _Node, known: _Columns) -> tuple[list[str], bool]:
+    """Return the columns by which rows are ordered, nulls last, and whether they descend."""
     ordered = tree.args["order"].expressions
-    _require(len(ordered) == 1 and known.named(ordered[0].this) == key)
-    return bool(ordered[0].args.get("desc"))
+    ways = {bool(each.args.get("desc")) for each in ordered}
+    _require(len(ways) == 1)
+    names = [known.named(each.this) for each in ordered]
+    may_be_null = [known.schema.field(name).nullable for name in names]
+    nulls_first = [each.args.get("nulls_first") for each in ordered]
+    _require(not any(map(operator.and_, may_be_null, map(bool, nulls_first))))
+    return names, ways.pop()
 
 
-def _check_shown(shown: Sequence[_Node], known: _Columns, key: str) -> None:
-    """Check that columns are shown as they are, and that none but the key has its name."""
+def _column_of(source: object, order: Sequence[str]) -> str | None:
+    """Return the column by which a table is read for an order; None: by its key."""
+    key = cast("tuple[str, ...]", getattr(source, "ordered_key", ()))
+    if len(key) == 1 and [*key] == [*order]:
+        return None
+    whole = cast("tuple[str, ...]", getattr(source, "primary_key", ()))
+    _require(whole and whole[: len(order) - 1] == tuple(order[1:]))
+    _require(hasattr(source, "has_order_of") and cast("Any", source).has_order_of(order[0]))
+    return order[0]
+
+
+def _check_shown(shown: Sequence[_Node], known: _Columns, order: Sequence[str]) -> None:
+    """Check that columns are shown as they are, and that none has the name of one of the order."""
     for node in shown:
         kind = type(node).__name__
         if kind == "Star":
             _require(not any(node.args.values()))
         elif kind == "Alias":
             column = known.named(node.this)
-            _require(column == key or folded(node.alias) != folded(key))
+            _require(all(column == name or folded(node.alias) != folded(name) for name in order))
         else:
             known.named(node)
 
@@ -233,14 +250,15 @@ def _rows_of(part: _Node, given: _Constants) -> int:
     return cast("int", rows)
 
 
-def _within(where: _Node, known: _Columns, key: str, given: _Constants) -> pc.Expression | None:
-    """Return what the comparisons of the key say; check that DuckDB pushes all of them."""
+def _within(where: _Node, known: _Columns, first: str, given: _Constants) -> pc.Expression | None:
+    """Return what the comparisons of a column say; check that DuckDB pushes all of them."""
     found: list[pc.Expression] = []
     for sign, column, value in _comparisons(where, known, given):
         kind = known.schema.field(column).type
         _require(_fits(value, kind))
-        if column == key and type(value) is int:
-            found.append(_SIGNS[sign](pc.field(key), pa.scalar(value, kind)))
+        is_text = type(value) is str
+        if column == first and (type(value) is int or (is_text and pa.types.is_string(kind))):
+            found.append(_SIGNS[sign](pc.field(first), pa.scalar(value, kind)))
     return functools.reduce(operator.and_, found) if found else None
 
 

@@ -67,23 +67,24 @@ class RowsToCount:
 
 @runtime_checkable
 class Ordered(Scannable, Protocol):
-    """A table that may find its rows in the order of their keys."""
+    """A table that may find its rows in order."""
 
     @property
     def ordered_key(self) -> tuple[str, ...]:
         """The names of the key columns, if rows are found in their order; else none."""
         ...
 
-    def scan_by_key(
+    def scan_by(
         self,
         columns: Sequence[str] | None,
         filter: pc.Expression | None,  # noqa: A002 - pyarrow's word
         *,
+        column: str | None,
         descending: bool,
         limit: int | None,
         likely: int,
     ) -> pa.RecordBatchReader:
-        """Return the rows in the order of the key, of which so many are `likely` read."""
+        """Return the rows by a column, or the key (None); so many are `likely` read."""
         ...
 
 
@@ -102,8 +103,9 @@ class RowsAtEnds:
         """Return both rows; if there is a filter, all that match."""
         if filter is not None:
             return self.source.scan(columns, filter, limit)
+        page: dict[str, Any] = {"column": None, "limit": 1, "likely": 1}
         first, last = (
-            self.source.scan_by_key(columns, None, descending=way, limit=1, likely=1).read_all()
+            self.source.scan_by(columns, None, descending=way, **page).read_all()
             for way in (False, True)
         )
         return pa.concat_tables([first, last]).to_reader()

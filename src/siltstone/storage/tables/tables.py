@@ -9,7 +9,7 @@ return is in `values`. The file is long because all parts of one interface are i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -207,6 +207,37 @@ class PinnedSearch(Protocol):
     def places_of(self, row_ids: np.ndarray) -> np.ndarray:
         """Return the positions of the rows with some of Lance's numbers, of those there are."""
         ...
+
+    def values_in_order(self, column: str) -> OrderedValues | None:
+        """Return the values of a column in order; None: no sound index has them so."""
+        ...
+
+
+class ValueRun(Protocol):
+    """The values of a column in some parts of a version, ascending; `rows` of them have one."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def nulls(self) -> int:
+        """How many rows have none."""
+        ...
+
+    def read(self, first: int, end: int) -> tuple[pa.Array, np.ndarray]:
+        """Return the values from the `first` on and the positions of their rows; -1: it is gone."""
+        ...
+
+    def find(self, value: pa.Scalar[Any], *, is_after: bool) -> int:
+        """Return how many values are below one, or equal to it if `is_after`."""
+        ...
+
+
+class OrderedValues(NamedTuple):
+    """The values of a column that runs have, and the parts that no run has."""
+
+    runs: Sequence[ValueRun]
+    uncovered: Sequence[Span]
 
 
 class TextAnalyzer(Protocol):

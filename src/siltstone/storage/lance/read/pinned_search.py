@@ -20,7 +20,8 @@ from siltstone.storage.lance.files.row_addresses import RowIds, row_ids
 from siltstone.storage.lance.read.version import LanceVersion
 from siltstone.storage.lance.search import nearest, text_search
 from siltstone.storage.lance.search.block_list import BlockLists
-from siltstone.storage.tables.tables import PinnedTable
+from siltstone.storage.lance.search.value_runs import ValueRuns
+from siltstone.storage.tables.tables import OrderedValues, PinnedTable
 from siltstone.storage.tables.values import (
     Lengths,
     NearestQuery,
@@ -46,6 +47,8 @@ class LanceSearch:
         self._word_counts: dict[tuple[str, str], int] = {}
         self._totals: dict[str, TextTotals] = {}
         self._lengths: dict[str, Lengths] = {}
+        self._ordered: dict[str, OrderedValues | None] = {}
+        self._runs = ValueRuns(version.where, version.data.sessions)
 
     def nearest(
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
@@ -155,6 +158,24 @@ class LanceSearch:
         """See `tables.PinnedSearch.places_of`."""
         found = self._row_ids.positions(row_ids, self._version.rows)
         return found[found >= 0]
+
+    def values_in_order(self, column: str) -> OrderedValues | None:
+        """See `tables.PinnedSearch.values_in_order`."""
+        if column not in self._ordered:
+            self._ordered[column] = self._values_in_order(column)
+        return self._ordered[column]
+
+    def _values_in_order(self, column: str) -> OrderedValues | None:
+        version, is_sound = self._version, self._version.has_sound_indexes
+        mine = [s for s in version.segments if (s.kind, s.columns) == ("btree", (column,))]
+        name = min((segment.index for segment in mine), default="")
+        mine = [segment for segment in mine if segment.index == name and segment.covered]
+        if not mine or not is_sound:
+            return None
+        runs = self._runs.open(self._table, mine, version.parts, version.paths_of_index(name))
+        covered = {span for segment in mine for span in segment.covered}
+        left = [span for span in version.spans if span not in covered and span[0] < span[1]]
+        return None if runs is None else OrderedValues(runs, left)
 
     def _without(self, visible: Bits | None, is_kept: bool) -> Any:
         """Return the block list of all rows that are not visible; None: no row is blocked."""
