@@ -227,7 +227,8 @@ def _stored(reader: Reader) -> Stored | None:
     schema = reader.table_schema
     if isinstance(reader, PlainReader):
         names = {name: name for name in schema.arrow.names}
-        return None if reader.table is None else Stored(reader.table, None, names, schema.arrow)
+        table = reader.table
+        return None if table is None else Stored(table, table.take, None, names, schema.arrow)
     base = reader.base
     if base is None or not base.rows:
         return None
@@ -235,7 +236,7 @@ def _stored(reader: Reader) -> Stored | None:
     pairs = zip(shown, schema.stored(shown, base.table_schema), strict=True)
     names = {name: found for name, found in pairs if found is not None}
     visible = reader.overlay().visibility.visible
-    return Stored(base.table, visible, names, schema.arrow)
+    return Stored(base.table, base.take_read, visible, names, schema.arrow)
 
 
 def _key_names(reader: Reader) -> tuple[str, ...]:

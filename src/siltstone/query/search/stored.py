@@ -12,7 +12,7 @@ products cancel, overflow or vanish, which the lengths of the vectors tell, rows
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,10 +63,12 @@ class Stored:
 
     `names` are the version's names of columns, by those of the schema that the reader shows;
     `fields` is that schema. The rows that Lance ranks bring the columns `bringing` along, by the
-    version's names; `brought` are those of the last search. One thread.
+    version's names; `brought` are those of the last search. `taken` reads rows by their positions
+    from where they cost least. One thread.
     """
 
     table: PinnedTable
+    taken: Callable[[np.ndarray, Sequence[str]], pa.Table]
     visible: Bits | None
     names: Mapping[str, str]
     fields: pa.Schema
@@ -86,7 +88,7 @@ class Stored:
                 and (known[np.minimum(at, len(known) - 1)] == positions).all()
             ):
                 return rows.select(list(columns)).take(pa.array(at, pa.int64()))
-        return self.table.take(positions, columns)
+        return self.taken(positions, columns)
 
     def bring(self, ranked: Ranked) -> None:
         """Keep what the rows of a search brought along, and no longer those of an earlier one."""
