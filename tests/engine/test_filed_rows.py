@@ -226,6 +226,29 @@ def test_without_a_bound_of_bytes_there_is_no_file(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
+def test_status_has_the_files_their_bound_and_how_often_they_were_of_use(tmp_path: Path) -> None:
+    with opened(tmp_path, cache_bytes_max=100 * MIB) as db:
+        filled(db)
+        before = db.status().cache
+        assert (before.files, before.all_bytes, before.bytes_max) == (0, 0, 100 * MIB)
+        for n in range(200):
+            db["t"].get(n)
+        found = db.status().cache
+        sizes = [path.stat().st_size for path in files(tmp_path)]
+        assert (found.files, found.bytes, found.all_bytes) == (len(sizes), sum(sizes), sum(sizes))
+        assert found.open_bytes > 0
+        assert (found.hits, found.misses) == (200 - found.misses, found.misses)
+        assert 0 < found.misses < 100
+        assert f"cache: {found.files} files, {found.bytes} bytes" in str(db.status())
+        assert db["t"].get(7_000) == row(7_000)
+        assert db.status().cache.hits == found.hits + 1
+    with opened(tmp_path, cache_bytes_max=0) as db:
+        none: Any = db.status().to_dict()["cache"]
+        assert set(none.values()) == {0}
+    with opened(tmp_path) as db:
+        assert db.status().cache.bytes_max > found.bytes
+
+
 def test_rows_that_fit_into_memory_get_no_file(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False, scratch=tmp_path / "scratch") as db:
         filled(db)

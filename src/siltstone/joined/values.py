@@ -48,6 +48,7 @@ from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
+from siltstone.storage.cache.part_cache import CacheUse
 from siltstone.storage.tables.values import StagedFiles, StagedKeys
 
 
@@ -60,6 +61,7 @@ _CLASSES: dict[str, type] = {
     for found in (
         *(Checkpointed, Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Removed),
         *(IndexStatus, JobStatus, Status, TableStatus, Backpressure, Vacuumed, Verified),
+        CacheUse,
         *(Pin, Schema, InventoryFile, KeyRun, StagedKeys, StagedFiles, Staged, StageTask),
         *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask, TokenApp),
     )

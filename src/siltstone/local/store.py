@@ -550,6 +550,7 @@ class LocalStore(Store):
             self._state(),
             self._parts.counts(),
             memory_bytes_max=self.options.memory_bytes_max,
+            parts=self._parts.storage.readers.parts,
         )
 
     def jobs(self) -> Listing[results.JobStatus]:

@@ -66,7 +66,10 @@ class FiledRows:
         """
         index = bisect_right(self._starts, position) - 1
         file = self._file(index, may_make=may_make)
-        return None if file is None else file.row(position - self._starts[index])
+        if file is None:
+            return None
+        self._cache.hits += 1
+        return file.row(position - self._starts[index])
 
     def has(self, position: int, *, may_make: bool) -> bool:
         """Say whether the part of a row has a file."""
@@ -101,6 +104,7 @@ class FiledRows:
                 return None
             _put(found, places, mine.tolist(), len(positions))
         batch = None if file is None else file.columns(found, names)
+        self._cache.hits += 0 if batch is None else batch.num_rows
         return None if batch is None else pa.Table.from_batches([batch])
 
     def make(self) -> None:
@@ -120,6 +124,11 @@ class FiledRows:
         return self._cache.opened(self._names[index]) or self._missed(index, may_make=may_make)
 
     def _missed(self, index: int, *, may_make: bool) -> PartFile | None:
+        found = self._looked_for(index, may_make=may_make)
+        self._cache.misses += found is None
+        return found
+
+    def _looked_for(self, index: int, *, may_make: bool) -> PartFile | None:
         wait, identity = self._wait.get(index), self._identities[index]
         if self._cache.was_closed(self._names[index]):
             return self._cache.open(identity, self._schema)

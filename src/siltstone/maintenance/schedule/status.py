@@ -17,6 +17,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
 from siltstone.maintenance.schedule.overdue import Overdue, Owed
 from siltstone.maintenance.schedule.pace import Backpressure
+from siltstone.storage.cache.part_cache import CacheUse, PartCache
 from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Job, Jobs
@@ -139,6 +140,8 @@ class Status:
     failure: str | None
     owed: tuple[str, ...]
     """What is due, and did not fit into a close: "merge", "optimize", "vacuum"."""
+    cache: CacheUse
+    """The rows in files of the user; all zeros where there are none."""
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values."""
@@ -177,6 +180,7 @@ class Status:
             f"  log: {self.wal_segments} segments, {self.wal_bytes} bytes",
             f"  memtables: {memtables}",
             f"  memory: {self.memory.total} bytes ({memory})",
+            f"  cache: {_of_cache(self.cache)}",
             f"  writers: {self.backpressure}",
             f"  {held}",
             *(f"  {table}" for table in self.tables),
@@ -188,6 +192,13 @@ class Status:
         if self.failure is not None:
             lines.append(f"  last failure: {self.failure}")
         return "\n".join(lines)
+
+
+def _of_cache(use: CacheUse) -> str:
+    return (
+        f"{use.files} files, {use.bytes} bytes; of all stores {use.all_bytes} of {use.bytes_max};"
+        f" {use.hits} hits, {use.misses} misses"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +214,9 @@ class Counts:
     is_read_only: bool = False
 
 
-def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int) -> Status:
+def status_of(
+    site: Site, state: State, counts: Counts, *, memory_bytes_max: int, parts: PartCache | None
+) -> Status:
     """Return the status of a store in `state`, with its running and dead jobs."""
     view, record = state.view, state.view.record
     sizes = _segments(site.files, site.root / "wal")
@@ -234,6 +247,7 @@ def status_of(site: Site, state: State, counts: Counts, *, memory_bytes_max: int
         backpressure=counts.backpressure,
         failure=counts.failure,
         owed=_owed(site, view, memory_bytes_max),
+        cache=CacheUse() if parts is None else parts.use(),
     )
 
 

@@ -58,6 +58,24 @@ Scan = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 """Yields some columns of all rows of a part, in the order of their offsets."""
 
 
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """The part files of a store, in bytes, and how often they were of use to this process.
+
+    `all_bytes` are those of all stores of the user, of which there may be `bytes_max`. Of each open
+    file the places of its blocks are in memory, `open_bytes` together. `hits` counts rows that came
+    from a file, `misses` reads that found none.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    all_bytes: int = 0
+    bytes_max: int = 0
+    open_bytes: int = 0
+    hits: int = 0
+    misses: int = 0
+
+
 class _NoRoomError(Exception):
     """The bound of the cache, or the disk, has no room for a file."""
 
@@ -90,6 +108,8 @@ class PartCache:
         self._open: dict[str, PartFile] = {}
         self._closed: set[str] = set()
         self.nbytes = 0
+        self.hits = self.misses = 0
+        """Rows that came from a file, and reads that found none; threads may lose some."""
 
     @property
     def store_id(self) -> str:
@@ -167,6 +187,18 @@ class PartCache:
         for file in files:
             self._unlink(file.path)
         return bool(files)
+
+    def use(self) -> CacheUse:
+        """Return what there is: it looks at each file of the user."""
+        files, bytes_max = list[_File](), self._bytes_max
+        with contextlib.suppress(OSError):
+            files += _files(self._scratch)
+        taken = sum(file.size for file in files)
+        if bytes_max is None:
+            bytes_max = _bound(self._scratch, taken)
+        mine = [file.size for file in files if file.path.parent == self._folder]
+        counts = self.nbytes, self.hits, self.misses
+        return CacheUse(len(mine), sum(mine), taken, bytes_max, *counts)
 
     @property
     def _folder(self) -> Path:
@@ -273,7 +305,7 @@ class _Room:
         self._others = [file for file in files if file.path.suffix != _TEMPORARY]
         taken = sum(file.size for file in self._others)
         if bytes_max is None:
-            bytes_max = (self._free()[0] + taken) // DEFAULT_SHARE
+            bytes_max = _bound(scratch, taken)
         self._bytes_max, self._left = bytes_max, bytes_max - taken
 
     def require(self, nbytes: int) -> None:
@@ -296,14 +328,22 @@ class _Room:
             oldest = self._others.pop()
             self._unlink(oldest.path)
             self._left += oldest.size
-        free, whole = self._free()
+        free, whole = _free(self._scratch)
         if self._left < 0 or free - nbytes < min(whole // FREE_SHARE, FREE_MAX):
             raise _NoRoomError
 
-    def _free(self) -> tuple[int, int]:
-        """Return the free bytes of the disk, and all."""
-        found = os.statvfs(self._scratch)
-        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+def _free(folder: Path) -> tuple[int, int]:
+    """Return the free bytes of the disk of a folder, and all."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+
+def _bound(scratch: Path, taken: int) -> int:
+    """Return the bound of the bytes of all files where none is given; without a folder 0."""
+    with contextlib.suppress(OSError):
+        return (_free(scratch)[0] + taken) // DEFAULT_SHARE
+    return 0
 
 
 class _Writer:

@@ -78,6 +78,8 @@ class SystemRoutes:
             "checkpoint_lag_seqs": found.visible_seq - found.flushed_seq,
             "memory_bytes": found.memory.total,
             "memory_bytes_max": found.memory.bytes_max,
+            "cache_bytes": found.cache.bytes,
+            "cache_bytes_max": found.cache.bytes_max,
             "unmerged_bytes": found.backpressure.unmerged_bytes,
             "maintenance_failed": float(found.failure is not None),
             "server_requests_inside": counters.inside,
