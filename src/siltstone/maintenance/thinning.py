@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -29,8 +28,7 @@ from siltstone.formats.manifest import Record
 from siltstone.storage.manifest.floor import Floor
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """How much may lie between two kept records, and what is recent.
 
     Args:

@@ -8,6 +8,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.past import CommitHistory, PastRecords
 from siltstone.engine.read.reader import Readers
@@ -96,8 +98,7 @@ class Env:
         refuse_others(self.files, root)
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """The files of one store, as any process works with them, whether it owns the store or not."""
 
     site: Site
@@ -165,8 +166,7 @@ def give_way(storage: Storage) -> Callable[[], bool]:
     return (lambda: False) if parts is None else partial(parts.give_way, root)
 
 
-@dataclass(frozen=True, slots=True)
-class Maintainers:
+class Maintainers(msgspec.Struct, frozen=True):
     """What any process may do to a store, whether it owns the store or not."""
 
     merger: Merger

@@ -11,8 +11,9 @@ decimals), texts or bytes. It comes from what a filter says about its columns on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from siltstone.engine.filter.pushed import All, AnyOf, Atom, FalseIfNull, Implied, Negated, Push
 
@@ -20,8 +21,7 @@ _DEPTH_MAX = 32
 _IS_NULL = " IS NULL"
 
 
-@dataclass(frozen=True, slots=True)
-class KeySpan:
+class KeySpan(msgspec.Struct, frozen=True):
     """Storage values from `low` to `high`, both in it; None is open. Without any if low > high.
 
     `is_all`: the filter keeps all rows in it, if the column has no nulls; of whole numbers alone.

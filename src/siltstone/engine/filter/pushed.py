@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.engine.filter import literals
@@ -50,36 +50,30 @@ _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 Bounds: TypeAlias = tuple[int | str | bytes | None, int | str | bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Atom:
+class Atom(msgspec.Struct, frozen=True):
     column: str
     rest: str | None  # what follows the column's name
     values: frozenset[object] | None = None
     bounds: Bounds | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class All:
+class All(msgspec.Struct, frozen=True):
     parts: tuple[Push | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(msgspec.Struct, frozen=True):
     parts: tuple[Push | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Negated:
+class Negated(msgspec.Struct, frozen=True):
     part: Push | None
 
 
-@dataclass(frozen=True, slots=True)
-class Implied:
+class Implied(msgspec.Struct, frozen=True):
     part: Push | None
 
 
-@dataclass(frozen=True, slots=True)
-class FalseIfNull:
+class FalseIfNull(msgspec.Struct, frozen=True):
     part: Push | None
     column: str  # the one that `part` reads
 

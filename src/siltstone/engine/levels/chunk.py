@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -128,8 +129,7 @@ class Run:
         return (codes[::-1], ordinals[::-1]) if descending else (codes, ordinals)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Slice:
+class Slice(msgspec.Struct, frozen=True, eq=False):
     """The first `rows` rows of one origin, in `chunks` from ordinal 0 on.
 
     Equal origins have equal rows at equal ordinals: `origin` stays the same when a memtable becomes
@@ -160,8 +160,7 @@ class Slice:
         return (chunk.cut(ordinal - chunk.start, len(chunk.codes)), *self.chunks[first + 1 :])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexedSlice:
+class IndexedSlice(msgspec.Struct, frozen=True, eq=False):
     """A part with the key columns only, and the runs to find its rows."""
 
     part: Slice

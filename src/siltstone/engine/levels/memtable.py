@@ -21,9 +21,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -107,8 +107,7 @@ class Tail:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Contents:
+class Contents(msgspec.Struct, frozen=True, eq=False):
     """The value that a reader takes in one reference."""
 
     tail: Tail
@@ -422,8 +421,7 @@ def indexed(memtable: Memtable) -> tuple[IndexedSlice, ...]:
     return (IndexedSlice(Slice(memtable.origin, chunks, contents.tail.start), contents.runs),)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Newest:
+class Newest(msgspec.Struct, frozen=True, eq=False):
     """The newest version of each key of one memtable, in code order, with its chunks."""
 
     ordinals: np.ndarray

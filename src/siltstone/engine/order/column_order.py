@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
@@ -59,8 +59,7 @@ class ByColumn(NamedTuple):
     descending: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnOrder:
+class ColumnOrder(msgspec.Struct, frozen=True):
     """The rows of `read`, with its filter, in an order; see the module."""
 
     read: OrderedRead

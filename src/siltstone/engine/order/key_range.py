@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -107,8 +108,7 @@ class KeyRange:
         return self.high is None or given < self.high or (self.has_high and self.high == key)
 
 
-@dataclass(frozen=True, slots=True)
-class RangePredicate:
+class RangePredicate(msgspec.Struct, frozen=True):
     """What a serializable transaction remembers of a read by key: the range, and its filter."""
 
     keys: KeyRange

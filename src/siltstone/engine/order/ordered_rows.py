@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
@@ -38,8 +39,7 @@ LookUp: TypeAlias = Callable[[Sequence[Key], list[str]], Iterator[pa.RecordBatch
 """Returns the rows of some keys, and maybe others, with some columns, in no order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """Which of the rows in order are wanted: all behind the first `offset`, at most `limit`.
 
     `likely`: as many are likely taken of those; None: all.

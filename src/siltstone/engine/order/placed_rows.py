@@ -7,8 +7,8 @@ then put into the order of the places.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -24,8 +24,7 @@ _BATCH_BYTES = 4 << 20
 _EVERY_PLACE = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedRows:
+class PlacedRows(msgspec.Struct, frozen=True):
     """See the module: rows of `base` and of the levels of `overlay`, with some columns."""
 
     table_schema: TableSchema

@@ -13,10 +13,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -58,8 +58,7 @@ from siltstone.storage.tables.tables import PinnedTable, TableReader
 from siltstone.storage.tables.values import POSITION
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlainReader:
+class PlainReader(msgspec.Struct, frozen=True, eq=False):
     """One version of a plain table; `lease` keeps its files. No `table`: it has no version yet.
 
     `texts`: how texts are searched; its indexes are those of the version.

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -40,8 +40,7 @@ class UnfitRowsError(Exception):
     """The rows cannot be laid out so: a value has 4 GiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flat:
+class _Flat(msgspec.Struct, frozen=True):
     """How a column is packed: as `code` (struct) and `dtype` (NumPy).
 
     `take` makes its Python value; None: what is unpacked is the value.
@@ -174,8 +173,7 @@ class FlatRows:
             yield first, [raw[first * size : last * size], *texts]
 
 
-@dataclass(frozen=True, slots=True)
-class _Texts:
+class _Texts(msgspec.Struct, frozen=True):
     """The values of a variable column: value i is `data[ends[i]:ends[i + 1]]`."""
 
     at: int

@@ -120,8 +120,7 @@ class Vacuumed:
         return "\n".join([head, *lines, *(f"  spared: {reason}" for reason in self.spared)])
 
 
-@dataclass(frozen=True, slots=True)
-class _Census:
+class _Census(msgspec.Struct, frozen=True):
     """Who needs which record: those that FLOOR keeps, others leased, and the tags' islands."""
 
     kept: Sequence[Record]

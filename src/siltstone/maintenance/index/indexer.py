@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -60,8 +59,7 @@ _KIND = "index"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CaughtUp:
+class CaughtUp(msgspec.Struct, frozen=True):
     """The result of a catch-up: its tables (by name), its numbers of segments and rows."""
 
     tables: tuple[str, ...]

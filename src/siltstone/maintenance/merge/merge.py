@@ -95,8 +95,7 @@ class _Planned:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Promoter:
+class Promoter(msgspec.Struct, frozen=True):
     """Shows what a record names to readers of the plain path. Holds no lock and no state."""
 
     site: Site

@@ -14,8 +14,8 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -135,8 +135,7 @@ def _tables_of(reader: Reader) -> list[PinnedTable | Attached]:
     return base + [run.table for run in reader.sources if isinstance(run, HistoryRun)]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFiles:
+class TaskFiles(msgspec.Struct, frozen=True):
     """How a task reads a pin: its names of the columns, and what keeps its files."""
 
     stored: tuple[str | None, ...]
@@ -161,8 +160,7 @@ class TaskFiles:
         return PinnedRows(pin, first, end, kept, dropped, self.stored, records, self.is_named)
 
 
-@dataclass(frozen=True, slots=True)
-class _ScanPlanner:
+class _ScanPlanner(msgspec.Struct, frozen=True):
     core: Core
     table: str
     seq: int

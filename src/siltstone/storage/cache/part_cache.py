@@ -29,6 +29,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.formats.parts import part_file
@@ -270,8 +271,7 @@ class PartCache:
         return self.open(identity, schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     path: Path
     size: int
     used_ns: int

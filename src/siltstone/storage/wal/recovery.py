@@ -29,7 +29,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -54,8 +53,7 @@ _BATCH_FRAMES = 256
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(msgspec.Struct, frozen=True):
     """The recovered log, all of it durable.
 
     `frames` yields once, oldest first, and holds one segment at a time; read it before the log is

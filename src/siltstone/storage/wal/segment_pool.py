@@ -23,8 +23,9 @@ import contextlib
 import errno
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from siltstone.errors import ClosedError, InvariantError, UnavailableError
 from siltstone.formats.log.frame import HEADER_BYTES
@@ -50,8 +51,7 @@ def first_bytes(end: int, segment_bytes: int = SEGMENT_BYTES) -> int:
     return max(min(size, segment_bytes), end)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadySegment:
+class ReadySegment(msgspec.Struct, frozen=True):
     """A file that may become segment `number`."""
 
     number: SegmentNumber

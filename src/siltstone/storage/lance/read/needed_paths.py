@@ -12,7 +12,8 @@ index that is not known here: a needed file that is not named is deleted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from siltstone.errors import RequestError
 from siltstone.formats.inventory import InventoryFile
@@ -85,8 +86,7 @@ class LancePaths:
             return index_folders(pin.folder, dataset)
 
 
-@dataclass(frozen=True, slots=True)
-class AddedPaths:
+class AddedPaths(msgspec.Struct, frozen=True):
     """What a manifest names that those before it did not; the bytes about its indexes, if any."""
 
     paths: set[str]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 
 from siltstone.formats.key_run import OFFSET_BITS, OFFSET_MASK, Entries, merged
@@ -27,8 +27,7 @@ Stretch: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Codes (int64) in order, and the positions (int64) of their rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """A run, and where the parts start for which this pin asks it."""
 
     run: OpenRun
