@@ -249,6 +249,26 @@ def test_status_has_the_files_their_bound_and_how_often_they_were_of_use(tmp_pat
         assert db.status().cache.bytes_max > found.bytes
 
 
+FOLDERS: dict[str, Callable[[Path], object]] = {
+    "a file": lambda folder: (folder / "scratch").write_text("no folder"),
+    "no locks, as on a network": lambda folder: (folder / "scratch" / "parts.lock").mkdir(
+        parents=True
+    ),
+    "open to others": lambda folder: (folder / "scratch").mkdir(mode=0o777),
+}
+
+
+@pytest.mark.parametrize("what", FOLDERS)
+def test_rows_are_read_whatever_the_folder_is(tmp_path: Path, what: str) -> None:
+    FOLDERS[what](tmp_path)
+    with opened(tmp_path) as db:
+        filled(db)
+        for n in range(100):
+            assert db["t"].get(n) == row(n)
+        found = db["t"].scan(order_by="id", limit=3, descending=True).read_all()
+        assert found.to_pylist() == [row(n) for n in (MANY - 1, MANY - 2, MANY - 3)]
+
+
 def test_rows_that_fit_into_memory_get_no_file(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False, scratch=tmp_path / "scratch") as db:
         filled(db)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
@@ -232,6 +233,28 @@ def test_a_folder_that_is_open_to_others_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "store" / "parts").chmod(0o777)
     assert made(cache_at(tmp_path), 1) is None
     assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.ENOLCK])
+def test_a_folder_that_takes_no_new_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """Mounted to be read only, of another user, full, or on a network that lost its locks."""
+    made(cache_at(tmp_path), 1)
+    opened = os.open
+
+    def refusing(path: Any, flags: int, *mode: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(error, os.strerror(error))
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    cache = cache_at(tmp_path)
+    assert made(cache, 2) is None
+    file = there(cache, 1)
+    assert file is not None
+    assert file.row(0) == rows_of(1).to_pylist()[0]
+    assert cache.use().files == 1
 
 
 def test_a_file_system_that_takes_no_more_leaves_no_file(tmp_path: Path) -> None:
