@@ -20,6 +20,7 @@ import pytest
 
 from siltstone.engine.order import column_order, ordered_rows, value_windows
 from siltstone.local.store import LocalStore
+from siltstone.maintenance.merge import merge
 from tests.maintenance.stores import open_store
 from tests.nightly import by_day
 
@@ -42,6 +43,7 @@ KINDS: dict[str, tuple[str, Callable[[int], Any]]] = {
 @pytest.fixture(autouse=True)
 def _few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows so small that a page has many, and a value may have too many rows for one."""
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)  # new parts stay, which no index has yet
     monkeypatch.setattr(value_windows, "ROWS_MIN", 3)
     monkeypatch.setattr(value_windows, "ROWS_MAX", 6)
     monkeypatch.setattr(column_order, "ROWS_MIN", 3)
@@ -68,7 +70,7 @@ class Model:
         for _ in range(3):
             self.step()
 
-    def write(self, table: Any, rows: dict[Any, Any], most: int = 30) -> None:
+    def write(self, table: Any, rows: dict[Any, Any], most: int = 14) -> None:
         numbers = self.random.sample(range(COUNT), self.random.randint(1, most))
         keys = [("nsew"[n % 4], n) for n in numbers]
         if self.random.random() < 0.3:

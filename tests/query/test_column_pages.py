@@ -13,6 +13,7 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.levels import base
+from siltstone.maintenance.merge import merge
 from siltstone.query.sql import pages, sql
 from siltstone.storage.lance.read.pinned import LancePinned
 from tests.maintenance.stores import open_store
@@ -40,6 +41,7 @@ def row(some: random.Random, key: int) -> dict[str, Any]:
 def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
     """A table with rows in base, of which some are in no index, and in the levels above it."""
     some = random.Random(7)
+    before, merge.COMPACT_BELOW_ROWS = merge.COMPACT_BELOW_ROWS, 0
     with open_store(tmp_path_factory.mktemp("pages") / "s", real_lance=True) as store:
         table = store.create_table("t", COLUMNS, "id")
         for level in range(4):
@@ -55,6 +57,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[st.Store]:
                 table.create_index("v", kind="bitmap")
         table.upsert([row(some, key) for key in some.sample(range(COUNT), 50)])
         yield store
+    merge.COMPACT_BELOW_ROWS = before
 
 
 @pytest.fixture
@@ -164,6 +167,11 @@ def test_a_page_reads_no_column_as_a_whole(
         monkeypatch.setattr(base, "_MISSES_MIN", 1 << 30)  # all rows come into memory after some
         assert table.scan(order_by=order, limit=9, **given).read_all().equals(first)
     assert rows < COUNT // 4  # of the parts that the index does not cover
+
+
+def test_the_index_of_these_tests_lacks_some_rows(db: st.Store) -> None:
+    index = next(each for each in db["t"].indexes() if each.name == "city")
+    assert 0 < index.lagging_rows < COUNT // 4
 
 
 def test_an_order_by_what_has_no_index_says_which_columns_have_one(db: st.Store) -> None:
