@@ -18,7 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from siltstone.engine.levels import chunk
 from siltstone.engine.order import ordered_rows, placed_rows, sorted_rows
+from siltstone.engine.order.ordered_rows import OrderedRead
+from siltstone.engine.read import read_union
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.formats.order import ordered_run
 from siltstone.local.store import LocalStore
 from siltstone.storage.tables.keys import key_cover
 from tests.maintenance.stores import open_store
@@ -53,6 +58,8 @@ def _few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_rows, "_BYTES_MAX", 900)
     monkeypatch.setattr(sorted_rows, "_ROWS_AHEAD", 4)
     monkeypatch.setattr(key_cover, "_WIDTH", 8)
+    monkeypatch.setattr(ordered_run, "PAGE_BYTES", 256)
+    monkeypatch.setattr(chunk, "_SORTED_FIRST", 5)
 
 
 class Model:
@@ -157,6 +164,54 @@ def test_ranges_are_parts_of_a_sorted_list(model: Model) -> None:
         model.step()
         model.check(model.table, model.rows)
     model.check_range(model.table, model.rows, None, None)
+
+
+def test_no_page_needs_a_pass_over_all_keys(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base, loads and memtables give their keys in order, also beside a writer."""
+    monkeypatch.setattr(OrderedRead, "_sorted", None)
+    for _ in range(by_day(8, 60)):
+        model.step()
+        whole = sorted(model.rows.items())
+        assert model.pairs(model.table.range().read_all()) == whole
+        given = {"order_by": model.names, "offset": 3, "limit": 9, "descending": True}
+        assert model.pairs(model.table.scan(**given).read_all()) == whole[::-1][3:12]
+        with model.db.transaction() as tx:
+            own = dict(model.rows)
+            model.write(tx["t"], own)
+            assert model.pairs(tx["t"].range(limit=20).read_all()) == sorted(own.items())[:20]
+            tx.rollback()
+
+
+def test_a_short_range_of_texts_is_found_by_its_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter says between which keys its rows are: pages of all kinds are read that way."""
+    with open_store(tmp_path / "s") as db:
+        for name, kind in (("s", "string"), ("b", "binary"), ("d", "decimal(9, 1)")):
+            db.create_table(name, {"id": kind, "v": "int64"}, "id")
+        for n in range(300):
+            db["s"].upsert({"id": f"k{n:03}", "v": n})
+            db["b"].upsert({"id": b"k%03d" % n, "v": n})
+            db["d"].upsert({"id": Decimal(n) / 2, "v": n})
+            if n in (100, 200):
+                db.checkpoint()
+                db.merge()
+        monkeypatch.setattr(ordered_rows, "_LOOKED_AT_MIN", 1_024)
+        monkeypatch.setattr(read_union, "_FEW_ROWS", 200)
+        monkeypatch.setattr(OrderedRead, "_sorted", None)
+        monkeypatch.setattr(KeyedReader, "_scan_levels", None)
+        for name, test in (
+            ("s", "id > 'k089' AND id <= 'k210' AND v % 2 = 0"),
+            ("b", "id >= X'6b303930' AND id < X'6b323131' AND v % 2 = 0"),
+            ("d", "id > 44.7 AND id <= 105 AND v % 2 = 0"),
+        ):
+            wanted = [*range(90, 211, 2)]
+            found = db[name].scan(["v"], filter=test, order_by="id").read_all()
+            assert found["v"].to_pylist() == wanted
+            found = db[name].scan(["v"], filter=test, order_by="id", descending=True, limit=3)
+            assert found.read_all()["v"].to_pylist() == wanted[:-4:-1]
+            assert sorted(db[name].scan(["v"], filter=test).read_all()["v"].to_pylist()) == wanted
+            assert db[name].scan(filter=f"{test} AND id > id").read_all().num_rows == 0
 
 
 def test_ranges_of_earlier_seqs_are_what_they_were(model: Model) -> None:

@@ -59,7 +59,7 @@ def _atom(
     value: Value,
     rest: str | None,
     values: Sequence[pa.Scalar[Any]] | None = None,
-    bounds: tuple[int | None, int | None] | None = None,
+    bounds: pushed.Bounds | None = None,
 ) -> pushed.Push | None:
     """Return the push of a column and what follows it; None if there is nothing to say.
 
@@ -116,15 +116,27 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
     return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
 
 
-def _bounds(sign: Operator, scalar: pa.Scalar[Any]) -> tuple[int | None, int | None] | None:
-    """Return between which storage values a column is, both in it; only of whole numbers."""
-    kind = scalar.type
-    if not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+def _bounds(sign: Operator, scalar: pa.Scalar[Any]) -> pushed.Bounds | None:
+    """Return between which storage values a column is, of types that keys have."""
+    if sign not in ("<", "<=", ">", ">="):
+        return None
+    kind, is_in = scalar.type, sign in ("<=", ">=")
+    if typed.is_text(kind) or typed.is_bytes(kind):
+        end = storage_values(pa.array([scalar], kind))[0]
+        if sign in ("<", "<="):
+            return pushed.Bounds(None, end, has_high=is_in)
+        return pushed.Bounds(end, None, has_low=is_in)
+    if not _is_whole(kind):
         return None
     n = cast("int", storage_values(pa.array([scalar], kind))[0])
     if sign in ("<", "<="):
-        return None, n - (sign == "<")
-    return (n + (sign == ">"), None) if sign in (">", ">=") else None
+        return pushed.Bounds(None, n - (not is_in))
+    return pushed.Bounds(n + (not is_in), None)
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    is_number = pa.types.is_integer(kind) or pa.types.is_decimal128(kind)
+    return is_number or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
 
 
 def _placed(

@@ -47,11 +47,21 @@ _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """Storage values from `low` to `high`; None is open. Whether the ends are in it."""
+
+    low: object
+    high: object
+    has_low: bool = True
+    has_high: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Atom:
     column: str
     rest: str | None  # what follows the column's name
     values: frozenset[object] | None = None
-    bounds: tuple[int | None, int | None] | None = None
+    bounds: Bounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class Visibility:
         if not codec.exact and len(places):
             same = np.concatenate(
                 [
-                    same_keys(keys(needles[at]), _keys_of(parts, places[at]))
+                    same_keys(keys(needles[at]), keys_of_places(parts, places[at]))
                     for at in in_blocks(len(places))
                 ]
             )
@@ -230,8 +230,8 @@ def _added(
         yield added
 
 
-def _keys_of(parts: Sequence[Part], places: np.ndarray) -> KeyColumns:
-    """Return the keys of the rows at some places."""
+def keys_of_places(parts: Sequence[Part], places: np.ndarray) -> KeyColumns:
+    """Return the keys of the rows at some places, one at least."""
     found, order = list[KeyColumns](), list[np.ndarray]()
     start = 0
     for part in parts:
