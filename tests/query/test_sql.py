@@ -263,8 +263,8 @@ class Ordering(Recording):
 
     ordered_key = ("id",)
 
-    def scan_by_key(self, columns, wanted, *, descending, limit, likely):
-        assert (wanted, limit) == (None, 1)
+    def scan_by_key(self, columns, wanted, *, ends=(), descending, limit, likely):
+        assert (wanted, ends, limit) == (None, (), 1)
         found = self.table.select(columns).sort_by(
             [("id", ["ascending", "descending"][descending])]
         )

@@ -114,13 +114,17 @@ class LocalReadable:
         columns: Sequence[str] | None,
         filter: pc.Expression | None,  # noqa: A002 - the contract's name
         *,
+        ends: Sequence[tuple[str, object]] = (),
         descending: bool,
         limit: int | None,
         likely: int,
     ) -> pa.RecordBatchReader:
         """Return the rows in the order of the key, of which so many are `likely` read."""
-        keys, page = KeyRange(descending=descending), Page(limit=limit, likely=likely)
-        return self._in_order(self._reader(), keys, page, columns, filter)
+        reader, keys = keyed(self._reader()), KeyRange(descending=descending)
+        for sign, key in ends:
+            keys = keys.cut(sign, reader.table_schema.codec.from_user(key))
+        page = Page(limit=limit, likely=likely)
+        return self._in_order(reader, keys, page, columns, filter)
 
     def range(
         self,

@@ -6,7 +6,7 @@ null), or None where no such piece is known:
 
     Atom      a column and constants; exact. With `values`, it says that the column has one of
               these (storage values); without `rest` that is all that it says, and not to Lance.
-              With `bounds`, that it is from the first to the last of them (None: open), no more
+              With `bounds`, that it is between these, no more; without `rest` not to Lance
     All       AND. A part that is missing widens the answer, so it is dropped
     AnyOf     OR. A missing part could narrow the answer: all or nothing
     Negated   NOT. What is inside must be exact: a superset negated is a subset
@@ -47,7 +47,7 @@ _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ValueBounds:
     """Storage values from `low` to `high`; None is open. Whether the ends are in it."""
 
     low: object
@@ -61,7 +61,7 @@ class Atom:
     column: str
     rest: str | None  # what follows the column's name
     values: frozenset[object] | None = None
-    bounds: Bounds | None = None
+    bounds: ValueBounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,8 @@ class Visibility:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.live.nbytes + self.visible.nbytes + sum(run.nbytes for run in self.runs)
+        sorted_ = (*self.runs, *(keys for _, load in self.loads for keys in load.by_key))
+        return self.live.nbytes + self.visible.nbytes + sum(each.nbytes for each in sorted_)
 
     def is_before(self, base: Base | None, parts: Sequence[Part]) -> bool:
         """Return whether `parts` over `base` are the parts of this one, perhaps with more rows."""
@@ -185,6 +186,7 @@ class VisibilityCache:
         """Bytes in memory; shared parts count once."""
         kept = self._kept
         runs = {id(run): run.nbytes for one in kept for run in one.runs}
+        runs |= {id(k): k.nbytes for one in kept for _, load in one.loads for k in load.by_key}
         bits = {id(b): b.nbytes for one in kept for b in (one.live, one.visible)}
         return sum(runs.values()) + sum(bits.values())
 

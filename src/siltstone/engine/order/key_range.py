@@ -65,6 +65,12 @@ class KeyRange:
             found = replace(found, high=span.high, has_high=span.has_high)
         return found
 
+    def cut(self, sign: str, key: Key) -> KeyRange:
+        """Return the keys of the range that are <, <=, =, >= or > than a key."""
+        low, high = key if sign[0] in "=>" else None, key if sign[0] in "=<" else None
+        is_in = sign.endswith("=")
+        return self.within(KeySpan(low, high, is_all=True, has_low=is_in, has_high=is_in))
+
     def _is_below(self, span: KeySpan) -> bool:
         low: Any = self.low
         return low is None or low < span.low or (low == span.low and not span.has_low)

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from siltstone.formats.types.extensions import is_uuid
 from siltstone.query.sql.dataset import Filter, Scannable
 from siltstone.query.sql.shielded import folded
 
@@ -34,16 +35,13 @@ ROWS_MAX = 10_000
 """Of LIMIT, and of OFFSET: more rows are sorted faster than they are looked up."""
 _MAY_PAGE = re.compile(r"\border\s+by\b.*\blimit\b", re.IGNORECASE | re.DOTALL)
 _PARTS = {"expressions", "from_", "where", "order", "limit", "offset"}
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "GT": operator.gt,
-    "GTE": operator.ge,
-    "LT": operator.lt,
-    "LTE": operator.le,
-    "EQ": operator.eq,
-}
+_SIGNS = {"GT": ">", "GTE": ">=", "LT": "<", "LTE": "<=", "EQ": "="}
 _FLIPPED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _Node: TypeAlias = Any
 """An expression of sqlglot, which is imported late."""
+KeyEnd: TypeAlias = tuple[str, object]
+"""How keys compare with one: ("<", key), also with <=, >, >= and =."""
 Tables: TypeAlias = "Callable[[str], Scannable | None]"
 
 
@@ -53,14 +51,14 @@ class UnpagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyOrdered:
-    """A table whose scan is in the order of its key, and has only rows that `within` keeps.
+    """A table whose scan is in the order of its key, and has only rows between its `ends`.
 
     `likely`: as many rows are likely read.
     """
 
     source: Any
     descending: bool
-    within: pc.Expression | None
+    ends: Sequence[KeyEnd]
     likely: int
 
     @property
@@ -74,10 +72,8 @@ class KeyOrdered:
         limit: int | None,
     ) -> pa.RecordBatchReader:
         """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
-        parts = [part for part in (filter, self.within) if part is not None]
-        wanted = functools.reduce(operator.and_, cast("list[Any]", parts)) if parts else None
-        page = {"limit": limit, "likely": self.likely}
-        return self.source.scan_by_key(columns, wanted, descending=self.descending, **page)
+        page = {"ends": self.ends, "limit": limit, "likely": self.likely}
+        return self.source.scan_by_key(columns, filter, descending=self.descending, **page)
 
 
 def paged(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables]:
@@ -116,9 +112,9 @@ class _Page:
         descending = _order(tree, known, key[0])
         _check_shown(tree.expressions, known, key[0])
         given = _Constants(parameters)
-        within = _within(tree.args.get("where"), known, key[0], given)
+        ends = _ends(tree.args.get("where"), known, key[0], given)
         likely = sum(_rows_of(tree.args.get(part), given) for part in ("limit", "offset"))
-        return cls(sql, name, KeyOrdered(source, descending, within, likely), tables)
+        return cls(sql, name, KeyOrdered(source, descending, ends, likely), tables)
 
     def rewritten(self) -> tuple[str, Tables]:
         first, end = _order_in(self.sql)
@@ -233,15 +229,16 @@ def _rows_of(part: _Node, given: _Constants) -> int:
     return cast("int", rows)
 
 
-def _within(where: _Node, known: _Columns, key: str, given: _Constants) -> pc.Expression | None:
-    """Return what the comparisons of the key say; check that DuckDB pushes all of them."""
-    found: list[pc.Expression] = []
+def _ends(where: _Node, known: _Columns, key: str, given: _Constants) -> list[KeyEnd]:
+    """Return what the comparisons of the key say; check that DuckDB pushes all others."""
+    found: list[KeyEnd] = []
     for sign, column, value in _comparisons(where, known, given):
         kind = known.schema.field(column).type
-        _require(_fits(value, kind))
-        if column == key and type(value) is int:
-            found.append(_SIGNS[sign](pc.field(key), pa.scalar(value, kind)))
-    return functools.reduce(operator.and_, found) if found else None
+        end = _key(value, kind) if column == key else None
+        _require(end is not None or _fits(value, kind))
+        if end is not None:
+            found.append((_SIGNS[sign], end))
+    return found
 
 
 def _comparisons(
@@ -272,15 +269,37 @@ def _conjuncts(where: _Node) -> list[_Node]:
     return [*where.this.flatten()] if is_and else [where.this]
 
 
+def _key(value: object, kind: pa.DataType) -> object:
+    """Return the key of a type as which DuckDB compares a constant; None: it is surely none."""
+    types = pa.types
+    if is_uuid(kind):
+        is_text = type(value) is str and _UUID.fullmatch(value) is not None
+        return UUID(str(value)) if is_text or type(value) is UUID else None
+    if types.is_decimal(kind):
+        number = Decimal(value) if isinstance(value, int | Decimal) else None
+        return number if type(value) is not bool and _is_value(number, kind) else None
+    is_known = (
+        (type(value) is str and types.is_string(kind))
+        or (type(value) is bytes and types.is_binary(kind))
+        or (type(value) is int and types.is_integer(kind) and _is_value(value, kind))
+    )
+    return value if is_known else None
+
+
+def _is_value(value: object, kind: pa.DataType) -> bool:
+    """Say whether a type has a value, with all its digits."""
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return False
+    return True
+
+
 def _fits(value: object, kind: pa.DataType) -> bool:
     """Say whether DuckDB compares a constant with a column of a type as a value of that type."""
     types = pa.types
     if type(value) is int and types.is_integer(kind):
-        try:
-            pa.scalar(value, kind)
-        except (pa.ArrowException, OverflowError):
-            return False
-        return True
+        return _is_value(value, kind)
     if type(value) is str:
         return types.is_string(kind) or types.is_date32(kind) or types.is_timestamp(kind)
     if type(value) is dt.date:

@@ -79,11 +79,15 @@ class Ordered(Scannable, Protocol):
         columns: Sequence[str] | None,
         filter: pc.Expression | None,  # noqa: A002 - pyarrow's word
         *,
+        ends: Sequence[tuple[str, object]] = (),
         descending: bool,
         limit: int | None,
         likely: int,
     ) -> pa.RecordBatchReader:
-        """Return the rows in the order of the key, of which so many are `likely` read."""
+        """Return the rows in the order of the key, of which so many are `likely` read.
+
+        `ends`: how their keys compare with some, as (">", key).
+        """
         ...
 
 

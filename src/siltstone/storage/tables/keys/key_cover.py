@@ -49,6 +49,7 @@ from siltstone.formats.key_run import (
 )
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import KeyRun, Pin
+from siltstone.formats.order.key_bytes import ByteKeys
 from siltstone.formats.order.ordered_run import OrderedEntries
 from siltstone.storage.files.files import Files, discard, refusals
 from siltstone.storage.tables.inventories import Inventories
@@ -348,9 +349,7 @@ class _Cover(msgspec.Struct, frozen=True):
         size = 0
         with self.keys.spilled(self.table.pin.folder) as spill:
             for some in gathered(self._entries(parts), _weight, PIECE_BYTES):
-                keys, places = joined(some)
-                order = keys.argsort()
-                held.append((keys[order], places[order]))
+                held.append(sorted_keys(*joined(some)))
                 size += _weight(held[-1])
                 if size >= SORTED_BYTES_MAX:
                     away.append(spill(merged_pieces(held)).entries())
@@ -381,6 +380,12 @@ class _Cover(msgspec.Struct, frozen=True):
         run, file = self.keys.written(folder, blocks, parts, is_ordered=self.is_ordered)
         self.written[run.path] = file
         return run
+
+
+def sorted_keys(keys: ByteKeys, places: np.ndarray) -> OrderedEntries:
+    """Return entries in the order of their keys."""
+    order = keys.argsort()
+    return keys[order], places[order]
 
 
 def _weight(entries: OrderedEntries) -> int:
