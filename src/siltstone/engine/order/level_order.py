@@ -24,6 +24,8 @@ from siltstone.formats.order.key_bytes import NO_KEYS, ByteKeys, joined_ranks
 
 ROWS_MAX = 1 << 19
 _BYTES_MAX = 64 << 20
+_WEIGHED_ROWS_MIN = 4_096
+"""The keys of shorter runs are in memory anyway, with their rows; a page needs not weigh them."""
 
 
 def sorted_levels(overlay: Overlay, codec: KeyCodec) -> list[tuple[int, SortedKeys]] | None:
@@ -37,7 +39,8 @@ def sorted_levels(overlay: Overlay, codec: KeyCodec) -> list[tuple[int, SortedKe
     found: list[tuple[int, SortedKeys]] = []
     left = _BYTES_MAX
     for run in visibility.runs:
-        if run.by_key is None and _key_bytes(overlay.parts) > _BYTES_MAX:
+        is_long = run.by_key is None and len(run.ordinals) >= _WEIGHED_ROWS_MIN
+        if is_long and _key_bytes(overlay.parts) > _BYTES_MAX:
             return None
         found.append((0, _of_run(run, overlay.parts, codec)))
     for start, load in visibility.loads:

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _compute: Any = pc
-_NOTHING = pa.scalar(b"", pa.binary())
 _SIGN = np.uint64(1 << 63)
 _NUMBER_BYTES, _DECIMAL_BYTES = 8, 16
 
@@ -98,7 +97,8 @@ class ByteKeys:
         return ByteKeys(cast("pa.BinaryArray", array), is_turned=self.is_turned)
 
 
-NO_KEYS = ByteKeys(pa.array([], pa.binary()))
+# Not `pa.array`: it imports pandas, in 0.2 s.
+NO_KEYS = ByteKeys(pa.nulls(0, pa.binary()))
 Ranks = TypeVar("Ranks", np.ndarray, ByteKeys)
 """What rows are sorted by: codes, or keys as bytes."""
 
@@ -113,6 +113,11 @@ def joined_ranks(parts: Sequence[Ranks]) -> Ranks:
         array = pa.concat_arrays([each.array for each in keys])
         return cast("Any", ByteKeys(array, is_turned=first.is_turned))
     return np.concatenate(cast("Sequence[np.ndarray]", parts))
+
+
+def bytes_scalar(data: bytes) -> pa.BinaryScalar:
+    """Return bytes as Arrow computes with them."""
+    return pa.scalar(data, pa.binary())  # not when modules are loaded: it imports pandas, in 0.2 s
 
 
 def descents(ranks: np.ndarray | ByteKeys) -> np.ndarray:
@@ -131,7 +136,7 @@ def key_bytes(columns: Sequence[pa.Array], codes: Callable[[pa.Array], np.ndarra
     parts = [_part(each, codes, is_last=at == last) for at, each in enumerate(columns)]
     if len(parts) == 1:
         return ByteKeys(parts[0])
-    return ByteKeys(_compute.binary_join_element_wise(*parts, _NOTHING))
+    return ByteKeys(_compute.binary_join_element_wise(*parts, bytes_scalar(b"")))
 
 
 def _part(
@@ -153,7 +158,7 @@ def _part(
 def _ended(column: pa.BinaryArray) -> pa.BinaryArray:
     """Return bytes with an end that is below all that may follow in a longer one."""
     escaped = _compute.replace_substring(column, pattern=b"\x00", replacement=b"\x00\xff")
-    return _compute.binary_join_element_wise(escaped, pa.scalar(b"\x00\x01", pa.binary()), _NOTHING)
+    return _compute.binary_join_element_wise(escaped, bytes_scalar(b"\x00\x01"), bytes_scalar(b""))
 
 
 def _of_numbers(numbers: np.ndarray, *, is_signed: bool) -> pa.BinaryArray:

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from siltstone.errors import CorruptionError
-from siltstone.formats.order.key_bytes import ByteKeys
+from siltstone.formats.order.key_bytes import ByteKeys, bytes_scalar
 from siltstone.units import require
 
 PAGE_BYTES = 8192
@@ -45,7 +45,6 @@ _SUM_BYTES = 8
 _COUNTS, _END_BYTES, _PLACE_BYTES = struct.Struct("<II"), 4, 8
 _WRAP = 1 << 64
 _compute: Any = pc
-_NOTHING = pa.scalar(b"", pa.binary())
 
 require(_TRAILER.size == TRAILER_BYTES, "a trailer has 24 bytes")
 require(_SUM_BYTES + _COUNTS.size == 2 * _PLACE_BYTES, "places are aligned")
@@ -77,8 +76,8 @@ class Packed(msgspec.Struct, frozen=True):
         some = self.rests.slice(first, max(0, end - first))
         if not self.begin:
             return ByteKeys(some)
-        begin = pa.scalar(self.begin, pa.binary())
-        return ByteKeys(_compute.binary_join_element_wise(begin, some, _NOTHING))
+        begin, nothing = bytes_scalar(self.begin), bytes_scalar(b"")
+        return ByteKeys(_compute.binary_join_element_wise(begin, some, nothing))
 
 
 class OrderedPage(msgspec.Struct, frozen=True):

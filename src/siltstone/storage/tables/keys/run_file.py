@@ -4,7 +4,7 @@
 
 They lie where no clean-up of other programs looks, so they need no second name. They are read page
 by page, with `pread`: a page of a map that the disk cannot read would end the process. `PageCache`
-keeps pages for who reads a few.
+keeps pages for callers that read a few.
 """
 
 from __future__ import annotations
