@@ -229,6 +229,50 @@ def test_a_short_range_of_texts_is_found_by_its_filter(
             assert found.read_all()["v"].to_pylist() == wanted[:-4:-1]
             assert sorted(db[name].scan(["v"], filter=test).read_all()["v"].to_pylist()) == wanted
             assert db[name].scan(filter=f"{test} AND id > id").read_all().num_rows == 0
+        for test, count in (("<=", 300), ("<", 300), (">=", 0), (">", 0)):
+            wanted = f"id {test} 99999999.9"
+            assert db["d"].scan(filter=wanted, order_by="id").read_all().num_rows == count
+
+
+def test_pages_of_some_columns_of_a_key_are_found_by_their_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a filter says about the first columns of a key is between which bytes its rows are."""
+    with open_store(tmp_path / "s") as db:
+        fields = {"region": "string", "n": "int16", "day": "date32", "v": "int64"}
+        table = db.create_table("t", fields, ["region", "n", "day"])
+        for n in range(400):
+            region = ("", "no", "no\x00", "north", "s")[n % 5]
+            table.upsert(
+                {"region": region, "n": n // 5 % 9 - 4, "day": DAY + dt.timedelta(n), "v": n}
+            )
+            if n in (150, 300):
+                db.checkpoint()
+                db.merge()
+        rows = table.to_arrow().to_pylist()
+        monkeypatch.setattr(ordered_rows, "_LOOKED_AT_MIN", 1_024)
+        monkeypatch.setattr(read_union, "_FEW_ROWS", 400)
+        monkeypatch.setattr(OrderedRead, "_sorted", None)
+        monkeypatch.setattr(KeyedReader, "_scan_levels", None)
+        for test, keeps in (
+            ("region = 'no'", lambda r: r["region"] == "no"),
+            ("region = 'no' AND n > 2", lambda r: r["region"] == "no" and r["n"] > 2),
+            ("region = 'no' AND n <= -2", lambda r: r["region"] == "no" and r["n"] <= -2),
+            ("region > 'no' AND n = 0", lambda r: r["region"] > "no" and r["n"] == 0),
+            ("region <= 'no' AND v < 90", lambda r: r["region"] <= "no" and r["v"] < 90),
+            ("region = '' AND n = 4 AND day < '1970-02-01'",
+             lambda r: (r["region"], r["n"]) == ("", 4) and r["day"] < dt.date(1970, 2, 1)),
+            ("region = 's' AND n = 1 AND day >= '1970-02-01'",
+             lambda r: (r["region"], r["n"]) == ("s", 1) and r["day"] >= dt.date(1970, 2, 1)),
+            ("region = 's' AND n > 32767", lambda _: False),
+        ):  # fmt: skip
+            wanted = sorted(filter(keeps, rows), key=lambda r: (r["region"], r["n"], r["day"]))
+            order = {"order_by": ["region", "n", "day"]}
+            assert table.scan(filter=test, **order).read_all().to_pylist() == wanted, test
+            down = table.scan(filter=test, descending=True, limit=5, **order).read_all()
+            assert down.to_pylist() == wanted[::-1][:5], test
+            found = table.scan(filter=test).read_all().to_pylist()
+            assert sorted(found, key=lambda r: (r["region"], r["n"], r["day"])) == wanted, test
 
 
 def test_ranges_of_earlier_seqs_are_what_they_were(model: Model) -> None:

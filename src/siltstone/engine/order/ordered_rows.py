@@ -23,6 +23,7 @@ from siltstone.engine.filter.key_span import ALL_KEYS, KeySpan, span_of
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import SortedKeys
 from siltstone.engine.levels.overlay import Overlay
+from siltstone.engine.order.key_beginning import ALL_BYTES, BytesBetween, beginning_of
 from siltstone.engine.order.key_range import KeyRange
 from siltstone.engine.order.level_order import sorted_levels
 from siltstone.engine.order.placed_rows import PlacedRows
@@ -101,11 +102,12 @@ class OrderedRead:
         span = self._span()
         if page.limit == 0 or (span is not None and span.is_empty):
             return
-        keys = keys if span is None else keys.within(span)
         levels = self._levels()
         if levels is None:
             yield from self._sorted(keys, page)
-        elif span is not None and span.is_all:
+            return
+        keys = keys if span is None else keys.within(span)
+        if span is not None and span.is_all:
             places = _cut(self._places(keys, levels), page)
             likely = page.likely if page.limit is None else page.limit
             yield from (rows for _, rows in self._rows(self.shown, places, likely))
@@ -120,7 +122,8 @@ class OrderedRead:
         span = self._span()
         if span is not None and span.is_empty:
             return iter(())
-        if span is None or (span.low is None and span.high is None):
+        is_open = span is None or (span.low is None and span.high is None)
+        if is_open and self._beginning() == ALL_BYTES:
             return None
         if self.base is not None and not self.base.has_all_keys:
             return None  # an index of keys costs more than a scan
@@ -128,16 +131,17 @@ class OrderedRead:
         return None if levels is None else self._rows_of(span, levels, at_most)
 
     def _rows_of(
-        self, span: KeySpan, levels: Levels, at_most: int
+        self, span: KeySpan | None, levels: Levels, at_most: int
     ) -> Iterator[pa.RecordBatch] | None:
-        keys, found = KeyRange().within(span), 0
+        keys, found = KeyRange() if span is None else KeyRange().within(span), 0
         for _, places in self._places(keys, levels):
             found += len(places)
             if found > at_most:
                 return None
-        columns = self.shown if span.is_all else columns_with(self.wanted, self.shown)
+        is_all = span is not None and span.is_all
+        columns = self.shown if is_all else columns_with(self.wanted, self.shown)
         rows = self._rows(columns, self._places(keys, levels), None)
-        if span.is_all:
+        if is_all:
             return (batch for _, batch in rows)
         return (batch for batch in self._kept(rows) if batch.num_rows)
 
@@ -148,9 +152,16 @@ class OrderedRead:
         names = self.table_schema.codec.names
         return span_of(self.wanted.push, names[0]) if len(names) == 1 else None
 
+    def _beginning(self) -> BytesBetween:
+        """Return what the filter says about the first columns of a composite key."""
+        codec = self.table_schema.codec
+        if self.wanted is None or len(codec.names) == 1:
+            return ALL_BYTES
+        return beginning_of(self.wanted.push, codec)
+
     def _places(self, keys: KeyRange, levels: Levels) -> Iterator[Places]:
-        visibility = self.overlay().visibility
-        return places_of(keys, self.table_schema.codec, self.base, visibility, levels)
+        visibility, codec = self.overlay().visibility, self.table_schema.codec
+        return places_of(keys, codec, self.base, visibility, levels, self._beginning())
 
     def _rows(
         self, columns: Sequence[str], places: Iterator[Places], likely: int | None

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import SortedKeys
 from siltstone.engine.levels.visibility import Visibility
+from siltstone.engine.order.key_beginning import ALL_BYTES, BytesBetween
 from siltstone.engine.order.key_range import KeyRange
 from siltstone.formats.bits import Bits
 from siltstone.formats.key_run import Block, merged
@@ -36,15 +37,19 @@ def places_of(
     base: Base | None,
     visibility: Visibility,
     levels: Sequence[tuple[int, SortedKeys]],
+    within: BytesBetween = ALL_BYTES,
 ) -> Iterator[Places]:
     """Yield the places of the visible rows of a range, in its order.
 
     `base` has an order of its keys, if it is there (`Base.has_order`). `levels` are those over it,
-    if codes are hashes (`sorted_levels`).
+    if codes are hashes (`sorted_levels`); then only keys `within` some bytes.
     """
     descending = wanted.descending
     if not codec.exact:
-        found = _sources_of_keys(*wanted.bytes_stretch(codec), base, visibility, levels, descending)
+        first, end = wanted.bytes_stretch(codec)
+        ends = [each for each in (end, within[1]) if each is not None]
+        stretch = max(first, within[0]), min(ends, default=None)
+        found = _sources_of_keys(*stretch, base, visibility, levels, descending)
         yield from _merged(found, descending=descending)
         return
     for first, last in wanted.stretches(codec):

@@ -125,14 +125,20 @@ def descents(ranks: np.ndarray | ByteKeys) -> np.ndarray:
     return ranks.is_descent() if isinstance(ranks, ByteKeys) else ranks[1:] < ranks[:-1]
 
 
-def key_bytes(columns: Sequence[pa.Array], codes: Callable[[pa.Array], np.ndarray]) -> ByteKeys:
+def key_bytes(
+    columns: Sequence[pa.Array],
+    codes: Callable[[pa.Array], np.ndarray],
+    *,
+    is_whole: bool = True,
+) -> ByteKeys:
     """Return the keys in some columns, none of them null, as bytes.
 
     Args:
         columns: What the key columns lie in (`keys.KeyColumns`).
         codes: Returns the numbers of a column of whole numbers, dates, moments or bools.
+        is_whole: Not if other columns follow: then these are what keys begin with.
     """
-    last = len(columns) - 1
+    last = len(columns) - is_whole
     parts = [_part(each, codes, is_last=at == last) for at, each in enumerate(columns)]
     if len(parts) == 1:
         return ByteKeys(parts[0])
@@ -174,6 +180,11 @@ def _of_decimals(column: pa.Array) -> pa.BinaryArray:
     turned = stored[first : first + len(column) * width].reshape(-1, width)[:, ::-1].copy()
     turned[:, 0] ^= 0x80
     return _of_words(turned.tobytes(), width, len(column))
+
+
+def decimal_bytes(number: int) -> bytes:
+    """Return what a decimal of 128 bits is as bytes, by its whole number without a point."""
+    return (number + (1 << 8 * _DECIMAL_BYTES - 1)).to_bytes(_DECIMAL_BYTES, "big")
 
 
 def _of_words(data: bytes, width: int, count: int) -> pa.BinaryArray:
