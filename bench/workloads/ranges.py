@@ -1,9 +1,9 @@
 """ranges: pages of 100 rows by key, of 10 M rows and of 100,000, in processor time.
 
-The rows of the large tables do not fit in memory, those of the small one are there; files are in
-the page cache. One large table got its keys in their order, so that neighbours lie side by side,
-the others in none. Each page begins at another key. "SQL" is the next 50 rows behind a key, with a
-text that was not seen before.
+The rows of the large tables do not fit in memory, those of the small ones are there; files are in
+the page cache. Tables in order got their keys in their order, so that neighbours lie side by side,
+the others in none. Texts as keys begin with 30 equal bytes. Each page begins at another key. "SQL"
+is the next 50 rows behind a key, with a text that was not seen before.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import siltstone as st
 from bench import data
@@ -23,6 +25,26 @@ from bench.workload import Metrics, Place
 _LARGE, _SMALL = 10_000_000, 100_000
 _REPEATS, _WARM = 200, 100
 _PAGE = 100
+_PATH = "s3://bucket/a/path/of/thirty/0"
+_compute: Any = pc
+
+
+class _Table(NamedTuple):
+    rows: int
+    is_ordered: bool = False
+    is_text: bool = False
+
+    def key(self, number: int) -> int | str:
+        return f"{_PATH}{number:010}" if self.is_text else number
+
+
+_TABLES = {
+    "large": _Table(_LARGE),
+    "ordered": _Table(_LARGE, is_ordered=True),
+    "small": _Table(_SMALL),
+    "texts": _Table(_LARGE, is_ordered=True, is_text=True),
+    "texts, small": _Table(_SMALL, is_ordered=True, is_text=True),
+}
 
 
 class Ranges:
@@ -30,40 +52,50 @@ class Ranges:
     title = "pages by key"
 
     def prepare(self, peer: Place) -> None:
-        large, small = peer.sizes.rows(_LARGE), peer.sizes.rows(_SMALL)
-        _fill(_path(peer, "large"), data.base(large))
-        _fill(_path(peer, "ordered"), data.accounts(np.arange(large, dtype=np.int64), seed=1))
-        _fill(_path(peer, "small"), data.base(small))
+        for label, table in _TABLES.items():
+            _fill(_path(peer, label), table, peer.sizes.rows(table.rows))
 
     def measure(self, peer: Place, turn: int) -> Metrics:
         rng = np.random.default_rng(turn)
         found: Metrics = {}
-        for label, full in (("large", _LARGE), ("ordered", _LARGE), ("small", _SMALL)):
-            keys = rng.integers(0, peer.sizes.rows(full) - _PAGE, _REPEATS + _WARM).tolist()
+        for label, table in _TABLES.items():
+            most = peer.sizes.rows(table.rows) - _PAGE
+            keys = rng.integers(0, most, _REPEATS + _WARM).tolist()
             with st.connect(_path(peer, label), background=False) as db:
-                found[f"{label}: {_PAGE} rows ms"] = _mean_ms(partial(_page, db["accounts"]), keys)
-                found[f"{label}: SQL ms"] = _mean_ms(partial(_sql_page, db), keys[: _WARM + 20])
-        found["large / small"] = found[f"large: {_PAGE} rows ms"] / found[f"small: {_PAGE} rows ms"]
+                page, sql = partial(_page, db["accounts"], table), partial(_sql_page, db, table)
+                found[f"{label}: {_PAGE} rows ms"] = _mean_ms(page, keys)
+                found[f"{label}: SQL ms"] = _mean_ms(sql, keys[: _WARM + 20])
+        for large, small in (("large", "small"), ("texts", "texts, small")):
+            times = (found[f"{label}: {_PAGE} rows ms"] for label in (large, small))
+            found[f"{large} / small"] = next(times) / next(times)
         return found
 
 
 def _path(peer: Place, label: str) -> Path:
-    return peer.path.with_name(f"{peer.path.name}-{label}")
+    return peer.path.with_name(f"{peer.path.name}-{label.replace(', ', '-')}")
 
 
-def _fill(path: Path, rows: pa.Table) -> None:
+def _fill(path: Path, table: _Table, count: int) -> None:
+    rows = data.accounts(np.arange(count, dtype=np.int64), seed=1) if table.is_ordered else None
+    rows = data.base(count) if rows is None else rows
+    fields = data.ACCOUNTS
+    if table.is_text:
+        fields = fields.set(0, pa.field("id", pa.string(), nullable=False))
+        digits = _compute.utf8_lpad(rows["id"].cast(pa.string()), 10, "0")
+        keys = _compute.binary_join_element_wise(_PATH, digits, "")
+        rows = rows.set_column(0, fields.field(0), keys)
     with st.connect(path, background=False) as db:
-        db.create_table("accounts", data.ACCOUNTS, primary_key="id").upsert(rows)
+        db.create_table("accounts", fields, primary_key="id").upsert(rows)
         db.checkpoint()
         db.merge()
 
 
-def _page(table: st.Table, key: int) -> int:
-    return table.range(key, key + _PAGE).read_all().num_rows
+def _page(table: st.Table, kind: _Table, key: int) -> int:
+    return table.range(kind.key(key), kind.key(key + _PAGE)).read_all().num_rows
 
 
-def _sql_page(db: st.Store, key: int) -> int:
-    query = f"SELECT * FROM accounts WHERE id > {key} ORDER BY id LIMIT 50"
+def _sql_page(db: st.Store, kind: _Table, key: int) -> int:
+    query = f"SELECT * FROM accounts WHERE id > {kind.key(key)!r} ORDER BY id LIMIT 50"
     return db.sql(query).to_arrow().num_rows
 
 

@@ -60,7 +60,11 @@ SPACES = (
     NamespaceDefinition("a.b", 4, dropped=6),
 )
 ANEW = TokenApp("etl", claim=10, holder="run 1", since=9)
-FULL = msgspec.structs.replace(PIN, hidden=3, runs=(KeyRun("k.run", 99, "0123456789abcdef", 7),))
+RUNS = tuple(
+    KeyRun(name, 99, "0123456789abcdef", 7, is_ordered=name == "o.run")
+    for name in ("k.run", "o.run")
+)
+FULL = msgspec.structs.replace(PIN, hidden=3, runs=RUNS)
 KEYED = msgspec.structs.replace(
     RECORD.keyed[0],
     base=FULL,

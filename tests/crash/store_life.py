@@ -32,6 +32,8 @@ from tests.support.simulated_files import Fault, Operation, SimFiles
 ROOT = Path("/data/shop")
 OPTIONS = Options(background=False, segment_bytes=16_384, sync_interval_ms=3_600_000)
 
+IN_ORDER = "texts"
+"""A table whose rows are read in the order of their keys, too."""
 WRITING = {"pwrite", "sync", "sync_dir", "rename", "unlink", "link", "mkdir", "rmdir"}
 SYNCS = {"sync", "sync_dir"}
 _names = itertools.count(1)
@@ -72,6 +74,9 @@ def answer(source: LocalStore | Snapshot) -> Answer:
     for name in source.tables():
         rows = source[name].to_arrow()
         assert source[name].count() == rows.num_rows
+        if name == IN_ORDER:
+            ordered = source[name].scan(order_by="id").read_all()
+            assert ordered["id"].to_pylist() == sorted(rows["id"].to_pylist())
         found[name] = (rows.schema.names, sorted(repr(row) for row in rows.to_pylist()))
     with contextlib.ExitStack() as held:
         at = held.enter_context(source.snapshot()) if isinstance(source, LocalStore) else source

@@ -28,7 +28,7 @@ from siltstone.formats.manifest import Pin
 from siltstone.maintenance.flush.bulk_load import load
 from siltstone.maintenance.index import plain_indexes
 from siltstone.storage.tables.keys import staged_keys
-from tests.crash.store_life import Life, Scenario, Step, smaller
+from tests.crash.store_life import IN_ORDER, Life, Scenario, Step, smaller
 from tests.support.fake_lance import FakeExternal
 
 OPEN = Step("open", Life.open, is_commit=False)
@@ -82,6 +82,20 @@ def create_plain(name: str = "p") -> Step:
 def upsert(*ids: int, name: str = "t", v: str = "v", size: int = 0) -> Step:
     rows = [{"id": i, "v": f"{v}{i}".ljust(size, "."), "n": i / 2} for i in ids]
     return step(f"upsert {ids}", lambda db: db[name].upsert(rows))
+
+
+def texts(*ids: int, is_load: bool = False) -> Step:
+    """Upsert rows with texts as keys, or load them, which sorts none."""
+    rows = pa.table({"id": [f"k{number}" for number in ids]})
+    if not is_load:
+        return step(f"texts {ids}", lambda db: db[IN_ORDER].upsert(rows))
+
+    def act(db: Store) -> None:
+        table = catalogs.find(db._core.state().view.catalog, IN_ORDER)
+        table_schema = table_schema_of(catalogs.schema_of(table))
+        load(db._core, table, table_schema, rows, may_repeat=True, bytes_min=1)
+
+    return step(f"load texts {ids}", act)
 
 
 def delete(*ids: int, name: str = "t") -> Step:
@@ -541,6 +555,23 @@ SCENARIOS: dict[str, Scenario] = {
             CHECKPOINT,
             MERGE,
             delete(9),
+        ]
+    ),
+    "merges of texts, which get an order": Scenario(
+        [
+            OPEN,
+            step("create", lambda db: db.create_table(IN_ORDER, {"id": "string"}, "id")),
+            texts(*range(8), is_load=True),
+            CHECKPOINT,
+            MERGE,  # of no row: it writes the ordered run that the load lacks
+            texts(2, 9),
+            CHECKPOINT,
+            MERGE,
+            step("delete", lambda db: db[IN_ORDER].delete(["k3", "k9"])),
+            texts(3, 11, is_load=True),
+            CHECKPOINT,
+            MERGE,
+            OPTIMIZE,
         ]
     ),
     "small files become large ones": Scenario(

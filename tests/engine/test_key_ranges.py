@@ -18,13 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from siltstone.engine.order import ordered_rows, placed_rows, sorted_rows
+from siltstone.engine.levels import chunk
+from siltstone.engine.order import level_order, ordered_rows, placed_rows, sorted_rows
+from siltstone.engine.order.ordered_rows import OrderedRead
+from siltstone.engine.read import read_union
+from siltstone.engine.read.read_union import KeyedReader
+from siltstone.formats.order import ordered_run
 from siltstone.local.store import LocalStore
 from siltstone.storage.tables.keys import key_cover
 from tests.maintenance.stores import open_store
 from tests.nightly import by_day
 
 COUNT = 240
+DAY = dt.date(1969, 12, 1)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 KINDS: dict[str, tuple[dict[str, str], Callable[[int], Any]]] = {
     "int64": ({"id": "int64"}, lambda n: (n - 120) << 40),
@@ -39,7 +45,9 @@ KINDS: dict[str, tuple[dict[str, str], Callable[[int], Any]]] = {
     "decimal": ({"id": "decimal(20, 2)"}, lambda n: Decimal(n - 120) / 4),
     "uuid": ({"id": "uuid"}, lambda n: uuid.UUID(int=n * (1 << 120))),
     "pair": ({"region": "string", "id": "int64"}, lambda n: ("nsew"[n % 4], n - 120)),
+    "pairs": ({"a": "binary", "b": "date32"}, lambda n: (bytes(n % 3), DAY + dt.timedelta(n))),
 }
+HASHED = {"string", "binary", "decimal(20, 2)", "uuid"}
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +61,8 @@ def _few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_rows, "_BYTES_MAX", 900)
     monkeypatch.setattr(sorted_rows, "_ROWS_AHEAD", 4)
     monkeypatch.setattr(key_cover, "_WIDTH", 8)
+    monkeypatch.setattr(ordered_run, "PAGE_BYTES", 256)
+    monkeypatch.setattr(chunk, "_SORTED_FIRST", 5)
 
 
 class Model:
@@ -157,6 +167,112 @@ def test_ranges_are_parts_of_a_sorted_list(model: Model) -> None:
         model.step()
         model.check(model.table, model.rows)
     model.check_range(model.table, model.rows, None, None)
+
+
+@pytest.mark.parametrize("kind", [k for k, (c, _) in KINDS.items() if {*c.values()} & HASHED])
+def test_ranges_of_keys_without_an_order_are_parts_of_a_sorted_list(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More rows than may be sorted lie above base, so all that match are."""
+    monkeypatch.setattr(level_order, "ROWS_MAX", -1)
+    with open_store(tmp_path / "s", load_rows_min=2) as db:
+        model = Model(db, kind, seed=17)
+        for _ in range(by_day(10, 100)):
+            model.step()
+            model.check(model.table, model.rows)
+        model.check_range(model.table, model.rows, None, None)
+
+
+def test_no_page_needs_a_pass_over_all_keys(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base, loads and memtables give their keys in order, also beside a writer."""
+    monkeypatch.setattr(OrderedRead, "by_sort", None)
+    for _ in range(by_day(8, 60)):
+        model.step()
+        whole = sorted(model.rows.items())
+        assert model.pairs(model.table.range().read_all()) == whole
+        given = {"order_by": model.names, "offset": 3, "limit": 9, "descending": True}
+        assert model.pairs(model.table.scan(**given).read_all()) == whole[::-1][3:12]
+        with model.db.transaction() as tx:
+            own = dict(model.rows)
+            model.write(tx["t"], own)
+            assert model.pairs(tx["t"].range(limit=20).read_all()) == sorted(own.items())[:20]
+            tx.rollback()
+
+
+def test_a_short_range_of_texts_is_found_by_its_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter says between which keys its rows are: pages of all kinds are read that way."""
+    with open_store(tmp_path / "s") as db:
+        for name, kind in (("s", "string"), ("b", "binary"), ("d", "decimal(9, 1)")):
+            db.create_table(name, {"id": kind, "v": "int64"}, "id")
+        for n in range(300):
+            db["s"].upsert({"id": f"k{n:03}", "v": n})
+            db["b"].upsert({"id": b"k%03d" % n, "v": n})
+            db["d"].upsert({"id": Decimal(n) / 2, "v": n})
+            if n in (100, 200):
+                db.checkpoint()
+                db.merge()
+        monkeypatch.setattr(ordered_rows, "_LOOKED_AT_MIN", 1_024)
+        monkeypatch.setattr(read_union, "_FEW_ROWS", 200)
+        monkeypatch.setattr(OrderedRead, "by_sort", None)
+        monkeypatch.setattr(KeyedReader, "_scan_levels", None)
+        for name, test in (
+            ("s", "id > 'k089' AND id <= 'k210' AND v % 2 = 0"),
+            ("b", "id >= X'6b303930' AND id < X'6b323131' AND v % 2 = 0"),
+            ("d", "id > 44.7 AND id <= 105 AND v % 2 = 0"),
+        ):
+            wanted = [*range(90, 211, 2)]
+            found = db[name].scan(["v"], filter=test, order_by="id").read_all()
+            assert found["v"].to_pylist() == wanted
+            found = db[name].scan(["v"], filter=test, order_by="id", descending=True, limit=3)
+            assert found.read_all()["v"].to_pylist() == wanted[:-4:-1]
+            assert sorted(db[name].scan(["v"], filter=test).read_all()["v"].to_pylist()) == wanted
+            assert db[name].scan(filter=f"{test} AND id > id").read_all().num_rows == 0
+        for test, count in (("<=", 300), ("<", 300), (">=", 0), (">", 0)):
+            wanted = f"id {test} 99999999.9"
+            assert db["d"].scan(filter=wanted, order_by="id").read_all().num_rows == count
+
+
+def test_pages_of_some_columns_of_a_key_are_found_by_their_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a filter says about the first columns of a key is between which bytes its rows are."""
+    with open_store(tmp_path / "s") as db:
+        fields = {"region": "string", "n": "int16", "day": "date32", "v": "int64"}
+        table = db.create_table("t", fields, ["region", "n", "day"])
+        for n in range(400):
+            region = ("", "no", "no\x00", "north", "s")[n % 5]
+            table.upsert(
+                {"region": region, "n": n // 5 % 9 - 4, "day": DAY + dt.timedelta(n), "v": n}
+            )
+            if n in (150, 300):
+                db.checkpoint()
+                db.merge()
+        rows = table.to_arrow().to_pylist()
+        monkeypatch.setattr(ordered_rows, "_LOOKED_AT_MIN", 1_024)
+        monkeypatch.setattr(read_union, "_FEW_ROWS", 400)
+        monkeypatch.setattr(OrderedRead, "by_sort", None)
+        monkeypatch.setattr(KeyedReader, "_scan_levels", None)
+        for test, keeps in (
+            ("region = 'no'", lambda r: r["region"] == "no"),
+            ("region = 'no' AND n > 2", lambda r: r["region"] == "no" and r["n"] > 2),
+            ("region = 'no' AND n <= -2", lambda r: r["region"] == "no" and r["n"] <= -2),
+            ("region > 'no' AND n = 0", lambda r: r["region"] > "no" and r["n"] == 0),
+            ("region <= 'no' AND v < 90", lambda r: r["region"] <= "no" and r["v"] < 90),
+            ("region = '' AND n = 4 AND day < '1970-02-01'",
+             lambda r: (r["region"], r["n"]) == ("", 4) and r["day"] < dt.date(1970, 2, 1)),
+            ("region = 's' AND n = 1 AND day >= '1970-02-01'",
+             lambda r: (r["region"], r["n"]) == ("s", 1) and r["day"] >= dt.date(1970, 2, 1)),
+            ("region = 's' AND n > 32767", lambda _: False),
+        ):  # fmt: skip
+            wanted = sorted(filter(keeps, rows), key=lambda r: (r["region"], r["n"], r["day"]))
+            order = {"order_by": ["region", "n", "day"]}
+            assert table.scan(filter=test, **order).read_all().to_pylist() == wanted, test
+            down = table.scan(filter=test, descending=True, limit=5, **order).read_all()
+            assert down.to_pylist() == wanted[::-1][:5], test
+            found = table.scan(filter=test).read_all().to_pylist()
+            assert sorted(found, key=lambda r: (r["region"], r["n"], r["day"])) == wanted, test
 
 
 def test_ranges_of_earlier_seqs_are_what_they_were(model: Model) -> None:

@@ -1,8 +1,12 @@
-"""Every base that maintenance made has key runs; damage of one is named, and repaired."""
+"""Every base that maintenance made has key runs, and ordered ones where codes are hashes.
+
+Damage of one is named, and repaired.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +15,7 @@ import pytest
 import siltstone as st
 from siltstone import admin
 from siltstone.engine.levels.base import Base
-from siltstone.formats.key_run import PAGE_BYTES, PAGE_ROWS
+from siltstone.formats.key_run import PAGE_BYTES
 from siltstone.formats.manifest import KeyRun, Pin
 from siltstone.maintenance.merge import merge
 from siltstone.storage.files.files import RealFiles
@@ -42,7 +46,10 @@ def base(root: Path) -> Pin:
 def content(root: Path) -> dict[str, int]:
     with st.connect(root, **OPTIONS) as db:
         found = {n: db["t"].get(f"k{n}") for n in range(900)}
-    return {f"k{n}": row["v"] for n, row in found.items() if row is not None}
+        rows = {f"k{n}": row["v"] for n, row in found.items() if row is not None}
+        ordered = db["t"].range().read_all().to_pylist()
+    assert [(row["id"], row["v"]) for row in ordered] == sorted(rows.items())
+    return rows
 
 
 @pytest.fixture
@@ -117,12 +124,29 @@ def test_a_backup_takes_the_runs_along(
     assert content(tmp_path / "r") == WANTED
 
 
+def run_of(root: Path, kind: str) -> KeyRun:
+    """Return the oldest run of a base, of one kind."""
+    return next(run for run in base(root).runs if run.is_ordered == (kind == "ordered"))
+
+
+def test_there_is_a_run_of_each_kind_for_texts_and_of_one_for_numbers(root: Path) -> None:
+    assert {run.is_ordered for run in base(root).runs} == {False, True}
+    with st.connect(root, **OPTIONS) as db:
+        db.drop_table("t")
+        db.create_table("t", {**SCHEMA, "id": "int64"}, primary_key="id").upsert({"id": 1, "v": 2})
+        db.checkpoint()
+        db.merge()
+        db.vacuum(dry_run=False, grace_s=0)
+    assert {run.is_ordered for run in base(root).runs} == {False}
+
+
+@pytest.mark.parametrize("kind", ["key", "ordered"])
 @pytest.mark.parametrize("at", ["page", "foot", "cut", "gone"])
-def test_a_damaged_run_is_named_and_written_again(root: Path, at: str) -> None:
-    run = base(root).runs[0]
+def test_a_damaged_run_is_named_and_written_again(root: Path, at: str, kind: str) -> None:
+    run = run_of(root, kind)
     path = root / run.path
     data = bytearray(path.read_bytes())
-    pages = range(0, -(-run.entries // PAGE_ROWS) * PAGE_BYTES, PAGE_BYTES)
+    pages = range(0, len(data) if kind == "ordered" else PAGE_BYTES, PAGE_BYTES)
     for place in [page + 100 for page in pages] if at == "page" else [-50]:  # any may have the key
         data[place] ^= 1
     path.unlink()
@@ -133,8 +157,11 @@ def test_a_damaged_run_is_named_and_written_again(root: Path, at: str) -> None:
     assert {found.path.endswith(path.name) for found in report.findings} == {True}
     if at in {"foot", "cut", "page"}:
         with st.connect(root, **OPTIONS) as db, pytest.raises(st.CorruptionError) as caught:
-            db["t"].get("k7")
+            db["t"].get("k7") if kind == "key" else db["t"].range().read_all()
         assert caught.value.path == path
+    elif kind == "ordered":
+        with st.connect(root, **OPTIONS) as db:  # a reader does without
+            assert db["t"].range().read_all()["id"].to_pylist() == sorted(WANTED)
     done = admin.repair(root, dry_run=False, deep=True)
     assert done.is_whole
     assert "the key run is written again" in str(done)
@@ -147,40 +174,50 @@ def test_a_damaged_run_is_named_and_written_again(root: Path, at: str) -> None:
     assert content(root) == WANTED
 
 
-Entries = tuple[np.ndarray, np.ndarray]
+Entries = tuple[Any, np.ndarray]
 WRONG = {
     "lacks 2 rows of its parts, 0 are wrong": lambda codes, places: (codes[:-2], places[:-2]),
     "lacks 50 rows of its parts, 50 are wrong": lambda codes, places: (codes, np.roll(places, 1)),
     "lacks 0 rows of its parts, 50 are wrong": lambda codes, places: (
-        np.repeat(codes, 2), np.repeat(places, 2)),
+        codes[np.arange(50).repeat(2)], places.repeat(2)),
     "lacks 0 rows of its parts, 1 are wrong": lambda codes, places: (
-        np.roll(codes, 1), np.roll(places, 1)),
+        codes[np.roll(np.arange(50), 1)], np.roll(places, 1)),
 }  # fmt: skip
+KINDS = {"key": "sorted_entries", "ordered": "sorted_keys"}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture(params=WRONG)
-def wrong(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def wrong(
+    request: pytest.FixtureRequest, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     """Make a store with a run that is not what its parts say, but intact; return what is wrong."""
-    entries = key_cover.sorted_entries
+    entries = getattr(key_cover, KINDS[kind])
 
-    def changed(codes: np.ndarray, places: np.ndarray) -> Entries:
+    def changed(codes: Any, places: np.ndarray) -> Entries:
         return WRONG[request.param](*entries(codes, places))
 
     with monkeypatch.context() as bug:
-        bug.setattr(key_cover, "sorted_entries", changed)
+        bug.setattr(key_cover, KINDS[kind], changed)
         with st.connect(tmp_path, **OPTIONS) as db:
             db.create_table("t", SCHEMA, primary_key="id")
             folded(db, range(50), 0)
     return request.param
 
 
-def test_an_intact_run_that_is_wrong_is_named_and_written_again(tmp_path: Path, wrong: str) -> None:
-    bad = base(tmp_path).runs[0].path
+def test_an_intact_run_that_is_wrong_is_named_and_written_again(
+    tmp_path: Path, wrong: str, kind: str
+) -> None:
+    bad = run_of(tmp_path, kind).path
     (found,) = admin.verify_store(tmp_path, deep=True).findings
     assert found.path == bad
     assert wrong in found.message
     assert admin.repair(tmp_path, deep=True).is_whole
-    assert base(tmp_path).runs[0].path == bad, "a dry run changes nothing"
+    assert run_of(tmp_path, kind).path == bad, "a dry run changes nothing"
     done = admin.repair(tmp_path, dry_run=False, deep=True)
     assert done.is_whole
     assert "the key run is written again" in str(done)
@@ -190,9 +227,9 @@ def test_an_intact_run_that_is_wrong_is_named_and_written_again(tmp_path: Path, 
 
 
 def test_a_wrong_run_that_only_older_records_name_is_named_and_left_out(
-    tmp_path: Path, wrong: str
+    tmp_path: Path, wrong: str, kind: str
 ) -> None:
-    bad = base(tmp_path).runs[0].path
+    bad = run_of(tmp_path, kind).path
     with st.connect(tmp_path, **OPTIONS) as db:
         db.tag("then")
         folded(db, range(60, 70), 1)  # the small part is written anew, with another run
@@ -216,11 +253,19 @@ def damage(path: Path, at: str) -> None:
     path.write_bytes(data[:-1] if at == "cut" else data)
 
 
-@pytest.mark.parametrize("at", ["page", "foot", "cut", "magic"])
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        (k, a)
+        for k in KINDS
+        for a in ("page", "foot", "cut", "magic")
+        if (k, a) != ("ordered", "page")
+    ],
+)
 def test_a_merge_that_finds_a_run_damaged_says_so_and_writes_it_again(
-    root: Path, at: str, caplog: pytest.LogCaptureFixture
+    root: Path, at: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = base(root).runs[0]
+    run = run_of(root, kind)
     damage(root / run.path, at)
     with st.connect(root, **OPTIONS) as db:
         folded(db, range(600), 3)
@@ -228,15 +273,33 @@ def test_a_merge_that_finds_a_run_damaged_says_so_and_writes_it_again(
     assert content(root) == WANTED | {f"k{n}": 3 for n in range(600)}
 
 
+def test_an_ordered_run_that_is_found_damaged_when_runs_are_merged_is_written_again(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
+    run = run_of(root, "ordered")
+    damage(root / run.path, "page")
+    with st.connect(root, **OPTIONS) as db:
+        for turn in range(6):
+            folded(db, range(1_000 + 300 * turn, 1_300 + 300 * turn), 3)
+        ids = db["t"].range(limit=5).read_all()["id"].to_pylist()
+    assert ids == sorted([*WANTED, *(f"k{n}" for n in range(1_000, 2_800))])[:5]
+    healed(root, run, caplog)
+
+
 @pytest.mark.parametrize("at", ["foot", "cut", "magic"])
 def test_an_optimize_that_finds_a_run_damaged_says_so_and_writes_it_again(
-    root: Path, at: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    root: Path,
+    at: str,
+    kind: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(merge, "COMPACT_BELOW_ROWS", 0)
     with st.connect(root, **OPTIONS) as db:
         for numbers in (range(800, 850), range(850, 900)):
             folded(db, numbers, 3)
-    run = base(root).runs[0]
+    run = run_of(root, kind)
     damage(root / run.path, at)
     with st.connect(root, **OPTIONS) as db:
         assert db.optimize(target_rows=400).files_before
@@ -252,4 +315,6 @@ def healed(root: Path, damaged: KeyRun, caplog: pytest.LogCaptureFixture) -> Non
         db.vacuum(dry_run=False, grace_s=0)
         assert db.verify(deep=True).is_sound
     tables = lance_tables(root, RealFiles())
-    assert not tables.keys.open(base(root)).uncovered
+    keys = tables.keys.open(base(root))
+    assert not keys.uncovered
+    assert not keys.in_order.uncovered

@@ -64,7 +64,7 @@ def test_an_optimize_writes_the_key_runs_that_a_base_lacks(
 ) -> None:
     """As after a repair that left a damaged run out."""
     with monkeypatch.context() as patched, st.connect(tmp_path / "db", background=False) as db:
-        patched.setattr(TableKeys, "cover", lambda _, pin, __: pin)
+        patched.setattr(TableKeys, "cover", lambda _, pin, *__, **___: pin)
         table = db.create_table("t", {"id": "int64"}, primary_key="id")
         table.upsert(pa.table({"id": range(1_000)}))
         db.checkpoint()

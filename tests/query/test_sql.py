@@ -263,8 +263,8 @@ class Ordering(Recording):
 
     ordered_key = ("id",)
 
-    def scan_by(self, columns, wanted, *, column, descending, limit, likely):
-        assert (wanted, column, limit) == (None, None, 1)
+    def scan_by(self, columns, wanted, *, column=None, ends=(), descending, limit, likely):
+        assert (wanted, column, ends, limit) == (None, None, (), 1)
         found = self.table.select(columns).sort_by(
             [("id", ["ascending", "descending"][descending])]
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -23,6 +25,9 @@ KINDS: dict[str, tuple[str, Callable[[int], Any]]] = {
     "days": ("date32", lambda n: dt.date(2020, 1, 1) + dt.timedelta(n)),
     "moments": ("timestamp[us]", lambda n: BEGIN + dt.timedelta(minutes=n)),
     "texts": ("string", lambda n: f"key {n:05}"),
+    "bytes": ("binary", lambda n: b"key %05d" % n),
+    "prices": ("decimal(12, 2)", lambda n: Decimal(n - 500) / 4),
+    "ids": ("uuid", lambda n: UUID(int=(n << 116) + n)),
 }
 
 
@@ -94,6 +99,17 @@ PAGES: list[tuple[str, Any]] = [
     ("SELECT * FROM days WHERE id > '2021-03-04' ORDER BY id LIMIT 20", None),
     ("SELECT * FROM days WHERE id < ? ORDER BY id DESC LIMIT 20", [dt.date(2022, 1, 1)]),
     ("SELECT * FROM moments WHERE id > ? ORDER BY id LIMIT 20", [BEGIN + dt.timedelta(1)]),
+    ("SELECT * FROM texts WHERE id > 'key 00009' ORDER BY id LIMIT 5", None),
+    ("SELECT * FROM texts WHERE id <= ? AND v > 40 ORDER BY id DESC LIMIT 20", ["key 01500"]),
+    ("SELECT * FROM texts ORDER BY id LIMIT 20 OFFSET 700", None),
+    ("SELECT * FROM texts WHERE id BETWEEN 'key 0' AND 'key 00' ORDER BY id LIMIT 5", None),
+    ("SELECT * FROM texts WHERE id = 'key 00700' AND id >= 'key' ORDER BY id LIMIT 5", None),
+    ("SELECT * FROM bytes WHERE id > ? ORDER BY id LIMIT 20", [b"key 00600"]),
+    ("SELECT * FROM prices WHERE id > -7 AND id < ? ORDER BY id LIMIT 20", [Decimal("9.25")]),
+    ("SELECT * FROM prices WHERE id <= 0 ORDER BY id DESC LIMIT 20", None),
+    (f"SELECT * FROM ids WHERE id > '{UUID(int=900 << 116)}' ORDER BY id LIMIT 20", None),
+    ("SELECT * FROM ids WHERE id < ? ORDER BY id DESC LIMIT 20", [UUID(int=9 << 122)]),
+    ("SELECT * FROM ids WHERE v = 7 ORDER BY id LIMIT 20", None),
     ('SELECT "id" FROM "n.deep" ORDER BY "id" DESC LIMIT 2', None),
     ("SELECT id FROM n.deep WHERE id > 3 ORDER BY id LIMIT 2", None),
 ]
@@ -110,7 +126,12 @@ def test_a_page_has_the_rows_that_a_sort_gives(
 
 OTHERS: list[tuple[str, Any]] = [
     ("SELECT * FROM numbers WHERE f > 20.0::DOUBLE ORDER BY id LIMIT 9", None),
-    ("SELECT * FROM texts WHERE id > 'key 00009' ORDER BY id LIMIT 5", None),
+    ("SELECT * FROM prices WHERE id > 7.5 ORDER BY id LIMIT 5", None),
+    ("SELECT * FROM prices WHERE id > ? ORDER BY id LIMIT 5", [Decimal("7.123")]),
+    (
+        "SELECT * FROM ids WHERE id > '{00f00000-0000-0000-0000-000000000000}' ORDER BY id LIMIT 5",
+        None,
+    ),
     ("SELECT * FROM pairs ORDER BY id LIMIT 5", None),
     ("SELECT * FROM plain ORDER BY id LIMIT 5", None),
     ("SELECT * FROM numbers ORDER BY v, id LIMIT 5", None),

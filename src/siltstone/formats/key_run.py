@@ -19,13 +19,14 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import xxhash
 
 from siltstone.errors import CorruptionError
+from siltstone.formats.order.key_bytes import Ranks, joined_ranks
 from siltstone.units import require
 
 PAGE_BYTES, PAGE_ROWS = 8192, 511
@@ -39,7 +40,9 @@ _TRAILER, _HEAD, _FOOT = struct.Struct("<8sQQ"), struct.Struct("<QQ"), struct.St
 _WRAP = 1 << 64
 _PLACES_AT = _HEAD.size + PAGE_ROWS * 8
 
-Entries: TypeAlias = tuple[np.ndarray, np.ndarray]
+Block: TypeAlias = tuple[Ranks, np.ndarray]
+"""What entries are sorted by, ascending, and their places."""
+Entries: TypeAlias = Block[np.ndarray]
 """Codes (int64), ascending, and their places (uint64)."""
 Page: TypeAlias = "tuple[memoryview[int], memoryview[int]]"
 """The codes and the places of one page."""
@@ -165,28 +168,35 @@ def decode_foot(body: bytes, path: str, size: int, xxh3: str) -> Foot:
     return Foot(salt, entries, numbers, memoryview(body)[firsts_at:].cast("q"))
 
 
-def merged(sources: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
+def merged(sources: Sequence[Iterator[Block[Ranks]]]) -> Iterator[Block[Ranks]]:
     """Yield the entries of sorted sources, sorted; it holds about two blocks of each source."""
-    held: list[tuple[Entries, Iterator[Entries]]] = []
+    held: list[tuple[Block[Ranks], Iterator[Block[Ranks]]]] = []
     for source in sources:
         held += _next(source)
     while held:
-        # Of what no block has, nothing is at or below the lowest of their last codes.
-        bound = min(int(codes[-1]) for (codes, _), _ in held)
-        taken: list[Entries] = []
-        rest: list[tuple[Entries, Iterator[Entries]]] = []
-        for (codes, places), source in held:
-            cut = int(codes.searchsorted(bound, "right"))
-            taken.append((codes[:cut], places[:cut]))
-            left = codes[cut:], places[cut:]
+        # Of what no block has, nothing is at or below the lowest of their last ranks.
+        bound: Any = min(ranks[-1] for (ranks, _), _ in held)
+        taken: list[Block[Ranks]] = []
+        rest: list[tuple[Block[Ranks], Iterator[Block[Ranks]]]] = []
+        for (ranks, places), source in held:
+            cut = int(ranks.searchsorted(bound, "right"))
+            taken.append((ranks[:cut], places[:cut]))
+            left = ranks[cut:], places[cut:]
             rest += [(left, source)] if len(left[0]) else _next(source)
         held = rest
         if len(taken) == 1:
             yield taken[0]
             continue
-        codes = np.concatenate([codes for codes, _ in taken])
-        order = np.argsort(codes, kind="stable")  # it finds the sorted stretches: ten times as fast
-        yield codes[order], np.concatenate([places for _, places in taken])[order]
+        ranks, places = joined(taken)
+        order = ranks.argsort(kind="stable")  # it finds the sorted stretches: ten times as fast
+        yield ranks[order], places[order]
+
+
+def joined(held: Sequence[Block[Ranks]]) -> Block[Ranks]:
+    """Return entries as one block."""
+    if len(held) == 1:
+        return held[0]
+    return joined_ranks([ranks for ranks, _ in held]), np.concatenate([p for _, p in held])
 
 
 def sorted_entries(codes: np.ndarray, places: np.ndarray) -> Entries:
@@ -211,18 +221,18 @@ def sorted_entries(codes: np.ndarray, places: np.ndarray) -> Entries:
     return ordered, places[order]
 
 
-def merged_pieces(pieces: Sequence[Entries]) -> Iterator[Entries]:
+def merged_pieces(pieces: Sequence[Block[Ranks]]) -> Iterator[Block[Ranks]]:
     """Yield the entries of sorted pieces, sorted."""
     return merged([*map(_in_blocks, pieces)]) if len(pieces) > 1 else iter(pieces)
 
 
-def _in_blocks(piece: Entries) -> Iterator[Entries]:
-    codes, places = piece
-    for at in range(0, len(codes), _BLOCK_ROWS):
-        yield codes[at : at + _BLOCK_ROWS], places[at : at + _BLOCK_ROWS]
+def _in_blocks(piece: Block[Ranks]) -> Iterator[Block[Ranks]]:
+    ranks, places = piece
+    for at in range(0, len(ranks), _BLOCK_ROWS):
+        yield ranks[at : at + _BLOCK_ROWS], places[at : at + _BLOCK_ROWS]
 
 
-def _next(source: Iterator[Entries]) -> list[tuple[Entries, Iterator[Entries]]]:
+def _next(source: Iterator[Block[Ranks]]) -> list[tuple[Block[Ranks], Iterator[Block[Ranks]]]]:
     found = next((block for block in source if len(block[0])), None)
     return [] if found is None else [(found, source)]
 

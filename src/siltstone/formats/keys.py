@@ -22,6 +22,7 @@ import xxhash
 
 from siltstone.formats import rows as row_values
 from siltstone.formats.manifest import Schema
+from siltstone.formats.order.key_bytes import ByteKeys, decimal_bytes, key_bytes
 from siltstone.formats.schema import column_named, decode_type, key_names
 from siltstone.formats.types import extensions
 
@@ -98,6 +99,36 @@ class KeyCodec:
             return _hashed(map(self._bytes_of, self.keys(batch)), seed, batch.num_rows)
         (column,), (kind,) = self.columns(batch), self.user_types
         return _hashed(_column_bytes(column, kind), seed, len(column))
+
+    def ordered(self, columns: KeyColumns) -> ByteKeys:
+        """Return keys in columns as bytes that compare as they do."""
+        return key_bytes(columns, _exact_codes)
+
+    def ordered_of(self, batch: pa.RecordBatch | pa.Table) -> ByteKeys:
+        """Return the keys of a batch as bytes that compare as they do."""
+        return self.ordered(self.columns(batch))
+
+    def ordered_key(self, key: Key) -> bytes:
+        """Return one key as bytes that compare as keys do, also the next one above all decimals."""
+        if len(self.names) == 1 and isinstance(key, str | bytes):
+            return _part_bytes(key)
+        if isinstance(key, int):
+            return decimal_bytes(key)
+        return cast("bytes", self.ordered(self.columns(self.batch([key])))[0])
+
+    def ordered_beginning(self, values: Sequence[object]) -> bytes:
+        """Return as bytes what keys begin with whose first columns have some storage values.
+
+        Raises:
+            ArithmeticError, ValueError, pa.ArrowException: A column cannot have its value.
+        """
+        if not values:
+            return b""
+        names, kinds = self.names[: len(values)], self.user_types[: len(values)]
+        batch = row_values.batch_of([[value] for value in values], names, kinds)
+        stored = [_stored(batch.column(n), k) for n, k in zip(names, kinds, strict=True)]
+        is_whole = len(names) == len(self.names)
+        return cast("bytes", key_bytes(stored, _exact_codes, is_whole=is_whole)[0])
 
     def keys(self, batch: pa.RecordBatch | pa.Table) -> list[Key]:
         """Return the keys of a batch; finds the key columns by name."""

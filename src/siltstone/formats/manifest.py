@@ -22,13 +22,17 @@ PRIVATE_DIRECTORY = "_siltstone"
 PHYSICAL = "physical.manifest"  # the suffix is Lance's: another one is a manifest not committed
 
 
-class KeyRun(msgspec.Struct, frozen=True):
-    """A key run of a base: `xxh3` (64 bits, hex) is its foot's; see `key_run`."""
+class KeyRun(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run of a base: `xxh3` (64 bits, hex) is its foot's; see `key_run`.
+
+    `is_ordered`: it has the keys themselves, in their order (`order.ordered_run`), and no codes.
+    """
 
     path: str
     size: int
     xxh3: str
     entries: int
+    is_ordered: bool = False
 
 
 class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,8 +44,9 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
     A base has `rows` live rows; `hidden` more are in its files. Its manifest has them in
     deletion files. A second one, at `physical_path`, has the same files without deletion files.
 
-    The key runs find rows of a base by key, oldest first. Parts that no run covers are found in
-    other ways.
+    The key runs find rows of a base by key, oldest first, and ordered runs give them in the order
+    of their keys where codes do not: each kind covers parts by itself. Parts that no run covers are
+    found in other ways.
 
     `version` 0: no Lance dataset but one Arrow file, the file at `path` (see `Fallback`).
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from siltstone.errors import UnsupportedFormatError
 
-STORE_FORMAT = 8
+STORE_FORMAT = 9
 _NUMBER = re.compile(rb"[1-9][0-9]{0,8}")
 
 

@@ -18,7 +18,7 @@ request for it (a statement, or the commit of a transaction) repeats.
 
 from __future__ import annotations
 
-VERSION = 4
+VERSION = 5
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 VALUES_TYPE = "application/vnd.msgpack"
 ERROR_KEY = b"siltstone.error"

@@ -120,15 +120,24 @@ class LocalReadable:
         columns: Sequence[str] | None,
         filter: pc.Expression | None,  # noqa: A002 - the contract's name
         *,
-        column: str | None,
+        column: str | None = None,
+        ends: Sequence[tuple[str, object]] = (),
         descending: bool,
         limit: int | None,
         likely: int,
     ) -> pa.RecordBatchReader:
-        """Return the rows by a column, or the key (None), of which so many are `likely` read."""
-        order = KeyRange(descending=descending) if column is None else ByColumn(column, descending)
+        """Return the rows by a column, or the key (None), of which so many are `likely` read.
+
+        `ends`: how the keys of rows compare with some, as (">", key).
+        """
         page = Page(limit=limit, likely=likely)
-        return self._in_order(self._reader(), order, page, columns, filter)
+        if column is not None:
+            order = ByColumn(column, descending)
+            return self._in_order(self._reader(), order, page, columns, filter)
+        reader, keys = keyed(self._reader()), KeyRange(descending=descending)
+        for sign, key in ends:
+            keys = keys.cut(sign, reader.table_schema.codec.from_user(key))
+        return self._in_order(reader, keys, page, columns, filter)
 
     def range(
         self,

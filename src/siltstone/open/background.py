@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.flush.fallback import FALLBACK_BYTES_MAX, full
 from siltstone.maintenance.gc.superseded import Superseded
+from siltstone.maintenance.merge.unordered import unordered
 from siltstone.maintenance.schedule.scheduler import wants_optimize
 from siltstone.maintenance.schedule.stalled import Stalled
 from siltstone.maintenance.schedule.unmerged import history_bytes, unmerged_rows, wants_merge
@@ -25,6 +26,8 @@ class Background:
     superseded: Superseded
     fallback_bytes_max: int = FALLBACK_BYTES_MAX
     stalled: Stalled = field(default_factory=Stalled)
+    ordering: set[int] = field(default_factory=set)
+    """The bases that a merge was begun for, to give them an order: once, whatever came of it."""
 
     def look(self) -> None:
         """Begin a turn of work, unless the directory is another store's by now."""
@@ -62,10 +65,11 @@ class Background:
                 self.owner.checkpointer.refresh()  # it may have ended just now
             view = self.owner.committer.state.view
             self.stalled.ended(view, child.failure)
-        if not wants_merge(view, self.memory_bytes_max, self.stalled.held_back(view)):
+        unsorted = unordered(view.record) - self.ordering
+        wanted = wants_merge(view, self.memory_bytes_max, self.stalled.held_back(view))
+        if not (wanted or unsorted) or not child.start():
             return 0
-        if not child.start():
-            return 0
+        self.ordering.update(unsorted)
         self.stalled.begins(view)
         return unmerged_rows(view)
 

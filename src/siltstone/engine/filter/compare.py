@@ -59,7 +59,7 @@ def _atom(
     value: Value,
     rest: str | None,
     values: Sequence[pa.Scalar[Any]] | None = None,
-    bounds: pushed.Bounds | None = None,
+    bounds: pushed.ValueBounds | None = None,
 ) -> pushed.Push | None:
     """Return the push of a column and what follows it; None if there is nothing to say.
 
@@ -75,9 +75,9 @@ def _atom(
     known = None
     if values is not None and len(values) <= VALUES_MAX and not pa.types.is_floating(value.type):
         known = frozenset(storage_values(pa.array(values, values[0].type)) if values else ())
-    if text is None and known is None:
+    if text is None and known is None and bounds is None:
         return None
-    return pushed.Atom(value.column, text, known, None if text is None else bounds)
+    return pushed.Atom(value.column, text, known, bounds)
 
 
 def compare(sign: Operator, left: Term, right: Term) -> Value:
@@ -112,19 +112,33 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
     if pa.types.is_floating(value.type) and scalar.type != value.type:
         left = left.cast(scalar.type)
     rest = None if text is None else f" {sign} {text}"
-    push = _atom(value, rest, [scalar] if sign == "=" else None, _bounds(sign, scalar))
+    bounds = _bounds(sign, scalar, value.type)
+    push = _atom(value, rest, [scalar] if sign == "=" else None, bounds)
     return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
 
 
-def _bounds(sign: Operator, scalar: pa.Scalar[Any]) -> pushed.Bounds | None:
-    """Return between which storage values a column is; both may be in it."""
-    kind = scalar.type
-    if sign not in _FLIPPED or not pushed.is_pushable(kind):
+def _bounds(
+    sign: Operator, scalar: pa.Scalar[Any], column: pa.DataType
+) -> pushed.ValueBounds | None:
+    """Return between which storage values a column is, of types that keys have."""
+    kind: Any = scalar.type
+    is_bytes = typed.is_text(kind) or typed.is_bytes(kind)
+    if sign not in ("<", "<=", ">", ">=") or not (is_bytes or _is_whole(kind)):
         return None
-    value: Any = storage_values(pa.array([scalar], kind))[0]
-    if isinstance(value, int):
-        value += (sign == ">") - (sign == "<")
-    return (value, None) if sign in (">", ">=") else (None, value)
+    end: Any = storage_values(pa.array([scalar], kind))[0]
+    if pa.types.is_fixed_size_binary(column) and len(end) != column.byte_width:
+        return None  # no key of the column is so long
+    is_in, is_high = sign in ("<=", ">="), sign in ("<", "<=")
+    if not is_bytes and not is_in:  # whole numbers: the next one is in it
+        end, is_in = end + (-1 if is_high else 1), True
+    if is_high:
+        return pushed.ValueBounds(None, end, has_high=is_in)
+    return pushed.ValueBounds(end, None, has_low=is_in)
+
+
+def _is_whole(kind: pa.DataType) -> bool:
+    is_number = pa.types.is_integer(kind) or pa.types.is_decimal128(kind)
+    return is_number or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
 
 
 def _placed(

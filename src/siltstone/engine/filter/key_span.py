@@ -5,15 +5,18 @@
     id < 3 OR id = 9             up to 9, and more
     id > 3 OR v > 5              not known
 
-Of columns whose values are whole numbers as they are stored (integers, dates, moments, bools,
-decimals), texts or bytes. It comes from what a filter says about its columns one by one (`pushed`).
+Of columns whose values are whole numbers as they are stored (integers, dates, timestamps, bools,
+decimals), texts and bytes. It comes from what a filter says about its columns one by one
+(`pushed`).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from siltstone.engine.filter.pushed import All, AnyOf, Atom, FalseIfNull, Implied, Negated, Push
 
@@ -22,23 +25,20 @@ _IS_NULL = " IS NULL"
 
 
 class KeySpan(msgspec.Struct, frozen=True):
-    """Storage values from `low` to `high`, both in it; None is open. Without any if low > high.
+    """Storage values from `low` to `high`, each in it if it is said; None is open.
 
-    `is_all`: the filter keeps all rows in it, if the column has no nulls; of whole numbers alone.
+    It has none if low > high, or if it `is_empty`. `is_all`: the filter keeps all rows in it, if
+    the column has no nulls.
     """
 
     low: Any
     high: Any
     is_all: bool
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no value is in it."""
-        return self.low is not None and self.high is not None and self.high < self.low
+    has_low: bool = True
+    has_high: bool = True
+    is_empty: bool = False
 
 
-_EMPTY = KeySpan(1, 0, is_all=True)
-"""Of any type: the filter keeps no row."""
 ALL_KEYS = KeySpan(None, None, is_all=True)
 
 
@@ -50,7 +50,7 @@ def span_of(node: Push | None, column: str, depth: int = 0) -> KeySpan | None:
         return _of_atom(node) if node.column == column else None
     if isinstance(node, Implied):
         found = span_of(node.part, column, depth + 1)
-        return None if found is None else KeySpan(found.low, found.high, is_all=False)
+        return None if found is None else replace(found, is_all=False)
     if isinstance(node, FalseIfNull):
         return span_of(node.part, column, depth + 1)
     if isinstance(node, Negated):
@@ -60,13 +60,17 @@ def span_of(node: Push | None, column: str, depth: int = 0) -> KeySpan | None:
 
 def _of_atom(atom: Atom) -> KeySpan | None:
     if atom.bounds is not None:
-        low, high = atom.bounds
-        return KeySpan(low, high, is_all=isinstance(high if low is None else low, int))
+        bounds = atom.bounds
+        return KeySpan(
+            bounds.low, bounds.high, is_all=True, has_low=bounds.has_low, has_high=bounds.has_high
+        )
     if atom.values is None:
         return None
     values = cast("frozenset[Any]", atom.values)
     if not values:
-        return _EMPTY
+        return KeySpan(None, None, is_all=True, is_empty=True)
+    if not all(isinstance(value, int | str | bytes) for value in values):
+        return None
     return KeySpan(min(values), max(values), is_all=len(values) == 1)
 
 
@@ -75,15 +79,32 @@ def _of_parts(node: All | AnyOf, column: str, depth: int) -> KeySpan | None:
     known = [span for span in found if span is not None]
     if not known or (isinstance(node, AnyOf) and len(known) < len(found)):
         return None
-    some = [span for span in known if not span.is_empty]
-    if not some or (isinstance(node, All) and len(some) < len(known)):
-        return _EMPTY
-    lows, highs = [span.low for span in some], [span.high for span in some]
     if isinstance(node, AnyOf):
-        low = None if None in lows else min(lows)
-        high = None if None in highs else max(highs)
-        return KeySpan(low, high, is_all=False)
-    low = max((value for value in lows if value is not None), default=None)
-    high = min((value for value in highs if value is not None), default=None)
-    is_all = len(some) == len(found) and all(span.is_all for span in some)
-    return KeySpan(low, high, is_all)
+        return replace(functools.reduce(_either, known), is_all=False)
+    is_all = len(known) == len(found) and all(span.is_all for span in known)
+    return replace(functools.reduce(_both, known), is_all=is_all)
+
+
+def _either(one: KeySpan, other: KeySpan) -> KeySpan:
+    """Return a span with all values of two."""
+    if one.is_empty or other.is_empty:
+        return other if one.is_empty else one
+    low = min(_low(one), _low(other)) if None not in (one.low, other.low) else (None, False)
+    high = max(_high(one), _high(other)) if None not in (one.high, other.high) else (None, True)
+    return KeySpan(low[0], high[0], is_all=False, has_low=not low[1], has_high=high[1])
+
+
+def _both(one: KeySpan, other: KeySpan) -> KeySpan:
+    """Return the values that two spans share."""
+    low = max((_low(span) for span in (one, other) if span.low is not None), default=(None, False))
+    high = min((_high(s) for s in (one, other) if s.high is not None), default=(None, True))
+    found = KeySpan(low[0], high[0], is_all=False, has_low=not low[1], has_high=high[1])
+    return replace(found, is_empty=one.is_empty or other.is_empty)
+
+
+def _low(span: KeySpan) -> tuple[Any, bool]:
+    return span.low, not span.has_low
+
+
+def _high(span: KeySpan) -> tuple[Any, bool]:
+    return span.high, span.has_high

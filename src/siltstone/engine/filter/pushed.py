@@ -6,8 +6,7 @@ null), or None where no such piece is known:
 
     Atom      a column and constants; exact. With `values`, it says that the column has one of
               these (storage values); without `rest` that is all that it says, and not to Lance.
-              With `bounds`, that it is from the first to the last of them (None: open), no more;
-              of texts and bytes perhaps without these ends
+              With `bounds`, that it is between these, no more; without `rest` not to Lance
     All       AND. A part that is missing widens the answer, so it is dropped
     AnyOf     OR. A missing part could narrow the answer: all or nothing
     Negated   NOT. What is inside must be exact: a superset negated is a subset
@@ -22,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -47,14 +46,20 @@ _PROVEN = (
 _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 
 
-Bounds: TypeAlias = tuple[int | str | bytes | None, int | str | bytes | None]
+class ValueBounds(msgspec.Struct, frozen=True):
+    """Storage values from `low` to `high`; None is open. Whether the ends are in it."""
+
+    low: object
+    high: object
+    has_low: bool = True
+    has_high: bool = True
 
 
 class Atom(msgspec.Struct, frozen=True):
     column: str
     rest: str | None  # what follows the column's name
     values: frozenset[object] | None = None
-    bounds: Bounds | None = None
+    bounds: ValueBounds | None = None
 
 
 class All(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -378,7 +378,7 @@ class Base:
 
     # ranges
 
-    def stretches(self, first: int, last: int, *, descending: bool) -> list[Iterator[Stretch]]:
+    def stretches(self, first: int, last: int, *, descending: bool) -> list[Iterator[Stretch[Any]]]:
         """Return codes from `first` to `last`, in order, and the positions of their rows.
 
         Exact codes, and only if it `has_order`. Hidden rows are among them.
@@ -392,12 +392,23 @@ class Base:
             found.append(iter([index.between(first, last, descending=descending)]))
         return found
 
+    def stretches_of_keys(
+        self, first: bytes, end: bytes | None, *, descending: bool
+    ) -> list[Iterator[Stretch[Any]]]:
+        """Return keys from `first` to below `end`, in order, and the positions of their rows.
+
+        Hashed codes, and only if it `has_order`. Hidden rows are among them.
+        """
+        return self.keys.stretches_of_keys(first, end, descending=descending) if self.rows else []
+
     @property
     def has_order(self) -> bool:
-        """Whether its keys are found in order: all are in key runs, or fit an index in memory."""
+        """Whether its keys are found in order: all are in runs, or fit an index in memory."""
+        if not self.rows:
+            return True
         if not self.table_schema.codec.exact:
-            return False
-        return not self.rows or not self.keys.uncovered or self._uncovered_index() is not None
+            return not self.keys.in_order.uncovered
+        return not self.keys.uncovered or self._uncovered_index() is not None
 
     def values_in_order(self, column: str | None) -> OrderedValues | None:
         """Return the values of a column in order, none for None; None: no index has them so."""

@@ -24,6 +24,7 @@ import pyarrow as pa
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.origin import Origin
 from siltstone.formats.keys import Codes, Key, KeyColumns, in_order, pairs
+from siltstone.formats.order.key_bytes import ByteKeys
 from siltstone.formats.rows import value_getter
 
 TIER_WIDTH = 4
@@ -31,6 +32,7 @@ _JOINED_MIN = 8
 _JOINED_ROWS_MAX = 65_536
 _JOINED_BYTES_MAX = 8 << 20
 _BATCH_ROWS_MIN = 32_768
+_SORTED_FIRST, _SORTED_MOST = 256, 32_768
 _START = attrgetter("start")
 _BATCH_BYTES_MIN = 4 << 20
 
@@ -97,16 +99,54 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SortedKeys:
+    """Keys in ascending order, and their ordinals."""
+
+    keys: ByteKeys
+    ordinals: np.ndarray
+
+    @classmethod
+    def of(cls, keys: ByteKeys, ordinals: np.ndarray) -> SortedKeys:
+        """Sort some keys."""
+        order = keys.argsort()
+        return cls(keys[order], ordinals[order])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.keys.nbytes + self.ordinals.nbytes
+
+    def stretch(
+        self, first: bytes, end: bytes | None, *, descending: bool
+    ) -> Iterator[tuple[ByteKeys, np.ndarray]]:
+        """Yield keys from `first` to below `end` (None: open) and their ordinals, in blocks."""
+        low = self.keys.searchsorted(first)
+        high = len(self.keys) if end is None else self.keys.searchsorted(end)
+        rows = _SORTED_FIRST
+        while low < high:
+            cut = slice(max(low, high - rows), high) if descending else slice(low, low + rows)
+            cut = slice(cut.start, min(cut.stop, high))
+            keys, ordinals = self.keys[cut], self.ordinals[cut]
+            yield (keys[::-1], ordinals[::-1]) if descending else (keys, ordinals)
+            low, high = (low, cut.start) if descending else (cut.stop, high)
+            rows = min(2 * rows, _SORTED_MOST)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """Sorted codes and their ordinals.
 
     `sought` are the same codes for one search at a time: NumPy gives up the interpreter lock at
     each search, and eight threads that search spend their time in waiting for it.
+
+    `by_key` is the same in the order of the keys, where codes are hashes: made when it is first
+    asked for (`order.level_order`).
     """
 
     codes: Codes
     ordinals: np.ndarray
     sought: memoryview = field(init=False, repr=False)
+    by_key: SortedKeys | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         """Make `sought`."""
@@ -115,7 +155,8 @@ class Run:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.codes.nbytes + self.ordinals.nbytes
+        more = 0 if self.by_key is None else self.by_key.nbytes
+        return self.codes.nbytes + self.ordinals.nbytes + more
 
     def find(self, codes: Codes) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs of an index into `codes` (ascending) and an ordinal of that code."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.levels.attached import Attached
-from siltstone.engine.levels.chunk import Slice
+from siltstone.engine.levels.chunk import Slice, SortedKeys
 from siltstone.engine.levels.origin import Origin
 from siltstone.errors import SiltstoneError
 from siltstone.formats.conversion.arrow_stream import gathered
@@ -34,11 +34,15 @@ _log = logging.getLogger(__name__)
 
 
 class LoadKeys(msgspec.Struct, frozen=True, eq=False):
-    """The key runs of one load, which cover all its rows. Immutable; threads may share it."""
+    """The key runs of one load, which cover all its rows. Immutable; threads may share it.
+
+    `by_key`: of a small load, once asked for, its keys in order (`order.level_order`); else empty.
+    """
 
     table: Attached
     table_schema: TableSchema
     runs: PinnedKeys
+    by_key: list[SortedKeys] = msgspec.field(default_factory=list)
 
     def find(self, key: Key) -> int | None:
         """Return the position of the row of a key; None: it has none here."""

@@ -40,9 +40,13 @@ class Lives(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlay:
-    """The rows of a read: sources with live rows, oldest first, and the visible rows of base."""
+    """The rows of a read: sources with live rows, oldest first, and the visible rows of base.
+
+    `parts`: the row versions of all sources, in the order of their places.
+    """
 
     levels: tuple[Lives, ...]
+    parts: tuple[Part, ...]
     visibility: Visibility
     rows: int
     visible: pa.BooleanArray
@@ -73,4 +77,10 @@ def overlay_of(found: Sequence[Level], visibility: Visibility) -> Overlay:
         start += rows
         if kept.true_count:
             levels.append(Lives(source, parts, kept, start - rows))
-    return Overlay(tuple(levels), visibility, visibility.live.count, visibility.visible.mask())
+    return Overlay(
+        tuple(levels),
+        tuple(parts_with_rows(found)),
+        visibility,
+        visibility.live.count,
+        visibility.visible.mask(),
+    )

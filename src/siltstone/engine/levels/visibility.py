@@ -60,7 +60,8 @@ class Visibility:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.live.nbytes + self.visible.nbytes + sum(run.nbytes for run in self.runs)
+        sorted_ = (*self.runs, *(keys for _, load in self.loads for keys in load.by_key))
+        return self.live.nbytes + self.visible.nbytes + sum(each.nbytes for each in sorted_)
 
     def is_before(self, base: Base | None, parts: Sequence[Part]) -> bool:
         """Return whether `parts` over `base` are the parts of this one, perhaps with more rows."""
@@ -155,7 +156,7 @@ class Visibility:
         if not codec.exact and len(places):
             same = np.concatenate(
                 [
-                    same_keys(keys(needles[at]), _keys_of(parts, places[at]))
+                    same_keys(keys(needles[at]), keys_of_places(parts, places[at]))
                     for at in in_blocks(len(places))
                 ]
             )
@@ -185,6 +186,7 @@ class VisibilityCache:
         """Bytes in memory; shared parts count once."""
         kept = self._kept
         runs = {id(run): run.nbytes for one in kept for run in one.runs}
+        runs |= {id(k): k.nbytes for one in kept for _, load in one.loads for k in load.by_key}
         bits = {id(b): b.nbytes for one in kept for b in (one.live, one.visible)}
         return sum(runs.values()) + sum(bits.values())
 
@@ -230,8 +232,8 @@ def _added(
         yield added
 
 
-def _keys_of(parts: Sequence[Part], places: np.ndarray) -> KeyColumns:
-    """Return the keys of the rows at some places."""
+def keys_of_places(parts: Sequence[Part], places: np.ndarray) -> KeyColumns:
+    """Return the keys of the rows at some places, one at least."""
     found, order = list[KeyColumns](), list[np.ndarray]()
     start = 0
     for part in parts:

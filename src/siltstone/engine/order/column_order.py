@@ -92,6 +92,7 @@ class ColumnOrder(msgspec.Struct, frozen=True):
         wanted, shown = self.read.wanted, list(self.read.shown)
         seen, dropped, dropped_max = 0, 0, looked_at_max(page)
         ends = self._scalar(span.low), self._scalar(span.high)
+        is_whole = span.is_all and span.has_low and span.has_high
         count = max(_ROWS_MIN, min(page.first_rows or ROWS_MIN, ROWS_MAX))
         for window in windows.between(*ends, descending=self.order.descending, rows=count):
             if not isinstance(window, Window):
@@ -100,7 +101,7 @@ class ColumnOrder(msgspec.Struct, frozen=True):
                     seen += batch.num_rows
                     yield batch
                 continue
-            if span.is_all and seen + len(window.places) <= page.offset:
+            if is_whole and seen + len(window.places) <= page.offset:
                 seen += len(window.places)
                 yield _skipped(self.read.table_schema.fields(shown), len(window.places))
                 continue

@@ -6,6 +6,7 @@ the second.
 
     stretches   the same as exact codes (`formats.keys`), which are int64: those of uint64 from 2^63
                 on are negative, so they follow the others as a stretch of their own
+    bytes       the same as keys in bytes (`formats.order.key_bytes`), where codes are hashes
 """
 
 from __future__ import annotations
@@ -57,13 +58,27 @@ class KeyRange:
         return cls(first, last, descending=descending)
 
     def within(self, span: KeySpan) -> KeyRange:
-        """Return the keys of a span (of whole numbers, both ends in it) that are in the range."""
+        """Return the keys of a span that are in the range."""
         found = self
-        if span.low is not None and (self.low is None or cast("Any", self.low) < span.low):
-            found = replace(found, low=span.low, has_low=True)
-        if span.high is not None and (self.high is None or span.high < cast("Any", self.high)):
-            found = replace(found, high=span.high, has_high=True)
+        if span.low is not None and self._is_below(span):
+            found = replace(found, low=span.low, has_low=span.has_low)
+        if span.high is not None and self._is_above(span):
+            found = replace(found, high=span.high, has_high=span.has_high)
         return found
+
+    def cut(self, sign: str, key: Key) -> KeyRange:
+        """Return the keys of the range that are <, <=, =, >= or > than a key."""
+        low, high = key if sign[0] in "=>" else None, key if sign[0] in "=<" else None
+        is_in = sign.endswith("=")
+        return self.within(KeySpan(low, high, is_all=True, has_low=is_in, has_high=is_in))
+
+    def _is_below(self, span: KeySpan) -> bool:
+        low: Any = self.low
+        return low is None or low < span.low or (low == span.low and not span.has_low)
+
+    def _is_above(self, span: KeySpan) -> bool:
+        high: Any = self.high
+        return high is None or span.high < high or (high == span.high and not span.has_high)
 
     def after(self, key: Key) -> KeyRange:
         """Return what is left of the range behind a key, in its direction."""
@@ -90,6 +105,14 @@ class KeyRange:
             found = [(first, min(last, _HALF - 1)), above]
         found = [(one, other) for one, other in found if one <= other]
         return found[::-1] if self.descending else found
+
+    def bytes_stretch(self, codec: KeyCodec) -> tuple[bytes, bytes | None]:
+        """Return the keys as bytes [first, end); an end of None is open."""
+        first = b"" if self.low is None else codec.ordered_key(self.low)
+        last = None if self.high is None else codec.ordered_key(self.high)
+        if self.low is not None and not self.has_low:
+            first += b"\x00"
+        return first, last + b"\x00" if last is not None and self.has_high else last
 
     def keep(self, rows: pa.RecordBatch, codec: KeyCodec) -> pa.RecordBatch:
         """Return the rows whose keys are in the range."""

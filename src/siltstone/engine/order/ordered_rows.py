@@ -15,14 +15,18 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.filter.key_span import ALL_KEYS, KeySpan, span_of
 from siltstone.engine.levels.base import Base
+from siltstone.engine.levels.chunk import SortedKeys
 from siltstone.engine.levels.overlay import Overlay
+from siltstone.engine.order.key_beginning import ALL_BYTES, BytesBetween, beginning_of
 from siltstone.engine.order.key_range import KeyRange
+from siltstone.engine.order.level_order import sorted_levels
 from siltstone.engine.order.placed_rows import PlacedRows
 from siltstone.engine.order.row_places import Places, places_of
 from siltstone.engine.order.sorted_rows import sorted_rows
@@ -37,6 +41,10 @@ Scan: TypeAlias = Callable[[Sequence[str], Filter | None], Iterator[pa.RecordBat
 
 LookUp: TypeAlias = Callable[[Sequence[Key], list[str]], Iterator[pa.RecordBatch]]
 """Returns the rows of some keys, and maybe others, with some columns, in no order."""
+
+
+Levels: TypeAlias = Sequence[tuple[int, SortedKeys]]
+"""See `level_order.sorted_levels`."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -67,10 +75,7 @@ class Page(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class OrderedRead:
-    """The rows of one keyed table at one seq that `wanted` keeps, with the columns `shown`.
-
-    `overlay` is asked only for keys that have an order.
-    """
+    """The rows of one keyed table at one seq that `wanted` keeps, with the columns `shown`."""
 
     table_schema: TableSchema
     base: Base | None
@@ -83,43 +88,60 @@ class OrderedRead:
     @property
     def has_order(self) -> bool:
         """Whether keys are found in order; else all rows that match are sorted."""
-        return self.table_schema.codec.exact and (self.base is None or self.base.has_order)
+        return self._levels() is not None
+
+    def _levels(self) -> Levels | None:
+        """Return the keys above base in order, of exact codes none; None: keys have no order."""
+        codec = self.table_schema.codec
+        if self.base is not None and not self.base.has_order:
+            return None
+        return () if codec.exact else sorted_levels(self.overlay(), codec)
 
     def batches(self, keys: KeyRange, page: Page) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a page of the range."""
         span = self._span()
-        if span is not None:
-            keys = keys.within(span)
-        if page.limit == 0:
+        if page.limit == 0 or (span is not None and span.is_empty):
             return
-        if not self.has_order:
+        levels = self._levels()
+        if levels is None:
             yield from self.by_sort(keys, page)
-        elif span is not None and span.is_all:
-            overlay = self.overlay()
-            places = _cut(self._places(keys, overlay), page)
+            return
+        keys = keys if span is None else keys.within(span)
+        if span is not None and span.is_all:
+            places = _cut(self._places(keys, levels), page)
             likely = page.likely if page.limit is None else page.limit
-            yield from (rows for _, rows in self._rows(self.shown, overlay, places, likely))
+            yield from (rows for _, rows in self._rows(self.shown, places, likely))
         else:
-            yield from self._filtered(keys, page)
+            yield from self._filtered(keys, page, levels)
 
     def few(self, at_most: int) -> Iterator[pa.RecordBatch] | None:
         """Return the rows of the keys between which the filter says that they are.
 
         None if it does not say it, they are more than `at_most`, or keys have no order.
         """
-        span, base = self._span(), self.base
-        if span is None or (span.low is None and span.high is None):
+        span = self._span()
+        if span is not None and span.is_empty:
+            return iter(())
+        is_open = span is None or (span.low is None and span.high is None)
+        if is_open and self._beginning() == ALL_BYTES:
             return None
-        if base is not None and not base.has_all_keys:
+        if self.base is not None and not self.base.has_all_keys:
             return None  # an index of keys costs more than a scan
-        keys, overlay, found = KeyRange().within(span), self.overlay(), 0
-        for codes, _ in self._places(keys, overlay):
-            found += len(codes)
+        levels = self._levels()
+        return None if levels is None else self._rows_of(span, levels, at_most)
+
+    def _rows_of(
+        self, span: KeySpan | None, levels: Levels, at_most: int
+    ) -> Iterator[pa.RecordBatch] | None:
+        keys, found = KeyRange() if span is None else KeyRange().within(span), 0
+        for _, places in self._places(keys, levels):
+            found += len(places)
             if found > at_most:
                 return None
-        columns = self.shown if span.is_all else columns_with(self.wanted, self.shown)
-        rows = self._rows(columns, overlay, self._places(keys, overlay), None)
-        if span.is_all:
+        is_all = span is not None and span.is_all
+        columns = self.shown if is_all else columns_with(self.wanted, self.shown)
+        rows = self._rows(columns, self._places(keys, levels), None)
+        if is_all:
             return (batch for _, batch in rows)
         return (batch for batch in self._kept(rows) if batch.num_rows)
 
@@ -127,21 +149,27 @@ class OrderedRead:
         """Return what the filter says about the key."""
         if self.wanted is None:
             return ALL_KEYS
-        codec = self.table_schema.codec
-        return span_of(self.wanted.push, codec.names[0]) if codec.exact else None
+        names = self.table_schema.codec.names
+        return span_of(self.wanted.push, names[0]) if len(names) == 1 else None
 
-    def _places(self, keys: KeyRange, overlay: Overlay) -> Iterator[Places]:
-        return places_of(keys, self.table_schema.codec, self.base, overlay.visibility)
+    def _beginning(self) -> BytesBetween:
+        """Return what the filter says about the first columns of a composite key."""
+        codec = self.table_schema.codec
+        if self.wanted is None or len(codec.names) == 1:
+            return ALL_BYTES
+        return beginning_of(self.wanted.push, codec)
+
+    def _places(self, keys: KeyRange, levels: Levels) -> Iterator[Places]:
+        visibility, codec = self.overlay().visibility, self.table_schema.codec
+        return places_of(keys, codec, self.base, visibility, levels, self._beginning())
 
     def _rows(
-        self,
-        columns: Sequence[str],
-        overlay: Overlay,
-        places: Iterator[Places],
-        likely: int | None,
+        self, columns: Sequence[str], places: Iterator[Places], likely: int | None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        placed = PlacedRows(self.table_schema, self.base, overlay, columns)
-        return placed.batches(places, likely)
+        return self._placed(columns).batches(places, likely)
+
+    def _placed(self, columns: Sequence[str]) -> PlacedRows:
+        return PlacedRows(self.table_schema, self.base, self.overlay(), columns)
 
     def _kept(self, found: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Yield those rows that the filter keeps, maybe none of a batch."""
@@ -176,13 +204,12 @@ class OrderedRead:
         at = pa.array([places[key] for key in keys if key in places], pa.int64())
         yield from rows.select(list(self.shown)).take(at).combine_chunks().to_batches()
 
-    def _filtered(self, keys: KeyRange, page: Page) -> Iterator[pa.RecordBatch]:
+    def _filtered(self, keys: KeyRange, page: Page, levels: Levels) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a filter that says more; after many that it drops, by a sort."""
-        overlay = self.overlay()
         left, looked_at = page, 0
         most = looked_at_max(page)
         columns = columns_with(self.wanted, self.shown)
-        found = self._rows(columns, overlay, self._places(keys, overlay), page.first_rows)
+        found = self._rows(columns, self._places(keys, levels), page.first_rows)
         for last, rows in found:
             (kept,) = self._kept([(last, rows)])
             yield from paged(iter([kept]), left)
@@ -190,8 +217,9 @@ class OrderedRead:
             if left.limit == 0:
                 return
             if looked_at >= most:
-                key = self.table_schema.codec.key_of_code(last)
-                yield from self.by_sort(keys.after(key), left)
+                codec = self.table_schema.codec
+                row = self._placed(codec.names).at(np.array([last]))
+                yield from self.by_sort(keys.after(codec.keys(row)[0]), left)
                 return
 
 

@@ -35,19 +35,19 @@ class PlacedRows(msgspec.Struct, frozen=True):
     def batches(
         self, blocks: Iterable[Places], likely: int | None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of some places, each batch with the code of its last row.
+        """Yield the rows of some places, each batch with the place of its last row.
 
         The first batch has about as many rows as are `likely` wanted, if that is known; later ones
         have more and more, up to `_BATCH_BYTES`.
         """
         count = _ROWS_FIRST if likely is None else max(_ROWS_MIN, min(likely, _ROWS_MAX))
-        for codes, places in blocks:
+        for _, places in blocks:
             at = 0
-            while at < len(codes):
+            while at < len(places):
                 deadline.check()
                 rows = self.at(places[at : at + count])
                 at += count
-                yield int(codes[min(at, len(codes)) - 1]), rows
+                yield int(places[min(at, len(places)) - 1]), rows
                 fit = _BATCH_BYTES * rows.num_rows // max(1, rows.nbytes)
                 count = max(1, min(2 * count, _ROWS_MAX, fit))
 

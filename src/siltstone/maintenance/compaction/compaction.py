@@ -286,7 +286,7 @@ def fitting_of(
             continue  # dropped or truncated meanwhile: nothing is left to do
         made, fits = put_fitting(pin, items, swap)
         if fits and place[1] == "base":
-            made = tables.keys.cover(made, _base_schema(now, place[0]).codec)
+            made = tables.keys.cover(made, _base_schema(now, place[0]).codec, in_order=True)
         pins[place] = made
         fitting += fits
     return pins, fitting

@@ -24,7 +24,7 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.errors import BusyError, RequestError, SiltstoneError, no_such
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.manifest import Index, Pin, Record, TableDefinition
+from siltstone.formats.manifest import Index, KeyedStorage, Pin, Record, TableDefinition
 from siltstone.maintenance.each_table import isolated
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.index.index_kinds import (
@@ -258,9 +258,16 @@ class Indexer:
             opened = self._tables.reader.open(storage.base)
             lagging = tasks_of(record, table, storage, opened, is_urgent=is_urgent)
             tasks = tuple(task for task in lagging if _key(task) not in hopeless)
-            lacks_runs = is_covering and bool(self._tables.keys.open(storage.base).uncovered)
+            lacks_runs = is_covering and self._lacks_runs(table, storage, storage.base)
             if tasks or lacks_runs or unwanted(record, table, storage, opened):
                 yield _Place(catalogs.name_of(table), storage.incarnation, tasks, lacks_runs)
+
+    def _lacks_runs(self, table: TableDefinition, storage: KeyedStorage, base: Pin) -> bool:
+        """Say whether some part of a base has no run of a kind that its keys need."""
+        keys = self._tables.keys.open(base)
+        schema = catalogs.schema_by_id(table, storage.base_schema)
+        needs_order = not table_schema_of(schema).codec.exact
+        return bool(keys.uncovered) or (needs_order and bool(keys.in_order.uncovered))
 
     def _attempt(
         self,
@@ -372,7 +379,7 @@ class Indexer:
         fitting += fits
         if place.is_uncovered:
             schema = catalogs.schema_by_id(table, storage.base_schema)
-            pin = self._tables.keys.cover(pin, table_schema_of(schema).codec)
+            pin = self._tables.keys.cover(pin, table_schema_of(schema).codec, in_order=True)
         return None if pin == storage.base else pin
 
 

@@ -42,6 +42,7 @@ from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDef
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.maintenance.merge.slices import slice_end, slice_rows
+from siltstone.maintenance.merge.unordered import lacks_order
 from siltstone.storage.manifest.manifest_store import existing
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
@@ -194,7 +195,7 @@ class Merger:
         wanted = [
             (t, s)
             for t, s in candidates(record, table)
-            if _is_behind(record, t, s) and s.incarnation not in failures
+            if (_is_behind(record, t, s) or lacks_order(t, s)) and s.incarnation not in failures
         ]
         if not wanted:
             self._promote_late(record)
@@ -287,8 +288,8 @@ class Merger:
                     compact_below=COMPACT_BELOW_ROWS,
                     loads=loads,
                 )
-        if pin is not None and pin != storage.base:
-            pin = self._tables.keys.cover(pin, table_schema.codec)
+        if pin is not None and (pin != storage.base or lacks_order(table, storage)):
+            pin = self._tables.keys.cover(pin, table_schema.codec, in_order=True)
             if base is not None:
                 self._readers.base_of(pin, table_schema).file_as(base)
         changed = msgspec.structs.replace(

@@ -79,7 +79,7 @@ class Integrity:
 
     def _wrong_runs(self, keys: PinnedKeys, codec: KeyCodec) -> Damage:
         found: Damage = {}
-        for serving in keys.newest_first:
+        for serving in [*keys.newest_first, *keys.in_order.newest_first]:
             path = serving.run.run.path
             if path not in self._compared:
                 self._compared.add(path)

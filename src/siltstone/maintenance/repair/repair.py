@@ -209,7 +209,7 @@ class Repairer:
         if storage.base is None:
             return storage
         codec = table_schema_of(catalogs.schema_by_id(table, storage.base_schema)).codec
-        return msgspec.structs.replace(storage, base=cover(storage.base, codec))
+        return msgspec.structs.replace(storage, base=cover(storage.base, codec, in_order=True))
 
     def _without_runs(self, record: Record, rotten: Collection[str]) -> Record:
         """Return a record whose bulk loads do without the key runs that are rotten."""

@@ -33,7 +33,7 @@ from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
 from siltstone.storage.tables import base_numbers, promotion
 from siltstone.storage.tables.kept_names import kept_of, place
-from siltstone.storage.tables.keys.key_runs import KEYS
+from siltstone.storage.tables.keys.run_file import KEYS
 from siltstone.storage.tables.values import INDEX_DIRECTORY
 from siltstone.storage.wal.chain import read_stretch
 

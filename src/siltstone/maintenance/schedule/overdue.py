@@ -25,6 +25,7 @@ from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError
 from siltstone.formats.checked_json import CheckedJson
 from siltstone.formats.manifest import Record, pins_of
+from siltstone.maintenance.merge.unordered import unordered
 from siltstone.maintenance.schedule.scheduler import (
     HISTORY_PARTS_MAX,
     VACUUM_INTERVAL_S,
@@ -65,6 +66,7 @@ class Overdue(msgspec.Struct, frozen=True):
         """
         record, found = view.record, crumbled(view.record, site.tables.reader)
         is_behind = may_want_merge(record, memory_bytes_max) and wants_merge(view, memory_bytes_max)
+        is_behind |= bool(unordered(record))
         is_old = vacuumed_s_ago(site.files, site.manifests) >= VACUUM_INTERVAL_S
         return cls(
             merge=max(1, unmerged_rows(view)) if is_behind else 0,

@@ -20,11 +20,14 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.formats.types.extensions import is_uuid
 from siltstone.query.sql.dataset import Filter, Scannable
 from siltstone.query.sql.shielded import folded
 
@@ -35,16 +38,16 @@ ROWS_MAX = 10_000
 """Of LIMIT, and of OFFSET: more rows are sorted faster than they are looked up."""
 _MAY_PAGE = re.compile(r"\border\s+by\b.*\blimit\b", re.IGNORECASE | re.DOTALL)
 _PARTS = {"expressions", "from_", "where", "order", "limit", "offset"}
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "GT": operator.gt,
-    "GTE": operator.ge,
-    "LT": operator.lt,
-    "LTE": operator.le,
-    "EQ": operator.eq,
-}
+_SIGNS = {"GT": ">", "GTE": ">=", "LT": "<", "LTE": "<=", "EQ": "="}
+_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.eq
+}  # fmt: skip
 _FLIPPED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _Node: TypeAlias = Any
 """An expression of sqlglot, which is imported late."""
+KeyEnd: TypeAlias = tuple[str, object]
+"""How keys compare with one: ("<", key), also with <=, >, >= and =."""
 Tables: TypeAlias = "Callable[[str], Scannable | None]"
 
 
@@ -54,7 +57,7 @@ class UnpagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RowsInOrder:
-    """A table whose scan is by a column, or by its key, and has only rows that `within` keeps.
+    """A table whose scan is by a column, or by its key, and has only rows between its `ends`.
 
     `column`: None is the key. `likely`: as many rows are likely read.
     """
@@ -62,7 +65,7 @@ class RowsInOrder:
     source: Any
     column: str | None
     descending: bool
-    within: pc.Expression | None
+    ends: Sequence[KeyEnd]
     likely: int
 
     @property
@@ -76,10 +79,16 @@ class RowsInOrder:
         limit: int | None,
     ) -> pa.RecordBatchReader:
         """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
-        parts = [part for part in (filter, self.within) if part is not None]
-        wanted = functools.reduce(operator.and_, cast("list[Any]", parts)) if parts else None
-        order = {"column": self.column, "descending": self.descending}
-        return self.source.scan_by(columns, wanted, **order, limit=limit, likely=self.likely)
+        scan, page = self.source.scan_by, {"limit": limit, "likely": self.likely}
+        if self.column is None:
+            return scan(columns, filter, ends=self.ends, descending=self.descending, **page)
+        kind = self.schema.field(self.column).type
+        said = [
+            _COMPARED[sign](pc.field(self.column), pa.scalar(end, kind)) for sign, end in self.ends
+        ]
+        parts = cast("list[Any]", said if filter is None else [*said, filter])
+        wanted = functools.reduce(operator.and_, parts) if parts else None
+        return scan(columns, wanted, column=self.column, descending=self.descending, **page)
 
 
 def paged(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables]:
@@ -117,9 +126,9 @@ class _Page:
         column = _column_of(source, order)
         _check_shown(tree.expressions, known, order)
         given = _Constants(parameters)
-        within = _within(tree.args.get("where"), known, order[0], given)
+        ends = _ends(tree.args.get("where"), known, order[0], given)
         likely = sum(_rows_of(tree.args.get(part), given) for part in ("limit", "offset"))
-        return cls(sql, name, RowsInOrder(source, column, descending, within, likely), tables)
+        return cls(sql, name, RowsInOrder(source, column, descending, ends, likely), tables)
 
     def rewritten(self) -> tuple[str, Tables]:
         first, end = _order_in(self.sql)
@@ -250,16 +259,16 @@ def _rows_of(part: _Node, given: _Constants) -> int:
     return cast("int", rows)
 
 
-def _within(where: _Node, known: _Columns, first: str, given: _Constants) -> pc.Expression | None:
-    """Return what the comparisons of a column say; check that DuckDB pushes all of them."""
-    found: list[pc.Expression] = []
+def _ends(where: _Node, known: _Columns, first: str, given: _Constants) -> list[KeyEnd]:
+    """Return what the comparisons of a column say; check that DuckDB pushes all others."""
+    found: list[KeyEnd] = []
     for sign, column, value in _comparisons(where, known, given):
         kind = known.schema.field(column).type
-        _require(_fits(value, kind))
-        is_text = type(value) is str
-        if column == first and (type(value) is int or (is_text and pa.types.is_string(kind))):
-            found.append(_SIGNS[sign](pc.field(first), pa.scalar(value, kind)))
-    return functools.reduce(operator.and_, found) if found else None
+        end = _key(value, kind) if column == first else None
+        _require(end is not None or _fits(value, kind))
+        if end is not None:
+            found.append((_SIGNS[sign], end))
+    return found
 
 
 def _comparisons(
@@ -290,15 +299,37 @@ def _conjuncts(where: _Node) -> list[_Node]:
     return [*where.this.flatten()] if is_and else [where.this]
 
 
+def _key(value: object, kind: pa.DataType) -> object:
+    """Return the key of a type as which DuckDB compares a constant; None: it is surely none."""
+    types = pa.types
+    if is_uuid(kind):
+        is_text = type(value) is str and _UUID.fullmatch(value) is not None
+        return UUID(str(value)) if is_text or type(value) is UUID else None
+    if types.is_decimal(kind):
+        number = Decimal(value) if isinstance(value, int | Decimal) else None
+        return number if type(value) is not bool and _is_value(number, kind) else None
+    is_known = (
+        (type(value) is str and types.is_string(kind))
+        or (type(value) is bytes and types.is_binary(kind))
+        or (type(value) is int and types.is_integer(kind) and _is_value(value, kind))
+    )
+    return value if is_known else None
+
+
+def _is_value(value: object, kind: pa.DataType) -> bool:
+    """Say whether a type has a value, with all its digits."""
+    try:
+        pa.scalar(value, kind)
+    except (pa.ArrowException, OverflowError, ValueError):
+        return False
+    return True
+
+
 def _fits(value: object, kind: pa.DataType) -> bool:
     """Say whether DuckDB compares a constant with a column of a type as a value of that type."""
     types = pa.types
     if type(value) is int and types.is_integer(kind):
-        try:
-            pa.scalar(value, kind)
-        except (pa.ArrowException, OverflowError):
-            return False
-        return True
+        return _is_value(value, kind)
     if type(value) is str:
         return types.is_string(kind) or types.is_date32(kind) or types.is_timestamp(kind)
     if type(value) is dt.date:

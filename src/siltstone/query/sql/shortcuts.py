@@ -79,12 +79,16 @@ class Ordered(Scannable, Protocol):
         columns: Sequence[str] | None,
         filter: pc.Expression | None,  # noqa: A002 - pyarrow's word
         *,
-        column: str | None,
+        column: str | None = None,
+        ends: Sequence[tuple[str, object]] = (),
         descending: bool,
         limit: int | None,
         likely: int,
     ) -> pa.RecordBatchReader:
-        """Return the rows by a column, or the key (None); so many are `likely` read."""
+        """Return the rows by a column, or the key (None), of which so many are `likely` read.
+
+        `ends`: how their keys compare with some, as (">", key).
+        """
         ...
 
 
@@ -103,7 +107,7 @@ class RowsAtEnds:
         """Return both rows; if there is a filter, all that match."""
         if filter is not None:
             return self.source.scan(columns, filter, limit)
-        page: dict[str, Any] = {"column": None, "limit": 1, "likely": 1}
+        page: dict[str, Any] = {"limit": 1, "likely": 1}
         first, last = (
             self.source.scan_by(columns, None, descending=way, **page).read_all()
             for way in (False, True)

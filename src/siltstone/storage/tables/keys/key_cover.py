@@ -9,23 +9,29 @@
 Merged runs lack the entries of rows that the pin hides, and of parts that it does not have. Only
 this pin and those that are made of it name such a run, and none of them shows a hidden row again.
 
+Where codes are hashes, ordered runs cover the parts of a base, too, by themselves and by the same
+rules (ADR 103). Loads get theirs when a merge makes them parts of base.
+
 A crash leaves runs that no pin names; a lost race leaves runs of parts that no pin has.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from siltstone.errors import CorruptionError
 from siltstone.failpoints import Failpoint, cross
@@ -34,23 +40,23 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import (
     OFFSET_BITS,
     PIECE_ROWS,
+    Block,
     Entries,
+    joined,
     merged,
     merged_pieces,
     sorted_entries,
 )
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import KeyRun, Pin
-from siltstone.storage.files.files import Files, refusals
+from siltstone.formats.order.key_bytes import ByteKeys
+from siltstone.formats.order.ordered_run import OrderedEntries
+from siltstone.storage.files.files import Files, discard, refusals
 from siltstone.storage.tables.inventories import Inventories
-from siltstone.storage.tables.keys.key_places import PinnedKeys, Serving
-from siltstone.storage.tables.keys.key_runs import (
-    OpenRun,
-    PageCache,
-    directory_of,
-    joined,
-    write_run,
-)
+from siltstone.storage.tables.keys.key_places import AnyRun, Covering, PinnedKeys, Serving
+from siltstone.storage.tables.keys.key_runs import OpenRun, write_run
+from siltstone.storage.tables.keys.ordered_runs import OpenOrdered, write_ordered
+from siltstone.storage.tables.keys.run_file import PageCache, directory_of
 from siltstone.storage.tables.keys.staged_keys import (
     KeySorter,
     StagedKeysError,
@@ -64,6 +70,8 @@ from siltstone.storage.tables.values import Span, StagedKeys
 RUNS_MAX = 8
 RUN_ROWS_MAX = 2 << 20
 """At most so many rows (a part at least) are in memory at once, 16 bytes each."""
+PIECE_BYTES, SORTED_BYTES_MAX = 16 << 20, 128 << 20
+"""Whole keys are sorted in such pieces; so many bytes of them are in memory at once."""
 _WIDTH = 4
 _CACHE_BYTES = 32 << 20
 _log = logging.getLogger(__name__)
@@ -88,7 +96,7 @@ class TableKeys:
         self._root, self._files, self._inventories = root, files, inventories
         self._reader, self._token, self._cache = reader, token, PageCache(_CACHE_BYTES)
         self._lock = threading.Lock()
-        self._open: weakref.WeakValueDictionary[KeyRun, OpenRun] = weakref.WeakValueDictionary()
+        self._open: weakref.WeakValueDictionary[KeyRun, AnyRun] = weakref.WeakValueDictionary()
 
     def cached_bytes(self) -> int:
         """Return the approximate bytes of the pages in memory."""
@@ -121,11 +129,20 @@ class TableKeys:
         """Return what stages the keys of rows that are written, in the folder of their job."""
         return KeySorter(codec, partial(self._write_staged, folder))
 
-    def cover(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys] = ()) -> Pin:
+    def cover(
+        self,
+        pin: Pin,
+        codec: KeyCodec,
+        staged: Sequence[StagedKeys] = (),
+        *,
+        in_order: bool = False,
+    ) -> Pin:
         """Return a base with runs for all its parts, `RUNS_MAX` at most: the same manifest.
 
         `staged` are keys of its rows, by their positions, which are then not read. None of the
         rows is hidden: who drops some (`engine.write.bulk.unique`) drops what is staged of them.
+
+        `in_order`: with ordered runs, too, if it is keys whose codes have no order.
 
         A run that is found damaged is written again, with a warning. A base that cannot be read
         stays as it is: a vacuum may have deleted files that no record names yet, which the
@@ -137,7 +154,7 @@ class TableKeys:
         spared: Pin | None = pin
         while spared is not None:
             try:
-                return self._covered(spared, codec, staged)
+                return self._covered(spared, codec, staged, in_order=in_order and not codec.exact)
             except CorruptionError as error:
                 spared = self.spared(spared, error)
                 if spared is None:
@@ -155,15 +172,21 @@ class TableKeys:
         _log.warning("%s; it is written again from the keys of base", error)
         return msgspec.structs.replace(pin, runs=kept)
 
-    def _covered(self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys]) -> Pin:
+    def _covered(
+        self, pin: Pin, codec: KeyCodec, staged: Sequence[StagedKeys], *, in_order: bool
+    ) -> Pin:
         table, keys = self._reader.open(pin), self.open(pin)
-        cover = _Cover(self, table, codec, staged, self._write, {})
+        written: dict[str, InventoryFile] = {}
         cross(Failpoint.KEYS_BEFORE_WRITE)
-        runs = [each.run.run for each in reversed(keys.newest_first)]
-        runs = cover.few([*runs, *cover.fresh(keys)])
+        by_code = _Cover(self, table, codec, staged, written, is_ordered=False)
+        runs = by_code.whole(keys)
+        if in_order:
+            runs += _Cover(self, table, codec, (), written, is_ordered=True).whole(keys)
+        else:
+            runs += [run for run in pin.runs if run.is_ordered]
         if tuple(runs) == pin.runs:
             return pin
-        added = cover.added(runs)
+        added = [written[run.path] for run in runs if run.path in written]
         if added:
             with refusals(f"{self._root / directory_of(pin.folder)} cannot be synced"):
                 self._files.sync_dir(self._root / directory_of(pin.folder))
@@ -188,14 +211,15 @@ class TableKeys:
         """Yield the files of a pin; it costs nothing until a chain of inventories is folded."""
         yield from (file.path for file in self._reader.files(pin) if file.path not in gone)
 
-    def _run(self, run: KeyRun) -> OpenRun | None:
+    def _run(self, run: KeyRun) -> AnyRun | None:
         with self._lock:
             found = self._open.get(run)
         if found is None:
             if not self._files.exists(self._root / run.path):
                 _log.warning("%s is missing: its rows are found by the keys themselves", run.path)
                 return None
-            found = OpenRun(self._files, self._root, run, self._cache)
+            kind = OpenOrdered if run.is_ordered else OpenRun
+            found = kind(self._files, self._root, run, self._cache)
             with self._lock:
                 found = self._open.setdefault(run, found)
         return found
@@ -213,38 +237,58 @@ class TableKeys:
         run, _ = write_run(self._files, self._root, path, blocks, parts=(), is_synced=False)
         return run
 
-    def _write(
-        self, folder: str, blocks: Iterator[Entries], parts: Sequence[int]
+    def written(
+        self, folder: str, blocks: Iterator[Block[Any]], parts: Sequence[int], *, is_ordered: bool
     ) -> tuple[KeyRun, InventoryFile]:
+        """Write entries as a run of some parts of a dataset; it is synced, and its name is not."""
         directory = directory_of(folder)
         path = f"{directory}/{self._token()}.run"
+        write = write_ordered if is_ordered else write_run
         with refusals(f"{self._root / path} cannot be written"):
             self._files.mkdir(self._root / directory)
-            return write_run(self._files, self._root, path, blocks, parts=parts)
+            return write(self._files, self._root, path, blocks, parts=parts)
 
+    @contextlib.contextmanager
+    def spilled(self, folder: str) -> Generator[Callable[[Iterator[Block[Any]]], OpenOrdered]]:
+        """Return what writes sorted entries that do not fit into memory, until the end."""
+        made: list[OpenOrdered] = []
 
-Write = Callable[[str, "Iterator[Entries]", "Sequence[int]"], tuple[KeyRun, InventoryFile]]
+        def spill(blocks: Iterator[Block[Any]]) -> OpenOrdered:
+            run, _ = self.written(folder, blocks, (), is_ordered=True)
+            made.append(OpenOrdered(self._files, self._root, run, self._cache))
+            return made[-1]
+
+        try:
+            yield spill
+        finally:
+            for each in made:
+                discard(self._files, self._root / each.run.path)
 
 
 class _Cover(msgspec.Struct, frozen=True):
-    """The new runs of one pin; `written` are their files, also of those merged since."""
+    """The new runs of one kind; `written` are their files, also of those merged since."""
 
     keys: TableKeys
     table: PinnedTable
     codec: KeyCodec
     staged: Sequence[StagedKeys]
-    write: Write
     written: dict[str, InventoryFile]
+    is_ordered: bool
 
-    def added(self, runs: Sequence[KeyRun]) -> list[InventoryFile]:
-        """Return the files of those of some runs that are new."""
-        return [self.written[run.path] for run in runs if run.path in self.written]
+    def whole(self, keys: PinnedKeys) -> list[KeyRun]:
+        """Return runs that cover all parts, `RUNS_MAX` at most, oldest first."""
+        found = self._of_kind(keys)
+        known = [each.run.run for each in reversed(found.newest_first)]
+        return self.few([*known, *self.fresh(found.uncovered)])
 
-    def fresh(self, keys: PinnedKeys) -> Iterator[KeyRun]:
+    def _of_kind(self, keys: PinnedKeys) -> Covering[Any]:
+        return keys.in_order if self.is_ordered else keys.by_code
+
+    def fresh(self, uncovered: Mapping[int, Span]) -> Iterator[KeyRun]:
         """Write runs for the parts that have none."""
         group: list[Unit] = []
         rows = 0
-        for unit in units_of(keys.uncovered, self.staged):
+        for unit in units_of(uncovered, self.staged):
             if group and rows + unit.rows > RUN_ROWS_MAX:
                 yield self._of(group)
                 group, rows = [], 0
@@ -257,7 +301,7 @@ class _Cover(msgspec.Struct, frozen=True):
         """Merge runs until they are few and mostly of living rows."""
         while True:
             keys = self.keys.opened(self.table, runs)
-            serving = [*reversed(keys.newest_first)]
+            serving = [*reversed(self._of_kind(keys).newest_first)]
             due = _due([self._sizes(each) for each in serving])
             if due is None:
                 return runs
@@ -266,7 +310,7 @@ class _Cover(msgspec.Struct, frozen=True):
             made = [self._put(merged([keys.living(e) for e in some]), parts)] if parts else []
             runs = [*runs[: due[0]], *made, *runs[due[1] :]]
 
-    def _sizes(self, serving: Serving) -> tuple[int, int]:
+    def _sizes(self, serving: Serving[Any]) -> tuple[int, int]:
         """Return how many rows of the parts of a run live (-1: it has none), and its entries."""
         spans, entries = [self._spans[part] for part in serving.starts], serving.run.run.entries
         if not spans:
@@ -289,29 +333,71 @@ class _Cover(msgspec.Struct, frozen=True):
             _log.warning("%s; the keys are read from the rows", error)
             return self._put(self._sorted([replace(unit, keys=None) for unit in units]), parts)
 
-    def _sorted(self, units: Sequence[Unit]) -> Iterator[Entries]:
+    def _sorted(self, units: Sequence[Unit]) -> Iterator[Block[Any]]:
+        if self.is_ordered:
+            return self._sorted_keys([part for unit in units for part in unit.spans])
         read = [part for unit in units if unit.keys is None for part in unit.spans]
         unsorted = gathered(self._entries(read), lambda entries: len(entries[0]), PIECE_ROWS)
         pieces = [sorted_entries(*joined(piece)) for piece in unsorted]
         staged = [entries_of(unit, self.keys.opened_staged) for unit in units if unit.keys]
         return merged([merged_pieces(pieces), *staged]) if staged else merged_pieces(pieces)
 
-    def _entries(self, parts: Sequence[int]) -> Iterator[Entries]:
+    def _sorted_keys(self, parts: Sequence[int]) -> Iterator[OrderedEntries]:
+        """Yield the keys of parts, sorted in pieces; those that do not fit wait in files."""
+        held: list[OrderedEntries] = []
+        away: list[Iterator[OrderedEntries]] = []
+        size = 0
+        with self.keys.spilled(self.table.pin.folder) as spill:
+            for some in gathered(self._entries(parts), _weight, PIECE_BYTES):
+                held.append(sorted_keys(*joined(some)))
+                size += _weight(held[-1])
+                if size >= SORTED_BYTES_MAX:
+                    away.append(spill(merged_pieces(held)).entries())
+                    held, size = [], 0
+            yield from merged([merged_pieces(held), *away]) if away else merged_pieces(held)
+
+    def _entries(self, parts: Sequence[int]) -> Iterator[Block[Any]]:
         for part in parts:
             span, offset = self._spans[part], 0
-            for batch in self.table.scan(list(self.codec.names), within=span, with_hidden=True):
-                codes = self.codec.codes(batch)
-                offsets = np.arange(offset, offset + len(codes), dtype=np.uint64)
-                offset += len(codes)
+            for batch in self._keys_of(span):
+                ranks = self._ranks(batch)
+                offsets = np.arange(offset, offset + len(ranks), dtype=np.uint64)
+                offset += len(ranks)
                 if self.table.pin.hidden:
-                    live = self.table.live.bools(span[0] + offset - len(codes), span[0] + offset)
-                    codes, offsets = codes[live], offsets[live]
-                yield codes, offsets | np.uint64(part << OFFSET_BITS)
+                    live = self.table.live.bools(span[0] + offset - len(ranks), span[0] + offset)
+                    ranks, offsets = ranks[live], offsets[live]
+                yield ranks, offsets | np.uint64(part << OFFSET_BITS)
 
-    def _put(self, blocks: Iterator[Entries], parts: Sequence[int]) -> KeyRun:
-        run, file = self.write(self.table.pin.folder, blocks, parts)
+    def _keys_of(self, span: Span) -> Iterator[pa.RecordBatch]:
+        for batch in self.table.scan(list(self.codec.names), within=span, with_hidden=True):
+            yield from _in_slices(batch)
+
+    def _ranks(self, batch: pa.RecordBatch) -> Any:
+        return self.codec.ordered_of(batch) if self.is_ordered else self.codec.codes(batch)
+
+    def _put(self, blocks: Iterator[Block[Any]], parts: Sequence[int]) -> KeyRun:
+        folder = self.table.pin.folder
+        run, file = self.keys.written(folder, blocks, parts, is_ordered=self.is_ordered)
         self.written[run.path] = file
         return run
+
+
+def sorted_keys(keys: ByteKeys, places: np.ndarray) -> OrderedEntries:
+    """Return entries in the order of their keys."""
+    order = keys.argsort()
+    return keys[order], places[order]
+
+
+def _weight(entries: OrderedEntries) -> int:
+    return entries[0].nbytes + entries[1].nbytes
+
+
+def _in_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield keys in slices: those of one are put together in one array, of 2 GiB at most."""
+    count = max(1, min(batch.num_rows, batch.nbytes // PIECE_BYTES))
+    rows = -(-batch.num_rows // count)
+    for at in range(0, batch.num_rows, max(1, rows)):
+        yield batch.slice(at, rows)
 
 
 def _due(sizes: Sequence[tuple[int, int]]) -> tuple[int, int] | None:

@@ -1,107 +1,40 @@
-"""Key runs: the files that find rows of a base by key (`formats.key_run` has their bytes).
+"""Key runs: the files that find rows of a base by the codes of keys (`formats.key_run`).
 
-    tables/<table>/base/_siltstone/_keys/<token>.run
-
-They lie where no clean-up of other programs looks, so they need no second name. A run is read page
-by page, with `pread`: a page of a map that the disk cannot read would end the process. Each page is
-checked when it is read from the disk. `PageCache` keeps pages for point reads; a search for many
-keys reads the pages that it touches, in order, and keeps none.
+Each page is checked when it is read from the disk. Point reads keep pages in the cache; a search
+for many keys reads the pages that it touches, in order, and keeps none.
 """
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import count, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
+from siltstone.errors import CorruptionError
 from siltstone.formats import key_run
 from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.key_run import PAGE_BYTES, PAGE_ROWS, TRAILER_BYTES, Entries, Foot, Page
+from siltstone.formats.key_run import (
+    PAGE_BYTES,
+    PAGE_ROWS,
+    TRAILER_BYTES,
+    Entries,
+    Foot,
+    Page,
+    joined,
+)
 from siltstone.formats.keys import Codes, pairs
-from siltstone.formats.manifest import PRIVATE_DIRECTORY, KeyRun
-from siltstone.storage.files.files import File, Files, discard
+from siltstone.formats.manifest import KeyRun
+from siltstone.storage.files.files import Files
+from siltstone.storage.tables.keys.run_file import PageCache, RunFile, new_run_file
 
-KEYS = "_keys"  # no transaction is called so: their names begin with a letter or a digit
 _BLOCK_PAGES = 256
 _FEW = 32
-_HANDLES_MAX = 64
-_CACHED_PAGE_BYTES = PAGE_BYTES + 512
-_numbers = count()
 _NONE = np.zeros(0, np.int64)
-
-
-def directory_of(folder: str) -> str:
-    """Return the directory of the key runs of a dataset."""
-    return f"{folder}/{PRIVATE_DIRECTORY}/{KEYS}"
-
-
-class _Handle:
-    """An open file, closed when the last thread that reads from it is done."""
-
-    __slots__ = ("file",)
-
-    def __init__(self, file: File) -> None:
-        self.file = file
-
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_ending():  # else modules may be gone
-            self.file.close()
-
-
-class PageCache:
-    """Pages of key runs, at most `bytes_max`, and open files, shared by all readers of a store.
-
-    Two generations: pages enter the young one; when it is full it becomes the old one, and the old
-    one goes. No lock: what is lost in between is read, or opened, again.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self._pages_max = bytes_max // _CACHED_PAGE_BYTES // 2
-        self._young: dict[int, Page] = {}
-        self._old: dict[int, Page] = {}
-        self._handles: dict[int, _Handle] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """The approximate bytes of all pages."""
-        return (len(self._young) + len(self._old)) * _CACHED_PAGE_BYTES
-
-    def get(self, number: int) -> Page | None:
-        """Return a page if it is there."""
-        found = self._young.get(number)
-        if found is None:
-            found = self._old.get(number)
-            if found is not None:
-                self.put(number, found)
-        return found
-
-    def put(self, number: int, page: Page) -> None:
-        """Keep a page."""
-        if len(self._young) >= self._pages_max:
-            self._old, self._young = self._young, {}
-        if self._pages_max:
-            self._young[number] = page
-
-    def handle(self, number: int, opened: Callable[[], File]) -> _Handle:
-        """Return the open file of a run; hold it while you read."""
-        found = self._handles.get(number)
-        if found is None:
-            if len(self._handles) >= _HANDLES_MAX:
-                self._handles = {}
-            found = self._handles[number] = _Handle(opened())
-        return found
-
-    def forget(self, number: int) -> None:
-        """Close the file of a run; its pages go with their generation."""
-        self._handles.pop(number, None)
 
 
 class OpenRun:
@@ -113,17 +46,9 @@ class OpenRun:
         Raises:
             CorruptionError: It is damaged, or missing.
         """
-        self._files, self._path, self._cache, self.run = files, root / run.path, cache, run
-        self._first_number = next(_numbers) << 32
-        try:
-            self.foot = self._read_foot()
-        except Exception:
-            cache.forget(self._first_number)
-            raise
-
-    def __del__(self) -> None:
-        """Close the file: merged runs follow each other, and each would keep a descriptor."""
-        self._cache.forget(self._first_number)
+        self.run, self._file = run, RunFile(files, root / run.path, cache)
+        self._path, self._read, self._cache = self._file.path, self._file.read, cache
+        self.foot = self._read_foot()
 
     def _read_foot(self) -> Foot:
         path, size = str(self._path), self.run.size
@@ -181,7 +106,7 @@ class OpenRun:
         """
         low = max(bisect_left(self.foot.firsts, first) - 1, 0)
         pages = range(low, bisect_right(self.foot.firsts, last))
-        for numbers in _growing(pages[::-1] if descending else pages):
+        for numbers in growing(pages[::-1] if descending else pages):
             codes, places = self._few(numbers)
             cut = slice(int(codes.searchsorted(first)), int(codes.searchsorted(last, "right")))
             if descending:
@@ -225,7 +150,7 @@ class OpenRun:
             first = last = number
 
     def _page(self, page: int) -> Page:
-        number = self._first_number + page
+        number = self._file.first_number + page
         found = self._cache.get(number)
         if found is None:
             data = self._read(PAGE_BYTES, page * PAGE_BYTES)
@@ -233,26 +158,8 @@ class OpenRun:
             self._cache.put(number, found)
         return found
 
-    def _opened(self) -> File:
-        try:
-            return self._files.open(self._path, write=False)
-        except FileNotFoundError as error:
-            raise CorruptionError(self._path, None, "the file is missing") from error
-        except OSError as error:
-            raise UnavailableError(f"{self._path} cannot be read: {error}") from error
 
-    def _read(self, size: int, offset: int) -> bytes:
-        handle = self._cache.handle(self._first_number, self._opened)
-        try:
-            data = handle.file.pread(size, offset)
-        except OSError as error:
-            raise UnavailableError(f"{self._path} cannot be read: {error}") from error
-        if len(data) < size:
-            raise CorruptionError(self._path, offset, f"it ends after {offset + len(data)} bytes")
-        return data
-
-
-def _growing(pages: range) -> Iterator[range]:
+def growing(pages: range) -> Iterator[range]:
     """Yield pages in groups: of one twice, then of twice as many each time, up to a block."""
     at, count = 0, 1
     while at < len(pages):
@@ -278,7 +185,7 @@ def write_run(
     """
     salt, whole = secrets.randbits(64), xxhash.xxh3_64()
     firsts, size, entries = list[np.ndarray](), 0, 0
-    with _new(files, root / path) as file:
+    with new_run_file(files, root / path) as file:
         for codes, places in _in_whole_pages(blocks):
             first = size // PAGE_BYTES
             data = key_run.encode_pages(codes, places, salt=salt, first=first)
@@ -298,19 +205,6 @@ def write_run(
     return run, InventoryFile(path, size, whole.hexdigest())
 
 
-@contextlib.contextmanager
-def _new(files: Files, path: Path) -> Generator[File]:
-    """Open a new file; on an error remove it, if possible: another run is written instead."""
-    file = files.open(path, new=True)
-    try:
-        yield file
-    except (OSError, SiltstoneError, MemoryError):
-        discard(files, path)
-        raise
-    finally:
-        file.close()
-
-
 def _in_whole_pages(blocks: Iterable[Entries]) -> Iterator[Entries]:
     """Yield entries in blocks of whole pages; the last block may end in a part of one."""
     held: list[Entries] = []
@@ -327,10 +221,3 @@ def _in_whole_pages(blocks: Iterable[Entries]) -> Iterator[Entries]:
         held, rows = [(codes[whole:], places[whole:])], rows - whole
     if rows:
         yield joined(held)
-
-
-def joined(held: list[Entries]) -> Entries:
-    """Return entries as one block."""
-    if len(held) == 1:
-        return held[0]
-    return np.concatenate([c for c, _ in held]), np.concatenate([p for _, p in held])

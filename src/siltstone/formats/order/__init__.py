@@ -1,0 +1,1 @@
+"""Keys in order: as bytes that compare as they do, and files of them."""
