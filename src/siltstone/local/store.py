@@ -40,6 +40,9 @@ from siltstone.errors import (
 from siltstone.joined.address import address_of
 from siltstone.lance_versions.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot, seen_by
+from siltstone.local.statements.definitions import change_index
+from siltstone.local.statements.running import Running, Written
+from siltstone.local.statements.written import Answer, answer_of, require_write, result_of
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
@@ -56,6 +59,8 @@ from siltstone.paths import root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.query.sql.writes.parse import write_of
+from siltstone.query.sql.writes.statements import CreateIndexStatement, DropIndexStatement, Write
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     from siltstone.query.changes.change_feed import Feeds
     from siltstone.query.changes.change_task import ChangeTask
     from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.frames import Variables
 
 
 def require_store(root: Path) -> None:
@@ -320,11 +326,42 @@ class LocalStore(Store):
             return self._parts.fresh
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        write = write_of(statement)
+        if write is not None:
+            return self._wrote(write, statement, parameters, seen_by(caller))
         from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
-        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         with self.snapshot() as snapshot:
             return collected(snapshot.read_sql(statement, parameters, variables=seen_by(caller)))
+
+    def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
+        """Run a statement that writes, for a server."""
+        write = require_write(statement)
+        return answer_of(self._wrote(write, statement, parameters, lambda _: None))
+
+    def _wrote(
+        self, write: Write, statement: str, parameters: queries.Parameters, variables: Variables
+    ) -> queries.Result:
+        """Run a statement that writes, as one commit."""
+        self._core.writer()
+        if isinstance(write.statement, CreateIndexStatement | DropIndexStatement):
+            change_index(self, write.statement)
+            return result_of(write, Written(0), None)
+        runs: list[Running] = []
+
+        def work(tx: Transaction) -> tuple[Transaction, Written]:
+            assert isinstance(tx, LocalTransaction)
+            run, written = tx.run_sql(write, statement, parameters, variables, is_alone=True)
+            runs.append(run)
+            return tx, written
+
+        try:
+            tx, written = self.run(work)
+        finally:
+            for run in runs:
+                run.discard()
+        return result_of(write, written, tx.seq)
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
