@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from siltstone.local.statements.written import (
 )
 from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process.turns import TableClosedError
+from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.writes.checked import checked
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.parse import write_of
@@ -43,7 +45,6 @@ from siltstone.query.sql.writes.statements import Write
 if TYPE_CHECKING:
     from siltstone.lance_versions.version_statements import VersionStatements
     from siltstone.query.sql import sql as queries
-    from siltstone.query.sql.frames import Variables
 
 _NOTHING = nullcontext()
 _NO_ROWS: Mapping[str, pa.Table] = MappingProxyType({})
@@ -141,7 +142,8 @@ class LocalTransaction(EngineTransaction, Transaction):
         def check() -> None:
             checked(statement, self.core.sql, self._require_open, self.core.spares)
 
-        run = Running(self, self.core, read, once(check), given, is_alone)
+        frame = partial(rows_of, variables)
+        run = Running(self, self.core, read, once(check), frame, given, is_alone)
         try:
             with self.whole():
                 return run, run_write(write, run)

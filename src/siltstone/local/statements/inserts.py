@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
@@ -24,6 +23,7 @@ from siltstone.given import Rows
 from siltstone.local.statements.keys import (
     among,
     first_of_each,
+    distinct,
     first_twice,
     keys_of,
     refuse_changed,
@@ -152,6 +152,9 @@ def _rows(
     run: Running, statement: InsertStatement, names: Sequence[str], fields: pa.Schema
 ) -> pa.Table | pa.RecordBatchReader:
     """Return the rows as DuckDB makes them; as a stream if they are to be staged."""
+    copied = _copied(run, statement, names, fields)
+    if copied is not None:
+        return copied
     types = run.columns(fields)
     columns = tuple(types[name] for name in names)
     if statement.values:
@@ -162,6 +165,24 @@ def _rows(
     if not run.is_alone or statement.returning or _looks_up(statement):
         return run.values(query, fields)
     return _few_or_stream(run, query, fields)
+
+
+def _copied(
+    run: Running, statement: InsertStatement, names: Sequence[str], fields: pa.Schema
+) -> pa.Table | None:
+    """Return the rows of a frame that are inserted as they are: DuckDB would change nothing."""
+    name = statement.copied
+    if not name or folded(name) in {folded(each) for each in run.tx.tables()}:
+        return None
+    rows = run.frame(name)
+    kinds = [fields.field(each).type for each in names]
+    if rows is None or rows.schema.types != kinds:
+        return None
+    if statement.is_by_name and columns_of(rows.column_names, fields) != list(names):
+        return None
+    rows = rows.rename_columns(list(names))
+    refuse_nulls(rows, fields)
+    return rows if rows.nbytes < STAGED_BYTES_MIN else None
 
 
 def _few_or_stream(
@@ -231,8 +252,8 @@ class _Inserting:
                 raise SchemaMismatchError(f"the statement gives no value of {name!r}, of the key")
         keys = keys_of(self.rows, self.table.primary_key, self.fields)
         if self.statement.on_conflict is OnConflict.REPLACE:
-            kept = self.rows.take(_last_of_each(keys))
-            return self._by_key(_write(self.table, self.statement, kept, self.names), kept)
+            _write(self.table, self.statement, self.rows, self.names)
+            return self._by_key(distinct(keys), self.rows)
         existing = self.table.get_many(keys)
         if self.statement.on_conflict is OnConflict.NOTHING:
             first = first_of_each(keys)
@@ -338,13 +359,6 @@ def _excluded(sets: Sequence[Assignment], names: Sequence[str]) -> list[str] | N
             return None
         found += meant
     return found if len(set(found)) == len(found) else None
-
-
-def _last_of_each(keys: pa.Table) -> pa.Array:
-    count = keys.num_rows
-    back = keys.take(pa.array(range(count - 1, -1, -1), pa.int64()))
-    last = pc.subtract(pa.scalar(count - 1), first_of_each(back))
-    return last.take(pc.sort_indices(last))
 
 
 def completed(rows: pa.Table, fields: pa.Schema) -> pa.Table:

@@ -64,12 +64,14 @@ class Running:
     """See the module. `is_alone`: the statement is all of its transaction. One thread.
 
     `check` refuses the text if DuckDB cannot read it; it is called before DuckDB is asked.
+    `frame` returns the rows of a data frame of the caller by its name.
     """
 
     tx: Transaction
     core: Core
     read: Read
     check: Callable[[], None]
+    frame: Callable[[str], pa.Table | None]
     given: Given
     is_alone: bool
     staged: list[tuple[StageTask, Staged]] = field(default_factory=list[tuple[StageTask, Staged]])

@@ -115,6 +115,7 @@ def _insert(words: Words, given: str) -> Change:
         given,
         tuple(columns),
         "" if values is not None else source.sql,
+        "" if given else _copied(source),
         values or (),
         is_by_name=is_by_name,
         on_conflict=action if rest else on_conflict,
@@ -159,6 +160,13 @@ def _values(words: Words) -> tuple[tuple[ValueText, ...], ...] | None:
             return None
         rows.append(tuple(map(part_of, row.inside().split())))
     return tuple(rows)
+
+
+def _copied(words: Words) -> str:
+    """Return the name in `SELECT * FROM name` or `FROM name`; of other queries ""."""
+    at = 2 if words.starts("select", "*") else 0
+    is_one = words.low(at) == "from" and len(words) == at + 2
+    return (words.words[at + 1].name or "") if is_one else ""
 
 
 _BEHIND_VALUES = ("order", "limit", "offset", "union", "intersect", "except")

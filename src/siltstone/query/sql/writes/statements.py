@@ -67,6 +67,8 @@ class InsertStatement:
     """The WITH in front of the statement."""
     columns: tuple[str, ...] = ()
     query: str = ""
+    copied: str = ""
+    """The name of the only rows that `query` reads, all of them as they are; of others ""."""
     values: tuple[tuple[ValueText, ...], ...] = ()
     is_by_name: bool = False
     on_conflict: OnConflict = OnConflict.REFUSE
