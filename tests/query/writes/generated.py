@@ -119,10 +119,13 @@ class Generator:
             self._returning("t")
         )
 
-    def _source(self, names: list[str]) -> str:
+    def _source(self, names: list[str], *, is_cast: bool = False) -> str:
         t = self._random.choice(("t", "u"))
         keys = {"k": f"{t}.k + {self._random.randint(0, 9)}", "k2": f"{t}.k2"}
-        chosen = [f"{keys.get(n) or self._expression(n, t)} AS {_quoted(n)}" for n in names]
+        made = {n: keys.get(n) or self._expression(n, t) for n in names}
+        if is_cast:  # `excluded` has the types of the table here, and those of the source there
+            made = {n: f"CAST({value} AS {COLUMNS[n]})" for n, value in made.items()}
+        chosen = [f"{value} AS {_quoted(n)}" for n, value in made.items()]
         return f"SELECT {', '.join(chosen)} FROM {t} WHERE {self._condition(t)}"
 
     def _select(self) -> str:
@@ -135,7 +138,7 @@ class Generator:
     def _conflict(self) -> str:
         names = [*KEYS, *self._some()]
         columns = ", ".join(map(_quoted, names))
-        head = f"INSERT INTO t ({columns}) {self._source(names)} ON CONFLICT"
+        head = f"INSERT INTO t ({columns}) {self._source(names, is_cast=True)} ON CONFLICT"
         if self.chance(0.4):
             return f"{head} DO NOTHING" + self._returning("t")
         sets = ", ".join(

@@ -76,3 +76,23 @@ def test_a_constant_of_an_insert_is_cast_by_itself_as_there(
     peer.execute(text)
     query = "from t order by id"
     assert db.sql(query).fetchall() == peer.execute(query).fetchall()
+
+
+def test_excluded_has_the_types_of_the_table(db: st.Store, peer: duckdb.DuckDBPyConnection) -> None:
+    text = "insert into t select 1, '7' on conflict do update set v = length(excluded.v || 'x')"
+    more = "insert into t select 1, 2.4 on conflict do update set v = excluded.v * 10"
+    db.sql(text)
+    peer.execute(text)
+    query = "select v from t where id = 1"
+    assert db.sql(query).fetchall() == peer.execute(query).fetchall() == [(2,)]
+    db.sql(more)
+    peer.execute(more)
+    assert (db.sql(query).fetchall(), peer.execute(query).fetchall()) == ([(20,)], [(24,)])
+
+
+def test_do_update_may_ask_other_tables(db: st.Store, peer: duckdb.DuckDBPyConnection) -> None:
+    text = "insert into t values (1, 5) on conflict do update set v = (select max(v) from t)"
+    with pytest.raises(duckdb.BinderException, match="cannot contain a subquery"):
+        peer.execute(text)
+    db.sql(text)
+    assert db.sql("select v from t where id = 1").fetchall() == [(20,)]

@@ -93,7 +93,9 @@ def is_of_duckdb(text: str, error: duckdb.Error) -> bool:
     """Say whether DuckDB has an error of its own, or refuses a value that no row gets."""
     is_clause = text.startswith("MERGE") or " DO UPDATE " in text
     is_conversion = isinstance(error, duckdb.ConversionException)
-    return isinstance(error, duckdb.InternalException) or (is_clause and is_conversion)
+    has_query = "DO UPDATE SET clause cannot contain a subquery" in str(error)
+    of_its_own = isinstance(error, duckdb.InternalException) or has_query
+    return of_its_own or (is_clause and is_conversion)
 
 
 def shown(table: Any) -> list[str]:

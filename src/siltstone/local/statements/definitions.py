@@ -85,7 +85,9 @@ def _columns(run: Running, statement: CreateStatement) -> pa.Schema:
 
 def types_of(run: Running, types: Sequence[str]) -> list[pa.DataType]:
     """Return the types of Arrow that DuckDB gives for its own."""
-    return plain_schema(run.rows(nulls_of(types)).schema).types
+    found = plain_schema(run.rows(nulls_of(types)).schema).types
+    pairs = zip(types, found, strict=True)
+    return [pa.uuid() if name.upper() == "UUID" else kind for name, kind in pairs]
 
 
 def drop_table(run: Running, statement: DropStatement) -> Written:

@@ -20,10 +20,11 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.given import Rows
+from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.keys import (
     among,
-    first_of_each,
     distinct,
+    first_of_each,
     first_twice,
     keys_of,
     refuse_changed,
@@ -341,6 +342,7 @@ def assigned(
     old, new = old.rename_columns(names[:count]), new.rename_columns(names[count:])
     refuse_nulls(new, fields)
     refuse_changed(statement, old, new, [name for name in key if name in new.column_names])
+    new = fitted(new, fields)
     for name in new.column_names:
         if name not in key:
             old = old.append_column(new.field(name), new.column(name))

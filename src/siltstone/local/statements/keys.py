@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.errors import RequestError
+from siltstone.local.statements.fitted import fitted
 
 _AT = "siltstone row"
 
@@ -16,7 +17,7 @@ _AT = "siltstone row"
 def keys_of(rows: pa.Table, key: Sequence[str], fields: pa.Schema) -> pa.Table:
     """Return the keys of rows, with the types of their table."""
     wanted = pa.schema([fields.field(name).remove_metadata() for name in key])
-    return rows.select(list(key)).cast(wanted)
+    return fitted(rows.select(list(key)), wanted).cast(wanted)
 
 
 def first_twice(keys: pa.Table) -> tuple[object, ...] | None:

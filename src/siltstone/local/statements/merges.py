@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.inserts import completed
 from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
 from siltstone.local.statements.running import (
@@ -178,6 +179,7 @@ class _Plan:
         new = new.rename_columns(self._assigned(clause))
         if clause.action in {Action.INSERT, Action.UPDATE}:
             refuse_nulls(new, self.fields)
+            new = fitted(new, self.fields)
         if clause.action is Action.INSERT:
             return new
         old = own.select(range(1, 1 + len(self.key))).rename_columns(list(self.key))

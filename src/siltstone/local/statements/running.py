@@ -28,6 +28,7 @@ from siltstone.errors import (
     TableNotFoundError,
     no_such,
 )
+from siltstone.local.statements.fitted import fitted
 from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.queries import (
@@ -250,7 +251,7 @@ def checked(found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema) 
         raise _other_width(len(columns), found.num_columns)
     found = found.rename_columns([column.name for column in columns])
     refuse_nulls(found, fields)
-    return found
+    return fitted(found, fields)
 
 
 def _other_width(wanted: int, found: int) -> SchemaMismatchError:

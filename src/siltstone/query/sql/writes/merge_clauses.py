@@ -136,7 +136,7 @@ def _updating(when: When, condition: str, words: Words, table: str) -> Clause:
     is_whole = len(words) == 1 or words.starts("update", "set", "*")
     if is_whole or words.starts("update", "by"):
         if when is When.NOT_MATCHED_BY_SOURCE:
-            raise RequestError("WHEN NOT MATCHED BY SOURCE has no row of the source to set columns by")
+            raise RequestError("WHEN NOT MATCHED BY SOURCE has no source row to update by")
         is_by_name = words.starts("update", "by", "name")
         return Clause(when, Action.UPDATE, condition, is_whole=True, is_by_name=is_by_name)
     if words.low(1) != "set":
