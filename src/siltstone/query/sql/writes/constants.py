@@ -120,8 +120,10 @@ def _signed(bits: int) -> tuple[int, int]:
 def _floating(value: Any, _: Any) -> Any:
     if type(value) is int and abs(value) < _EXACT:
         return float(value)
-    if type(value) in {float, Decimal}:
-        return float(value)
+    if type(value) is Decimal:
+        return float(value) if value else 0.0  # DuckDB's decimals have no zero below zero
+    if type(value) is float:
+        return value
     raise UnclearError
 
 
