@@ -327,13 +327,19 @@ class LocalStore(Store):
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        return self.sql_with(statement, seen_by(caller), parameters)
+
+    def sql_with(
+        self, statement: str, variables: Variables, parameters: queries.Parameters = None
+    ) -> queries.Result:
+        """Run a statement that reads what `variables` returns for a name that no table has."""
         write = write_of(statement)
         if write is not None:
-            return self._wrote(write, statement, parameters, seen_by(caller))
+            return self._wrote(write, statement, parameters, variables)
         from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
         with self.snapshot() as snapshot:
-            return collected(snapshot.read_sql(statement, parameters, variables=seen_by(caller)))
+            return collected(snapshot.read_sql(statement, parameters, variables=variables))
 
     def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
         """Run a statement that writes, for a server."""
