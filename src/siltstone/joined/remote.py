@@ -26,7 +26,6 @@ from siltstone.errors import ReadOnlyError
 from siltstone.formats.type_names import field_of
 from siltstone.operations import Codec, Face, Operation, of_face, operation
 from siltstone.query.search.search_result import SearchResult
-from siltstone.query.sql.writes.parse import write_of
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -62,7 +61,7 @@ def _made(operation: Operation, declared: object) -> object:
         given = signature.bind(*arguments, **named)  # as Python would, also where it refuses
         if understand is not None:
             understand(given.arguments)
-        if operation.codec is Codec.RESULT and write_of(given.arguments["statement"]) is not None:
+        if operation.codec is Codec.RESULT and _writes(given.arguments["statement"]):
             return _written(*given.args, **given.kwargs)
         return ask(given.args[0], operation, *given.args[1:], **given.kwargs)
 
@@ -83,6 +82,12 @@ def _without_frames(run: Callable[..., object]) -> Callable[..., object]:
             return run(*arguments, **named)
 
     return statement
+
+
+def _writes(statement: object) -> bool:
+    from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
+
+    return write_of(statement) is not None
 
 
 def _written(face: Any, *arguments: object, **named: object) -> object:

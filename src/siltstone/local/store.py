@@ -40,9 +40,6 @@ from siltstone.errors import (
 from siltstone.joined.address import address_of
 from siltstone.lance_versions.turns import Turns
 from siltstone.local.snapshot import LocalSnapshot, seen_by
-from siltstone.local.statements.definitions import change_index
-from siltstone.local.statements.running import Running, Written
-from siltstone.local.statements.written import Answer, answer_of, require_write, result_of
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
@@ -59,16 +56,17 @@ from siltstone.paths import root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.query.sql.writes.parse import write_of
-from siltstone.query.sql.writes.statements import CreateIndexStatement, DropIndexStatement, Write
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.fresh import FreshVersions
+    from siltstone.local.statements.running import Running, Written
+    from siltstone.local.statements.written import Answer
     from siltstone.query.changes.change_feed import Feeds
     from siltstone.query.changes.change_task import ChangeTask
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.frames import Variables
+    from siltstone.query.sql.writes.statements import Write
 
 
 def require_store(root: Path) -> None:
@@ -333,6 +331,8 @@ class LocalStore(Store):
         self, statement: str, variables: Variables, parameters: queries.Parameters = None
     ) -> queries.Result:
         """Run a statement that reads what `variables` returns for a name that no table has."""
+        from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
+
         write = write_of(statement)
         if write is not None:
             return self._wrote(write, statement, parameters, variables)
@@ -343,6 +343,11 @@ class LocalStore(Store):
 
     def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
         """Run a statement that writes, for a server."""
+        from siltstone.local.statements.written import (  # noqa: PLC0415 - as in `sql_with`
+            answer_of,
+            require_write,
+        )
+
         write = require_write(statement)
         return answer_of(self._wrote(write, statement, parameters, lambda _: None))
 
@@ -350,10 +355,13 @@ class LocalStore(Store):
         self, write: Write, statement: str, parameters: queries.Parameters, variables: Variables
     ) -> queries.Result:
         """Run a statement that writes, as one commit."""
+        from siltstone.local.statements.definitions import change_index  # noqa: PLC0415
+        from siltstone.local.statements.written import result_of  # noqa: PLC0415
+
         self._core.writer()
-        if isinstance(write.statement, CreateIndexStatement | DropIndexStatement):
-            change_index(self, write.statement)
-            return result_of(write, Written(0), None)
+        written = change_index(self, write.statement)
+        if written is not None:
+            return result_of(write, written, None)
         runs: list[Running] = []
 
         def work(tx: Transaction) -> tuple[Transaction, Written]:

@@ -24,27 +24,17 @@ from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.readable import LocalReadable
 from siltstone.local.snapshot import seen_by
-from siltstone.local.statements.running import Running, Written
-from siltstone.local.statements.written import (
-    Answer,
-    answer_of,
-    given_of,
-    once,
-    require_write,
-    result_of,
-    run_write,
-)
 from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process.turns import TableClosedError
-from siltstone.query.sql.frames import Variables, rows_of
-from siltstone.query.sql.writes.checked import checked
-from siltstone.query.sql.writes.constants import Given
-from siltstone.query.sql.writes.parse import write_of
-from siltstone.query.sql.writes.statements import Write
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.version_statements import VersionStatements
+    from siltstone.local.statements.running import Running, Written
+    from siltstone.local.statements.written import Answer
     from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.frames import Variables
+    from siltstone.query.sql.writes.constants import Given
+    from siltstone.query.sql.writes.statements import Write
 
 _NOTHING = nullcontext()
 _NO_ROWS: Mapping[str, pa.Table] = MappingProxyType({})
@@ -97,6 +87,8 @@ class LocalTransaction(EngineTransaction, Transaction):
             raise TableClosedError(name)
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
+
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         write = write_of(statement)
         if write is not None:
@@ -107,6 +99,11 @@ class LocalTransaction(EngineTransaction, Transaction):
 
     def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
         """Run a statement that writes, for a server."""
+        from siltstone.local.statements.written import (  # noqa: PLC0415 - as in `sql`
+            answer_of,
+            require_write,
+        )
+
         write = require_write(statement)
         return answer_of(self._wrote(write, statement, parameters, lambda _: None))
 
@@ -117,6 +114,8 @@ class LocalTransaction(EngineTransaction, Transaction):
         parameters: queries.Parameters,
         variables: Variables,
     ) -> queries.Result:
+        from siltstone.local.statements.written import result_of  # noqa: PLC0415 - as in `sql`
+
         _, written = self.run_sql(write, statement, parameters, variables)
         return result_of(write, written, None)
 
@@ -133,6 +132,14 @@ class LocalTransaction(EngineTransaction, Transaction):
 
         `is_alone`: it is all of the transaction, and many rows may be staged.
         """
+        from siltstone.local.statements.running import Running  # noqa: PLC0415 - as in `sql`
+        from siltstone.local.statements.written import (  # noqa: PLC0415
+            given_of,
+            once,
+            run_write,
+        )
+        from siltstone.query.sql.frames import rows_of  # noqa: PLC0415
+
         self._require_open()
         given = given_of(write, parameters)
 
@@ -140,6 +147,8 @@ class LocalTransaction(EngineTransaction, Transaction):
             return self._read_sql(sql, dict(given) or None, variables, rows=rows)
 
         def check() -> None:
+            from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415 - brings pandas
+
             checked(statement, self.core.sql, self._require_open, self.core.spares)
 
         frame = partial(rows_of, variables)

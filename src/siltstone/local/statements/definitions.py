@@ -129,12 +129,15 @@ def _has(fields: pa.Schema, name: str) -> bool:
 # indexes, which are no part of a transaction
 
 
-def change_index(db: Store, statement: CreateIndexStatement | DropIndexStatement) -> None:
-    """Create or drop an index."""
+def change_index(db: Store, statement: object) -> Written | None:
+    """Create or drop an index; return None if the statement is about something else."""
     if isinstance(statement, CreateIndexStatement):
         _create_index(db, statement)
-    else:
+    elif isinstance(statement, DropIndexStatement):
         _drop_index(db, statement)
+    else:
+        return None
+    return _NOTHING
 
 
 def _create_index(db: Store, statement: CreateIndexStatement) -> None:
