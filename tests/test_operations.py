@@ -59,6 +59,7 @@ ON_THE_WIRE_ALONE = {
     "id_of": "gives the id of a handle, `db[name]`",
     "changes_of": "gives the rows of one table of `changes`",
     "lance_catalog": "answers the clients of `siltstone.namespace`",
+    "write_sql": "is `sql` of a statement that writes",
     "turn": "is what `run` asks the owner for after a conflict",
 }
 

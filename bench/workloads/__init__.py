@@ -24,6 +24,7 @@ from bench.workloads.transfers import Transfers
 from bench.workloads.upserts import Upserts
 from bench.workloads.vacuuming import Vacuuming
 from bench.workloads.versions import Versions
+from bench.workloads.written_statements import WrittenStatements
 
 ALL: tuple[Workload, ...] = (
     Upserts(),
@@ -43,6 +44,7 @@ ALL: tuple[Workload, ...] = (
     Compacted(),
     Indexed(),
     Statements(),
+    WrittenStatements(),
     Vacuuming(),
     Publishing(),
     Memory(),

@@ -155,3 +155,21 @@ def test_no_call_of_the_library_reads_a_file(shell: Shell, files: Path) -> None:
             with db.transaction() as tx, pytest.raises(RequestError, match="is a file"):
                 tx.sql(sql)
         assert shell.json("query", "from 'orders.csv' order by id") == ROWS
+
+
+def test_a_statement_writes_if_it_is_told_to_also_out_of_a_file(shell: Shell, files: Path) -> None:
+    assert shell("query", "create table orders (id bigint primary key, total double)") == 2
+    assert "this statement writes: say --write" in shell.err
+    for text in (
+        "create table orders (id bigint primary key, total double)",
+        "insert into orders from 'orders.csv'",
+    ):
+        assert shell("query", "--write", text) == 0, shell.err
+    assert shell.json("query", "from orders order by id") == ROWS
+    done = shell.json("query", "update orders set total = 7 where id = 2 returning *", "--write")
+    assert done == [{"id": 2, "total": 7.0}]
+    assert shell.json("query", "--write", "delete from orders where id < 9") == [{"Count": 2}]
+    assert shell("query", "--write", "delete from orders", "--seq", "1") == 2
+    assert "the past is read, not written" in shell.err
+    assert shell("query", "--write", "delete from nope") != 0
+    assert "there is no table" in shell.err

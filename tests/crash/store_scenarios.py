@@ -98,6 +98,16 @@ def texts(*ids: int, is_load: bool = False) -> Step:
     return step(f"load texts {ids}", act)
 
 
+def sql(text: str) -> Step:
+    return step(text, lambda db: db.sql(text))
+
+
+def _in_sql(tx: Transaction) -> None:
+    tx.sql("create table u (id bigint primary key, n double)")
+    tx.sql("insert into u select id, n from t")
+    tx.sql("insert into t (id, v) values (2, 'c') on conflict (id) do update set v = excluded.v")
+
+
 def delete(*ids: int, name: str = "t") -> Step:
     return step(f"delete {ids}", lambda db: db[name].delete(list(ids)))
 
@@ -494,6 +504,17 @@ SCENARIOS: dict[str, Scenario] = {
             step("update", lambda db: db["t"].update(60, v="up")),
             delete(0, 1),
             step("delete where", lambda db: db["t"].delete_where("id = 3")),
+        ]
+    ),
+    "statements of SQL": Scenario(
+        [
+            OPEN,
+            create(),
+            sql("insert into t values (1, 'a', 0.5), (2, 'b', null)"),
+            sql("update t set n = id + 1 where v = 'b'"),
+            sql("merge into t using (select 1 as id) s using (id) when matched then delete"),
+            transaction(_in_sql),
+            sql("truncate t"),
         ]
     ),
     "a transaction over tables": Scenario(

@@ -13,9 +13,9 @@ Below `---` stands what the commands above it said, each line with its command b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from siltstone.api.store import Store
 from siltstone.errors import SiltstoneError
@@ -42,8 +42,8 @@ def steps(text: str) -> Iterator[tuple[list[str], list[str]]]:
 class Runner:
     """Runs the commands of one script against one store."""
 
-    def __init__(self, db: Store) -> None:
-        self._db = db
+    def __init__(self, db: Store, verbs: Verbs) -> None:
+        self._db, self._verbs = db, verbs
         self._open: dict[str, Any] = {}
 
     def answers(self, commands: list[str]) -> list[str]:
@@ -60,7 +60,7 @@ class Runner:
             self._open[who] = self._db.transaction(isolation=argument or "snapshot")
             return ""
         try:
-            return _VERBS[verb](self._open[who], argument)
+            return self._verbs[verb](self._open[who], argument)
         except SiltstoneError as error:
             return type(error).__name__
 
@@ -91,7 +91,8 @@ def _quiet(work: Callable[[Any, str], object]) -> Callable[[Any, str], str]:
     return run
 
 
-_VERBS: dict[str, Callable[[Any, str], str]] = {
+Verbs: TypeAlias = Mapping[str, Callable[[Any, str], str]]
+BY_METHODS: Verbs = {
     "get": _get,
     "scan": _scan,
     "set": _quiet(lambda tx, argument: tx["t"].upsert(_row(argument))),
@@ -105,9 +106,44 @@ _VERBS: dict[str, Callable[[Any, str], str]] = {
 }
 
 
-def mismatch(path: Path, db: Store) -> str | None:
+def _is_read_by_methods(tx: Any) -> bool:
+    """Say whether SQL would read more: under serializable a statement reads all of `t`."""
+    return tx.rows.is_strict
+
+
+def _sql_get(tx: Any, argument: str) -> str:
+    if _is_read_by_methods(tx):
+        return _get(tx, argument)
+    found = tx.sql("select id, v from t where id = ?", [int(argument)]).to_pylist()
+    return _shown(found) if found else f"{argument} is not there"
+
+
+def _sql_scan(tx: Any, argument: str) -> str:
+    if _is_read_by_methods(tx):
+        return _scan(tx, argument)
+    return _shown(tx.sql(f"select id, v from t where {argument or 'true'}").to_pylist())
+
+
+IN_SQL: Verbs = {
+    **BY_METHODS,
+    "get": _sql_get,
+    "scan": _sql_scan,
+    "set": _quiet(
+        lambda tx, argument: tx.sql(
+            "insert or replace into t (id, v) values ($id, $v)", _row(argument)
+        )
+    ),
+    "insert": _quiet(lambda tx, argument: tx.sql("insert into t values ($id, $v)", _row(argument))),
+    "delete": _quiet(lambda tx, argument: tx.sql("delete from t where id = ?", [int(argument)])),
+    "delete_where": _quiet(lambda tx, argument: tx.sql(f"delete from t where {argument}")),
+    "truncate": _quiet(lambda tx, _: tx.sql("truncate t")),
+    "add_column": _quiet(lambda tx, argument: tx.sql(f"alter table t add {argument} bigint")),
+}
+
+
+def mismatch(path: Path, db: Store, verbs: Verbs = BY_METHODS) -> str | None:
     """Run a script; return what differs, None if it all holds."""
-    runner, parts = Runner(db), 0
+    runner, parts = Runner(db, verbs), 0
     for commands, expected in steps(path.read_text()):
         parts += 1
         answers = runner.answers(commands)

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolation.script import mismatch
+from tests.isolation.script import BY_METHODS, IN_SQL, Verbs, mismatch
 from tests.isolation.stores import with_two_rows
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 
 
+@pytest.mark.parametrize("verbs", [BY_METHODS, IN_SQL], ids=["methods", "sql"])
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_says_what_it_expects(script: Path) -> None:
+def test_a_script_says_what_it_expects(script: Path, verbs: Verbs) -> None:
     db = with_two_rows()
-    assert mismatch(script, db) is None
+    assert mismatch(script, db, verbs) is None
     db.close()
 
 

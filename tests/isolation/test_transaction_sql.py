@@ -80,7 +80,7 @@ def test_under_snapshot_isolation_what_it_reads_does_not_conflict(db: st.Store) 
     ("statement", "error"),
     [
         ("select * from nope", st.TableNotFoundError),
-        ("delete from t", st.RequestError),
+        ("delete from nope", st.TableNotFoundError),
         ("select 1; select 2", st.RequestError),
         ("selec", st.RequestError),
         (7, st.RequestError),

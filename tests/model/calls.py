@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 from hypothesis import strategies as some
 
+from siltstone.api.store import Store
 from siltstone.errors import DuplicateKeyError, SchemaMismatchError, SiltstoneError
 from tests.model.reference import APPENDS, EVERY, Column, Effect, Key, Relation, Row, World
 
@@ -65,6 +66,15 @@ class Call:
     run: Callable[[Any], Any]
     effect: Effect
     error: type[SiltstoneError] | None = None
+    sql: tuple[str, list[object]] | None = None
+    """A statement that does the same, and its parameters."""
+
+    def run_by(self, door: Any, name: str, *, in_sql: bool) -> Any:
+        """Run it in a store or a transaction, of the table called `name`."""
+        if self.sql is None or not in_sql:
+            return self.run(door[name])
+        done = door.sql(*self.sql)
+        return done if isinstance(door, Store) else done.rows
 
 
 def kind_of(table: Relation) -> str:
@@ -170,8 +180,21 @@ def insert(draw: Draw, table: Relation, world: World) -> Call:
     newest = {table.key_of(row): row for row in rows}
     is_living = any(key in table.rows for key in newest) and not world.is_retried
     if is_living or len(newest) < len(rows):
-        return Call(lambda t: t.insert(given), Effect(table.id, None), DuplicateKeyError)
-    return Call(lambda t: t.insert(given), _put(table, newest, len(newest)))
+        refused = Effect(table.id, None)
+        return Call(lambda t: t.insert(given), refused, DuplicateKeyError, _inserted(table, rows))
+    effect = _put(table, newest, len(newest))
+    return Call(lambda t: t.insert(given), effect, sql=_inserted(table, rows))
+
+
+def _inserted(table: Relation, rows: list[Row]) -> tuple[str, list[object]] | None:
+    """Return the INSERT of a few rows of simple values."""
+    names = sorted({name for row in rows for name in row})
+    if not rows or len(rows) > 4 or not _are_simple(table, names):
+        return None
+    marks = ", ".join(f"({', '.join('?' for _ in names)})" for _ in rows)
+    columns = ", ".join(f'"{name}"' for name in names)
+    values = [row.get(name) for row in rows for name in names]
+    return f"INSERT INTO {table.name} ({columns}) VALUES {marks}", values
 
 
 def update(draw: Draw, table: Relation, _world: World) -> Call:
@@ -181,7 +204,24 @@ def update(draw: Draw, table: Relation, _world: World) -> Call:
         effect = Effect(table.id, None, result=0)
     else:
         effect = _put(table, {key: {**old, **values}}, 1)
-    return Call(lambda t: t.update(key, **values), effect)
+    sql = None
+    if values and _are_simple(table, values):
+        sets = ", ".join(f'"{name}" = ?' for name in values)
+        text = f"UPDATE {table.name} SET {sets} WHERE {_is_key(table)}"
+        sql = text, [*values.values(), *_parts(table, key)]
+    return Call(lambda t: t.update(key, **values), effect, sql=sql)
+
+
+def _are_simple(table: Relation, names: Iterable[str]) -> bool:
+    return all(table.columns[name].kind in {"int64", "string"} for name in names)
+
+
+def _is_key(table: Relation) -> str:
+    return " AND ".join(f'"{name}" = ?' for name in table.key)
+
+
+def _parts(table: Relation, key: Key) -> list[object]:
+    return list(key) if len(table.key) > 1 else [key]  # type: ignore[arg-type]
 
 
 def _put(table: Relation, rows: dict[Key, Row], result: int) -> Effect:
@@ -208,7 +248,8 @@ def delete_where(draw: Draw, table: Relation, _world: World) -> Call:
     effect = _drop(table, keys, len(keys))
     if not table.key:
         effect.writes = {EVERY}
-    return Call(lambda t: t.delete_where(text), effect)
+    sql = f"DELETE FROM {table.name} WHERE {text}", list[object]()
+    return Call(lambda t: t.delete_where(text), effect, sql=sql)
 
 
 def _drop(table: Relation, keys: set[Key], result: int) -> Effect:

@@ -383,11 +383,12 @@ class StoreMachine(RuleBasedStateMachine):
         call = calls.drawn(data.draw, table, self.history.now, definition=definition)
         if call is None:
             return
+        in_sql = data.draw(some.booleans())
         if call.error is not None:
             with pytest.raises(call.error):
-                call.run(self.db[table.name])
+                call.run_by(self.db, table.name, in_sql=in_sql)
             return
-        receipt = call.run(self.db[table.name])
+        receipt = call.run_by(self.db, table.name, in_sql=in_sql)
         if call.effect.result is not None:
             assert receipt.rows == call.effect.result
         self.committed(receipt.seq, [call.effect], is_definition=definition)
@@ -470,11 +471,12 @@ class StoreMachine(RuleBasedStateMachine):
         call = calls.drawn(data.draw, table, one.own, definition=definition)
         if call is None:
             return
+        in_sql = data.draw(some.booleans())
         if call.error is not None:
             with pytest.raises(call.error):
-                call.run(one.tx[table.name])
+                call.run_by(one.tx, table.name, in_sql=in_sql)
             return
-        result = call.run(one.tx[table.name])
+        result = call.run_by(one.tx, table.name, in_sql=in_sql)
         if call.effect.result is not None:
             assert result == call.effect.result
         self.done(one, call.effect, is_definition=definition)

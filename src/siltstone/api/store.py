@@ -274,15 +274,20 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
     @abstractmethod
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        """Run a query with DuckDB over one fresh snapshot; the result is held in memory.
+        """Run a statement: a query over one fresh snapshot, or one that writes, as one commit.
 
-        In the owner's process, and in a reader's, it also sees the caller's variables that have
-        rows (frames of pandas and Polars, Arrow data); a table of the same name comes first.
+        The result is held in memory. In the owner's process, and in a reader's, it also sees the
+        caller's variables that have rows (frames of pandas and Polars, Arrow data); a table of the
+        same name comes first. What writes (INSERT, UPDATE, DELETE, MERGE, TRUNCATE, CREATE, DROP,
+        ALTER) is run again after a conflict, as by `run`; `rows` and `seq` of the result say what
+        was written. See docs/sql.md.
 
         Raises:
             TableNotFoundError: Neither a table nor such a variable has a name.
-            RequestError: DuckDB refuses it, it is not one query, or it took too long. Or it names a
-                variable, and another process runs it.
+            RequestError: DuckDB refuses it, it is not one statement, it is not offered, or a query
+                took too long. Or it names a variable, and another process runs it.
+            SchemaMismatchError, DuplicateKeyError: A row does not fit; nothing was written.
+            ConflictError: Other commits won each time.
             LimitError: It needs more than `sql_memory_bytes_max` and `sql_temp_bytes_max`.
             BusyError: A server runs as many queries as it may, and as many wait.
             UnavailableError: DuckDB is not installed.
@@ -290,6 +295,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Examples:
             >>> db.sql("select sum(amount) from orders where id < $1", [3]).fetchone()
             (25.0,)
+            >>> db.sql("update orders set amount = amount + 1 where id = ?", [1]).rows
+            1
         """
 
     @abstractmethod

@@ -125,9 +125,10 @@ class Transaction(TableDefinitions[TransactionTable, None]):
 
     @abstractmethod
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        """Run a query with DuckDB over the snapshot and own changes; the result is in memory.
+        """Run a statement over the snapshot and own changes; the result is in memory.
 
-        It sees the variables of its caller, as `Store.sql` does. A serializable transaction reads
+        A statement that writes is a part of this transaction; all of it is done, or nothing. It
+        sees the variables of its caller, as `Store.sql` does. A serializable transaction reads
         by it all rows of each table that it names: a commit that changes one of them conflicts.
 
         Raises:

@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.new_table import understood
 from siltstone.engine.catalog.row_input import arrow_of
+from siltstone.errors import ReadOnlyError
 from siltstone.formats.type_names import field_of
-from siltstone.operations import Codec, Face, Operation, of_face
+from siltstone.operations import Codec, Face, Operation, of_face, operation
 from siltstone.query.search.search_result import SearchResult
 
 T = TypeVar("T")
@@ -39,10 +40,10 @@ def remote(face: Face) -> Callable[[Callable[P, T]], type[T]]:
 
     def completed(given: Callable[P, T]) -> type[T]:
         kind = cast("type[T]", given)
-        for operation in of_face(face).values():
-            declared = getattr(kind, operation.name, None)
+        for row in of_face(face).values():
+            declared = getattr(kind, row.name, None)
             if getattr(declared, "__isabstractmethod__", False):
-                setattr(kind, operation.name, _made(operation, declared))
+                setattr(kind, row.name, _made(row, declared))
         return abc.update_abstractmethods(kind)
 
     return completed
@@ -60,6 +61,8 @@ def _made(operation: Operation, declared: object) -> object:
         given = signature.bind(*arguments, **named)  # as Python would, also where it refuses
         if understand is not None:
             understand(given.arguments)
+        if operation.codec is Codec.RESULT and _writes(given.arguments["statement"]):
+            return _written(*given.args, **given.kwargs)
         return ask(given.args[0], operation, *given.args[1:], **given.kwargs)
 
     answered = _without_frames(made) if operation.codec is Codec.RESULT else made
@@ -79,6 +82,26 @@ def _without_frames(run: Callable[..., object]) -> Callable[..., object]:
             return run(*arguments, **named)
 
     return statement
+
+
+def _writes(statement: object) -> bool:
+    from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
+
+    return write_of(statement) is not None
+
+
+def _written(face: Any, *arguments: object, **named: object) -> object:
+    """Have the owner run a statement that writes.
+
+    Raises:
+        ReadOnlyError: A snapshot runs it.
+    """
+    from siltstone.query.sql.result import Result  # noqa: PLC0415 - few need it
+
+    if face.written_by is None:
+        raise ReadOnlyError("a snapshot is read, not written: sql() of the store writes")
+    rows, seq, returned = ask(face, operation(face.written_by, "write_sql"), *arguments, **named)
+    return Result(returned, rows=rows, seq=seq)
 
 
 def _new_table(given: dict[str, Any]) -> None:

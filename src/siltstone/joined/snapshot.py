@@ -8,7 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import SnapshotTable
@@ -23,6 +23,9 @@ from siltstone.operations import Face, Operation, operation
 @remote(Face.SNAPSHOT)
 class JoinedSnapshot(Snapshot):
     """All tables at one seq, for as long as it is held: a context manager, or until `close`."""
+
+    written_by: ClassVar[Face | None] = None
+    """Where its statements of SQL that write are run."""
 
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool

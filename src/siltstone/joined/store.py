@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -55,6 +55,9 @@ class JoinedStore(Store):
         ...     joined["orders"].count()
         2
     """
+
+    written_by: ClassVar[Face | None] = Face.STORE
+    """Where its statements of SQL that write are run."""
 
     def __init__(
         self, root: Path | None, address: str | Target, *, answer_timeout_s: float | None = None

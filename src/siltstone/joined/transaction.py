@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
@@ -27,6 +27,9 @@ from siltstone.process.turns import NONE_CLOSED, TableClosedError
 @remote(Face.TRANSACTION)
 class JoinedTransaction(Transaction):
     """See the module. A context manager: commits at the end of the block, or rolls back."""
+
+    written_by: ClassVar[Face | None] = Face.TRANSACTION
+    """Where its statements of SQL that write are run."""
 
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool

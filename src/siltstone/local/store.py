@@ -60,9 +60,13 @@ from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.fresh import FreshVersions
+    from siltstone.local.statements.running import Running, Written
+    from siltstone.local.statements.written import Answer
     from siltstone.query.changes.change_feed import Feeds
     from siltstone.query.changes.change_task import ChangeTask
     from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.frames import Variables
+    from siltstone.query.sql.writes.statements import Write
 
 
 def require_store(root: Path) -> None:
@@ -320,11 +324,58 @@ class LocalStore(Store):
             return self._parts.fresh
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        return self.sql_with(statement, seen_by(caller), parameters)
+
+    def sql_with(
+        self, statement: str, variables: Variables, parameters: queries.Parameters = None
+    ) -> queries.Result:
+        """Run a statement that reads what `variables` returns for a name that no table has."""
+        from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
+
+        write = write_of(statement)
+        if write is not None:
+            return self._wrote(write, statement, parameters, variables)
         from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
-        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         with self.snapshot() as snapshot:
-            return collected(snapshot.read_sql(statement, parameters, variables=seen_by(caller)))
+            return collected(snapshot.read_sql(statement, parameters, variables=variables))
+
+    def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
+        """Run a statement that writes, for a server."""
+        from siltstone.local.statements.written import (  # noqa: PLC0415 - as in `sql_with`
+            answer_of,
+            require_write,
+        )
+
+        write = require_write(statement)
+        return answer_of(self._wrote(write, statement, parameters, lambda _: None))
+
+    def _wrote(
+        self, write: Write, statement: str, parameters: queries.Parameters, variables: Variables
+    ) -> queries.Result:
+        """Run a statement that writes, as one commit."""
+        from siltstone.local.statements.definitions import change_index  # noqa: PLC0415
+        from siltstone.local.statements.written import result_of  # noqa: PLC0415
+
+        self._core.writer()
+        written = change_index(self, write.statement)
+        if written is not None:
+            return result_of(write, written, None)
+        runs: list[Running] = []
+
+        def work(tx: Transaction) -> tuple[Transaction, Written]:
+            assert isinstance(tx, LocalTransaction)
+            run, written = tx.run_sql(write, statement, parameters, variables, is_alone=True)
+            runs.append(run)
+            return tx, written
+
+        try:
+            tx, written = self.run(work)
+        finally:
+            for run in runs:
+                run.discard()
+        return result_of(write, written, tx.seq)
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import FrameType
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,14 +23,21 @@ from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.readable import LocalReadable
+from siltstone.local.snapshot import seen_by
 from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process.turns import TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.version_statements import VersionStatements
+    from siltstone.local.statements.running import Running, Written
+    from siltstone.local.statements.written import Answer
     from siltstone.query.sql import sql as queries
+    from siltstone.query.sql.frames import Variables
+    from siltstone.query.sql.writes.constants import Given
+    from siltstone.query.sql.writes.statements import Write
 
 _NOTHING = nullcontext()
+_NO_ROWS: Mapping[str, pa.Table] = MappingProxyType({})
 
 
 class _ReadWholeTable(LocalReadable):
@@ -79,10 +87,78 @@ class LocalTransaction(EngineTransaction, Transaction):
             raise TableClosedError(name)
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
+        from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        return collected(self._read_sql(statement, parameters, caller))
+        write = write_of(statement)
+        if write is not None:
+            return self._wrote(write, statement, parameters, seen_by(caller))
+        from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
+
+        return collected(self._read_sql(statement, parameters, seen_by(caller)))
+
+    def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
+        """Run a statement that writes, for a server."""
+        from siltstone.local.statements.written import (  # noqa: PLC0415 - as in `sql`
+            answer_of,
+            require_write,
+        )
+
+        write = require_write(statement)
+        return answer_of(self._wrote(write, statement, parameters, lambda _: None))
+
+    def _wrote(
+        self,
+        write: Write,
+        statement: str,
+        parameters: queries.Parameters,
+        variables: Variables,
+    ) -> queries.Result:
+        from siltstone.local.statements.written import result_of  # noqa: PLC0415 - as in `sql`
+
+        _, written = self.run_sql(write, statement, parameters, variables)
+        return result_of(write, written, None)
+
+    def run_sql(
+        self,
+        write: Write,
+        statement: str,
+        parameters: queries.Parameters,
+        variables: Variables,
+        *,
+        is_alone: bool = False,
+    ) -> tuple[Running, Written]:
+        """Run a statement that writes, of which all is done or nothing.
+
+        `is_alone`: it is all of the transaction, and many rows may be staged.
+        """
+        from siltstone.local.statements.running import Running  # noqa: PLC0415 - as in `sql`
+        from siltstone.local.statements.written import (  # noqa: PLC0415
+            given_of,
+            once,
+            run_write,
+        )
+        from siltstone.query.sql.frames import rows_of  # noqa: PLC0415
+
+        self._require_open()
+        given = given_of(write, parameters)
+
+        def read(sql: str, given: Given, rows: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
+            return self._read_sql(sql, dict(given) or None, variables, rows=rows)
+
+        def check() -> None:
+            from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415 - brings pandas
+
+            checked(statement, self.core.sql, self._require_open, self.core.spares)
+
+        frame = partial(rows_of, variables)
+        run = Running(self, self.core, read, once(check), frame, given, is_alone)
+        try:
+            with self.whole():
+                return run, run_write(write, run)
+        except BaseException:
+            run.discard()
+            raise
 
     def sql_reader(
         self,
@@ -95,18 +171,17 @@ class LocalTransaction(EngineTransaction, Transaction):
 
         `alone`: what is done within it is done while no other thread uses the transaction.
         """
-        caller = sys._getframe()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no frames
-        return self._read_sql(statement, parameters, caller, alone)
+        return self._read_sql(statement, parameters, lambda _: None, alone)
 
     def _read_sql(
         self,
         statement: str,
         parameters: queries.Parameters,
-        caller: FrameType,
+        variables: Variables,
         alone: AbstractContextManager[object] = _NOTHING,
+        rows: Mapping[str, pa.Table] = _NO_ROWS,
     ) -> pa.RecordBatchReader:
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`
-        from siltstone.query.sql.frames import variables_of  # noqa: PLC0415
         from siltstone.query.sql.names import lists_tables  # noqa: PLC0415
 
         def table(name: str) -> _ReadWholeTable | None:
@@ -133,7 +208,8 @@ class LocalTransaction(EngineTransaction, Transaction):
             check=self.require_open,
             bounds=self.core.sql,
             spares=self.core.spares,
-            variables=variables_of(caller),
+            variables=variables,
+            rows=rows,
         )
 
     def table(self, table_id: int) -> LocalTransactionTable:

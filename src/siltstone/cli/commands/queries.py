@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from siltstone.cli.arguments import AsOf, At, Db, Tag
+from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form, Row, emit, emit_arrow, rows_of
-from siltstone.cli.sessions import at_moment, is_remote, past, reading
+from siltstone.cli.sessions import at_moment, is_remote, past, reading, writing
+from siltstone.errors import ReadOnlyError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,22 +24,44 @@ if TYPE_CHECKING:
 
 def query(
     sql: Annotated[
-        str, typer.Argument(metavar="SQL", help="A SELECT statement; - reads it from stdin.")
+        str, typer.Argument(metavar="SQL", help="One SQL statement; - reads it from stdin.")
     ],
     db: Db,
+    write: Annotated[
+        bool, typer.Option("--write", help="Run a statement that writes, as one commit.")
+    ] = False,
     *,
     as_of: AsOf,
     form: Form,
 ) -> None:
-    """Run a SQL query on one snapshot of all tables.
+    """Run a SQL query on one snapshot of all tables, or with --write a statement that writes.
 
     On a store of this machine it reads files, too: from 'orders.csv'. A table of that name wins.
     """
     statement = sys.stdin.read() if sql == "-" else sql
-    with at_moment(db, as_of) as snapshot:
+    if write:
+        found = _written(db, as_of, statement)
+    else:
         run = _on_server if is_remote(db) else _with_files
-        found = run(snapshot, statement)
+        try:
+            with at_moment(db, as_of) as snapshot:
+                found = run(snapshot, statement)
+        except ReadOnlyError as error:
+            raise UsageError("this statement writes: say --write") from error
     emit_arrow(found.to_reader(), form)
+
+
+def _written(db: Db, as_of: AsOf, statement: str) -> pa.Table:
+    """Run a statement that may write and may name files of the user."""
+    from siltstone.cli.files import rows_named
+    from siltstone.local.store import LocalStore
+
+    if as_of != AsOf():
+        raise UsageError("the past is read, not written: --write takes no --at, --seq or --tag")
+    with writing(db) as store:
+        if isinstance(store, LocalStore):
+            return store.sql_with(statement, rows_named).arrow()
+        return store.sql(statement).arrow()
 
 
 def _on_server(snapshot: Snapshot, statement: str) -> pa.Table:

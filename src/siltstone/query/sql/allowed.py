@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from siltstone.errors import RequestError
+from siltstone.errors import ReadOnlyError, RequestError
 from siltstone.query.sql.duckdbs.versions import kind_of
 
 if TYPE_CHECKING:
     import duckdb
 
+_WRITING = {"INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "DROP", "ALTER"}
 _REFUSED = frozenset(  # of DuckDB 1.5 and 2
     {
         "add_grammar_extension",
@@ -47,9 +48,10 @@ _REFUSED = frozenset(  # of DuckDB 1.5 and 2
 )
 _MAY_CALL = re.compile("|".join(_REFUSED), re.IGNORECASE)
 """No name can be written in another way: DuckDB has no escapes for its letters."""
-_GAP = r"(?:\s|--[^\n]*+\n|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+TEXT_BYTES_MAX = 1 << 20
+GAP = r"(?:\s|--[^\n]*+\n|/\*(?:[^*]|\*(?!/))*+\*/)*+"
 _EXPLAIN = re.compile(
-    rf"{_GAP}explain\b(?:{_GAP}\(\s*(?:analyze|format)\b[^()]*\)|{_GAP}analyze\b)?", re.IGNORECASE
+    rf"{GAP}explain\b(?:{GAP}\(\s*(?:analyze|format)\b[^()]*\)|{GAP}analyze\b)?", re.IGNORECASE
 )
 
 
@@ -72,9 +74,20 @@ def refuse_all_but_one_query(connection: duckdb.DuckDBPyConnection, sql: str) ->
         if of != "SELECT":
             raise RequestError(f"EXPLAIN is for a query, and this is of {of}")
     elif kind != "SELECT":
-        raise RequestError(f"sql() only reads, and this is {kind}; write through a transaction")
+        _refuse_kind(kind)
     if _MAY_CALL.search(query):
         _refuse_calls(connection, query)
+
+
+def _refuse_kind(kind: str) -> NoReturn:
+    if kind in _WRITING:
+        raise ReadOnlyError(
+            f"snapshots and sql_reader() only read, and this is {kind}: sql() of a store or of a"
+            " transaction writes"
+        )
+    if kind == "TRANSACTION":
+        raise RequestError("BEGIN, COMMIT and ROLLBACK are not offered: use db.transaction()")
+    raise RequestError(f"sql() reads and writes tables, and this is {kind}, which is not offered")
 
 
 def _kind(connection: duckdb.DuckDBPyConnection, sql: str) -> str:

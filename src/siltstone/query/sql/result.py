@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class Result(HeldRows):
     """See the module. `fetchone` and `fetchmany` go on where they ended; one thread at a time.
 
-    All other calls may be made any number of times.
+    All other calls may be made any number of times. `rows` is how many rows the statement wrote,
+    None if it only read; `seq` that of its commit, None in a transaction, which commits later.
     """
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, *, rows: int | None = None, seq: int | None = None) -> None:
         super().__init__(table)
-        self._place = 0
+        self.rows, self.seq, self._place = rows, seq, 0
 
     @property
     def columns(self) -> list[str]:

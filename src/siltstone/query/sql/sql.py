@@ -10,8 +10,9 @@ quotes (`"sales.orders"`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import cast
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
 from siltstone.process.spares import Spares
-from siltstone.query.sql.allowed import refuse_all_but_one_query
+from siltstone.query.sql.allowed import TEXT_BYTES_MAX, refuse_all_but_one_query
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import Reads, lists_tables, reads_of
@@ -36,8 +37,6 @@ from siltstone.query.sql.searches import (
 )
 from siltstone.query.sql.shielded import refuse_alike
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
-
-TEXT_BYTES_MAX = 1 << 20
 
 
 def collected(rows: pa.RecordBatchReader) -> Result:
@@ -56,6 +55,7 @@ def read(
     spares: Spares | None = None,
     at_end: Callable[[], object] = lambda: None,
     variables: Variables = lambda _: None,
+    rows: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> pa.RecordBatchReader:
     """Run one query, and return its rows as they are read.
 
@@ -71,6 +71,7 @@ def read(
         spares: Keeps DuckDBs that other statements with these bounds used; by default none.
         at_end: Called when the rows were read, or dropped; not if this raises.
         variables: The data frames of the caller; a table of the same name wins.
+        rows: Rows that the statement reads under names that no table can have.
 
     Raises:
         TableNotFoundError: Neither a table nor a data frame has a name.
@@ -96,13 +97,15 @@ def read(
             reads = reads_of(sql)
             _register_tables(statement, reads, tables, names)
             known = [*names, *(call.name for call in searches)]
-            _register_frames(statement, reads.others(known), variables)
-            rows = statement.rows(sql, parameters)
+            _register_frames(statement, reads.others([*known, *rows]), variables)
+            for name, given in rows.items():
+                statement.register_frame(name, given)
+            found = statement.rows(sql, parameters)
     except BaseException:
         statement.close()
         raise
     statement.at_end(at_end)
-    return rows
+    return found
 
 
 def _searched(

@@ -215,7 +215,7 @@ class Calls:
             tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
                 return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
-            if not asked.is_statement:
+            if asked.codec is not Codec.RESULT:
                 return _answered(asked, tx, call, partial(self._sessions.resumed, held))
         # Other calls, and the end, would wait for a statement, in threads that all share.
         with self._sessions.resumed(held, is_statement=True):

@@ -1,0 +1,167 @@
+"""Definitions: CREATE, DROP and ALTER TABLE in a transaction, and indexes of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from siltstone.api.store import Store
+from siltstone.errors import RequestError, TableExistsError, TableNotFoundError, no_such
+from siltstone.formats.types.layouts import plain_schema
+from siltstone.local.statements.running import (
+    Running,
+    Written,
+    column_of,
+    columns_of,
+    name_among,
+)
+from siltstone.query.sql.shielded import folded, quoted
+from siltstone.query.sql.writes.queries import every_row, nulls_of
+from siltstone.query.sql.writes.statements import (
+    Alteration,
+    AlterStatement,
+    CreateIndexStatement,
+    CreateStatement,
+    DropIndexStatement,
+    DropStatement,
+    IfExists,
+    Target,
+)
+
+_NOTHING = Written(0)
+
+
+def create_table(run: Running, statement: CreateStatement) -> Written:
+    """Run a CREATE TABLE.
+
+    Raises:
+        TableExistsError: A table has the name already.
+    """
+    name = _new_name(statement.target)
+    found = name_among(statement.target, run.tx.tables())
+    if found is not None and statement.if_exists is IfExists.KEEP:
+        return _NOTHING
+    if found is not None and statement.if_exists is IfExists.REFUSE:
+        raise TableExistsError(found)
+    rows = _rows(run, statement) if statement.query else None
+    fields = _columns(run, statement) if rows is None else rows.schema
+    if found is not None:
+        run.tx.drop_table(found)
+    key = columns_of(statement.primary_key, fields)
+    made = run.tx.create_table(found or name, fields, key)
+    if rows is None or not statement.with_rows:
+        return _NOTHING
+    return Written(made.append(rows))
+
+
+def _new_name(target: Target) -> str:
+    parts = target.parts
+    return ".".join(parts[1:] if len(parts) > 1 and parts[0] in {"main", "memory"} else parts)
+
+
+def _rows(run: Running, statement: CreateStatement) -> pa.RecordBatchReader:
+    names = f"({', '.join(map(quoted, statement.names))})" if statement.names else ""
+    limit = None if statement.with_rows else 0
+    found = run.batches(every_row(f"({statement.query}) AS q{names}", limit=limit))
+    fields = pa.schema([field.remove_metadata() for field in plain_schema(found.schema)])
+    return pa.RecordBatchReader.from_batches(fields, (each.cast(fields) for each in found))
+
+
+def _columns(run: Running, statement: CreateStatement) -> pa.Schema:
+    """Return the columns that are defined, with the types that DuckDB makes of their names."""
+    seen = set[str]()
+    for column in statement.columns:
+        if folded(column.name) in seen:
+            raise RequestError(f"CREATE TABLE names column {column.name!r} twice")
+        seen.add(folded(column.name))
+    types = types_of(run, [column.type for column in statement.columns])
+    key = {folded(name) for name in statement.primary_key}
+    return pa.schema([
+        pa.field(each.name, kind, each.may_be_null and folded(each.name) not in key)
+        for each, kind in zip(statement.columns, types, strict=True)
+    ])  # fmt: skip
+
+
+def types_of(run: Running, types: Sequence[str]) -> list[pa.DataType]:
+    """Return the types of Arrow that DuckDB gives for its own."""
+    found = plain_schema(run.rows(nulls_of(types)).schema).types
+    pairs = zip(types, found, strict=True)
+    return [pa.uuid() if name.upper() == "UUID" else kind for name, kind in pairs]
+
+
+def drop_table(run: Running, statement: DropStatement) -> Written:
+    """Run a DROP TABLE."""
+    if not statement.may_lack or _is_there(run, statement.target):
+        run.tx.drop_table(run.name(statement.target))
+    return _NOTHING
+
+
+def _is_there(run: Running, target: Target) -> bool:
+    return name_among(target, run.tx.tables()) is not None
+
+
+def alter_table(run: Running, statement: AlterStatement) -> Written:
+    """Run an ALTER TABLE."""
+    if not statement.may_lack or _is_there(run, statement.target):
+        _alter(run, statement)
+    return _NOTHING
+
+
+def _alter(run: Running, statement: AlterStatement) -> None:
+    table = run.table(statement.target)
+    if statement.alteration is Alteration.RENAME_TABLE:
+        run.tx.rename_table(table.name, statement.name)
+    elif statement.alteration is Alteration.RENAME_COLUMN:
+        table.rename_column(column_of(statement.name, table.schema), statement.new)
+    elif statement.alteration is Alteration.DROP_COLUMN:
+        if not statement.is_lenient or _has(table.schema, statement.name):
+            table.drop_column(column_of(statement.name, table.schema))
+    elif not statement.is_lenient or not _has(table.schema, statement.name):
+        (kind,) = types_of(run, [statement.new])
+        table.add_column(statement.name, kind)
+
+
+def _has(fields: pa.Schema, name: str) -> bool:
+    return folded(name) in {folded(each) for each in fields.names}
+
+
+# indexes, which are no part of a transaction
+
+
+def change_index(db: Store, statement: object) -> Written | None:
+    """Create or drop an index; return None if the statement is about something else."""
+    if isinstance(statement, CreateIndexStatement):
+        _create_index(db, statement)
+    elif isinstance(statement, DropIndexStatement):
+        _drop_index(db, statement)
+    else:
+        return None
+    return _NOTHING
+
+
+def _create_index(db: Store, statement: CreateIndexStatement) -> None:
+    name = name_among(statement.target, db.tables())
+    if name is None:
+        raise TableNotFoundError(".".join(statement.target.parts), db.tables())
+    table = db[name]
+    column = column_of(statement.column, table.schema)
+    wanted = statement.name or column
+    if statement.may_exist and any(each.name == wanted for each in table.indexes()):
+        return
+    table.create_index(column, "bitmap" if statement.kind == "bitmap" else "btree", name=wanted)
+
+
+def _drop_index(db: Store, statement: DropIndexStatement) -> None:
+    having = [t for t in db.tables() if any(i.name == statement.name for i in db[t].indexes())]
+    if not having and statement.may_lack:
+        return
+    if not having:
+        known = [index.name for t in db.tables() for index in db[t].indexes()]
+        raise RequestError(no_such("index", statement.name, known))
+    if len(having) > 1:
+        raise RequestError(
+            f"the tables {', '.join(having)} each have an index {statement.name!r}: use"
+            " drop_index() of the one"
+        )
+    db[having[0]].drop_index(statement.name)

@@ -1,0 +1,376 @@
+"""Inserts: INSERT, with what becomes of a row whose key a row has.
+
+    refuse    insert, or append to a table without a key
+    nothing   keys are looked up; rows with other keys are inserted, of equal keys the first
+    update    the same, and the rows that exist get what SET says
+    replace   upsert: columns that the statement does not name keep their values
+
+No statement reads more of its table than the rows that have the keys of its new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.api.tables import TransactionTable
+from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.given import Rows
+from siltstone.local.statements.fitted import fitted
+from siltstone.local.statements.keys import (
+    among,
+    distinct,
+    first_of_each,
+    first_twice,
+    keys_of,
+    refuse_changed,
+    without,
+)
+from siltstone.local.statements.running import (
+    STAGED_BYTES_MIN,
+    Running,
+    Written,
+    checked,
+    columns_of,
+    refuse_nulls,
+    require_key,
+)
+from siltstone.query.sql.shielded import folded, quoted
+from siltstone.query.sql.writes.constants import UnclearError, fitting
+from siltstone.query.sql.writes.queries import (
+    EXISTING,
+    ROWS,
+    Listed,
+    Values,
+    behind_conflict,
+    every_row,
+    from_source,
+    text_of,
+)
+from siltstone.query.sql.writes.statements import (
+    Assignment,
+    InsertStatement,
+    OnConflict,
+    ValueText,
+)
+
+_CONSTANTS_MAX = 1_000
+"""So many rows of constants are taken without DuckDB, which is faster where they are more."""
+
+
+def insert(run: Running, statement: InsertStatement) -> Written:
+    """Run an INSERT."""
+    table = run.table(statement.target)
+    fields = table.schema
+    if statement.on_conflict is not OnConflict.REFUSE:
+        _check_conflict(statement, require_key(table, _called(statement)))
+    names = columns_of(_named(run, statement), fields) or fields.names
+    rows = _constants(statement, names, fields, run)
+    if rows is not None and not statement.returning and not _looks_up(statement):
+        return Written(_write(table, statement, rows, names))
+    found = _rows(run, statement, names, fields) if rows is None else _arrow(rows, names, fields)
+    if isinstance(found, pa.RecordBatchReader):
+        return Written(_stage(run, table, statement, found))
+    return _Inserting(run, statement, table, fields, found).written()
+
+
+def _called(statement: InsertStatement) -> str:
+    return "INSERT OR REPLACE" if statement.on_conflict is OnConflict.REPLACE else "ON CONFLICT"
+
+
+def _looks_up(statement: InsertStatement) -> bool:
+    return statement.on_conflict in {OnConflict.NOTHING, OnConflict.UPDATE}
+
+
+def _check_conflict(statement: InsertStatement, key: Sequence[str]) -> None:
+    named = {folded(name) for name in statement.conflicting}
+    if named and named != {folded(name) for name in key}:
+        raise RequestError(
+            f"ON CONFLICT ({', '.join(statement.conflicting)}) is not the key, ({', '.join(key)}):"
+            " no other rows conflict"
+        )
+
+
+def _named(run: Running, statement: InsertStatement) -> Sequence[str]:
+    """Return the names of the columns that the rows have; none: those of the table."""
+    if not statement.is_by_name:
+        return statement.columns
+    return run.rows(every_row(f"({statement.query}) AS q", statement.given, 0)).column_names
+
+
+# the rows
+
+
+def _constants(
+    statement: InsertStatement, names: Sequence[str], fields: pa.Schema, run: Running
+) -> list[dict[str, object]] | None:
+    """Return rows that need no DuckDB; None: it has to read them."""
+    if not statement.values or len(statement.values) > _CONSTANTS_MAX:
+        return None
+    _check_widths(statement, names)
+    kinds = [fields.field(name).type for name in names]
+    try:
+        return [
+            {
+                name: _constant(part, kind, run)
+                for part, name, kind in zip(row, names, kinds, strict=False)
+            }
+            for row in statement.values
+        ]
+    except UnclearError:
+        return None
+
+
+def _constant(part: ValueText, kind: pa.DataType, run: Running) -> object:
+    if not part.text:
+        return None
+    if part.constant is None:
+        raise UnclearError
+    return fitting(part.constant, kind, run.given)
+
+
+def _check_widths(statement: InsertStatement, names: Sequence[str]) -> None:
+    if statement.values == ((),):
+        return  # DEFAULT VALUES
+    for number, row in enumerate(statement.values):
+        if len(row) != len(names):
+            raise SchemaMismatchError(
+                f"row {number + 1} of the statement has {len(row)} values, for the {len(names)}"
+                f" columns {', '.join(names)}"
+            )
+
+
+def _arrow(rows: list[dict[str, object]], names: Sequence[str], fields: pa.Schema) -> pa.Table:
+    given = [fields.field(name).with_nullable(True) for name in names]
+    return pa.Table.from_pylist(rows, schema=pa.schema(given))
+
+
+def _rows(
+    run: Running, statement: InsertStatement, names: Sequence[str], fields: pa.Schema
+) -> pa.Table | pa.RecordBatchReader:
+    """Return the rows as DuckDB makes them; as a stream if they are to be staged."""
+    copied = _copied(run, statement, names, fields)
+    if copied is not None:
+        return copied
+    types = run.columns(fields)
+    columns = tuple(types[name] for name in names)
+    if statement.values:
+        _check_widths(statement, names)
+        listed = tuple(tuple(map(text_of, row)) for row in statement.values)
+        return run.values(Listed(columns, listed, statement.given), fields)
+    query = from_source(statement.query, names, columns, statement.given)
+    if not run.is_alone or statement.returning or _looks_up(statement):
+        return run.values(query, fields)
+    return _few_or_stream(run, query, fields)
+
+
+def _copied(
+    run: Running, statement: InsertStatement, names: Sequence[str], fields: pa.Schema
+) -> pa.Table | None:
+    """Return the rows of a frame that are inserted as they are: DuckDB would change nothing."""
+    name = statement.copied
+    if not name or folded(name) in {folded(each) for each in run.tx.tables()}:
+        return None
+    rows = run.frame(name)
+    kinds = [fields.field(each).type for each in names]
+    if rows is None or rows.schema.types != kinds:
+        return None
+    if statement.is_by_name and columns_of(rows.column_names, fields) != list(names):
+        return None
+    rows = rows.rename_columns(list(names))
+    refuse_nulls(rows, fields)
+    return rows if rows.nbytes < STAGED_BYTES_MIN else None
+
+
+def _few_or_stream(
+    run: Running, query: Values, fields: pa.Schema
+) -> pa.Table | pa.RecordBatchReader:
+    try:
+        stream = run.batches(query.sql)
+    except RequestError:
+        return run.values(query, fields)  # which says of a misfit where it is
+    head, nbytes = list[pa.RecordBatch](), 0
+    try:
+        for batch in stream:
+            head.append(batch)
+            nbytes += batch.nbytes
+            if nbytes >= STAGED_BYTES_MIN:
+                break
+    except RequestError:
+        return run.values(query, fields)
+    first = checked(pa.Table.from_batches(head, stream.schema), query.columns, fields)
+    if nbytes < STAGED_BYTES_MIN:
+        return first
+    rest = (batch.rename_columns(first.column_names) for batch in stream)
+    return pa.RecordBatchReader.from_batches(first.schema, chain(first.to_batches(), rest))
+
+
+# what becomes of them
+
+
+def _stage(
+    run: Running, table: TransactionTable, statement: InsertStatement, rows: pa.RecordBatchReader
+) -> int:
+    if not table.primary_key:
+        return table.append(rows)
+    if statement.on_conflict is OnConflict.REPLACE:
+        return run.stage(table, "upsert", rows, "keep")
+    return run.stage(table, "insert", rows)
+
+
+def _write(
+    table: TransactionTable, statement: InsertStatement, rows: Rows, names: Sequence[str]
+) -> int:
+    if not table.primary_key:
+        return table.append(rows)
+    if statement.on_conflict is not OnConflict.REPLACE:
+        return table.insert(rows)
+    is_whole = len(names) == len(table.schema.names)
+    return table.upsert(rows, "refuse" if is_whole else "keep")
+
+
+@dataclass(frozen=True, slots=True)
+class _Inserting:
+    """Rows in memory that are about to be inserted."""
+
+    run: Running
+    statement: InsertStatement
+    table: TransactionTable
+    fields: pa.Schema
+    rows: pa.Table
+
+    def written(self) -> Written:
+        """Write them."""
+        if self.statement.on_conflict is OnConflict.REFUSE:
+            count = _write(self.table, self.statement, self.rows, self.names)
+            return self._answer(count, self.rows)
+        for name in self.table.primary_key:
+            if name not in self.names:
+                raise SchemaMismatchError(f"the statement gives no value of {name!r}, of the key")
+        keys = keys_of(self.rows, self.table.primary_key, self.fields)
+        if self.statement.on_conflict is OnConflict.REPLACE:
+            _write(self.table, self.statement, self.rows, self.names)
+            return self._by_key(distinct(keys), self.rows)
+        existing = self.table.get_many(keys)
+        if self.statement.on_conflict is OnConflict.NOTHING:
+            first = first_of_each(keys)
+            new = first.take(without(keys.take(first), existing))
+            return self._inserted(self.rows.take(new))
+        return self._updated(keys, existing)
+
+    @property
+    def names(self) -> list[str]:
+        return self.rows.column_names
+
+    def _inserted(self, rows: pa.Table) -> Written:
+        return self._answer(self.table.insert(rows) if rows.num_rows else 0, rows)
+
+    def _updated(self, keys: pa.Table, existing: pa.Table) -> Written:
+        twice = first_twice(keys)
+        if twice is not None:
+            key = twice[0] if len(twice) == 1 else twice
+            raise DuplicateKeyError(self.table.name, key, is_repeated=True)
+        new, old = self.rows.take(without(keys, existing)), self.rows.take(among(keys, existing))
+        changed = self._set(old, existing) if old.num_rows else None
+        count = self.table.insert(new) if new.num_rows else 0
+        if changed is not None and changed.num_rows:
+            count += self.table.update_many(changed)
+        key = list(self.table.primary_key)
+        both = [keys_of(each, key, self.fields) for each in (new, changed) if each is not None]
+        return self._by_key(count, pa.concat_tables(both))
+
+    def _set(self, new: pa.Table, existing: pa.Table) -> pa.Table:
+        """Return the keys of the rows that exist, and what SET says of their columns."""
+        key, names = list(self.table.primary_key), self._assigned()
+        plain = None if self.statement.where else _excluded(self.statement.sets, self.names)
+        if plain is not None and not set(names).intersection(key):
+            chosen = new.select([*key, *plain])
+            return chosen.rename_columns([*key, *names])
+        types, name = self.run.columns(self.fields), self.statement.target.name
+        query = Values(
+            tuple(types[each] for each in (*key, *names)),
+            (
+                *(f"{quoted(name)}.{quoted(each)}" for each in key),
+                *(text_of(each.value) for each in self.statement.sets),
+            ),
+            behind_conflict(key, self.fields.names, self.names, name, self.statement.where),
+        )
+        rows = {ROWS: new, EXISTING: existing}
+        return assigned(self.run, "ON CONFLICT", query, self.fields, key, rows)
+
+    def _assigned(self) -> list[str]:
+        return columns_of([each.column for each in self.statement.sets], self.fields)
+
+    # what is returned
+
+    def _answer(self, count: int, rows: pa.Table) -> Written:
+        if not self.statement.returning:
+            return Written(count)
+        return Written(count, self._returned(completed(rows, self.fields)))
+
+    def _by_key(self, count: int, rows: pa.Table) -> Written:
+        if not self.statement.returning:
+            return Written(count)
+        keys = keys_of(rows, self.table.primary_key, self.fields)
+        return Written(count, self._returned(self.table.get_many(keys)))
+
+    def _returned(self, rows: pa.Table) -> pa.Table | None:
+        return self.run.returned(self.statement.returning, rows, self.statement.target)
+
+
+def assigned(
+    run: Running,
+    statement: str,
+    query: Values,
+    fields: pa.Schema,
+    key: Sequence[str],
+    rows: dict[str, pa.Table],
+) -> pa.Table:
+    """Return the keys and the new values of columns, which a query gives in this order.
+
+    Raises:
+        RequestError: One of the values is another value of a column of the key.
+    """
+    count = len(key)
+    names = [column.name for column in query.columns]
+    found = run.rows_of(query, fields, rows)
+    old, new = found.select(range(count)), found.select(range(count, len(names)))
+    old, new = old.rename_columns(names[:count]), new.rename_columns(names[count:])
+    refuse_nulls(new, fields)
+    refuse_changed(statement, old, new, [name for name in key if name in new.column_names])
+    new = fitted(new, fields)
+    for name in new.column_names:
+        if name not in key:
+            old = old.append_column(new.field(name), new.column(name))
+    return old
+
+
+def _excluded(sets: Sequence[Assignment], names: Sequence[str]) -> list[str] | None:
+    """Return the columns of the new row that SET assigns; None: it assigns something else."""
+    found = list[str]()
+    for each in sets:
+        prefix, _, name = each.value.text.partition(".")
+        if folded(prefix.strip()) != "excluded":
+            return None
+        meant = [known for known in names if known == name.strip().strip('"')]
+        if not meant:
+            return None
+        found += meant
+    return found if len(set(found)) == len(found) else None
+
+
+def completed(rows: pa.Table, fields: pa.Schema) -> pa.Table:
+    """Return rows with all columns of their table: null where they have none."""
+    columns: list[Any] = [
+        rows.column(name) if name in rows.column_names else _nulls(rows.num_rows, kind)
+        for name, kind in zip(fields.names, fields.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, fields.names)
+
+
+def _nulls(count: int, kind: Any) -> pa.Array:
+    return pa.nulls(count, kind)

@@ -1,0 +1,325 @@
+"""Running: one statement that writes, in its transaction: what it reads, and what its tables are.
+
+DuckDB reads at the transaction's snapshot, and the transaction's own rows. What is read is in
+memory before the first row is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from siltstone.api.tables import TransactionTable
+from siltstone.api.transaction import Transaction
+from siltstone.choices import Missing, StagedOp
+from siltstone.engine.commit.committer import FRAME_BYTES_MAX
+from siltstone.engine.commit.core import Core
+from siltstone.engine.write.stage_task import Staged, StageTask, begin
+from siltstone.errors import (
+    LimitError,
+    RequestError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    no_such,
+)
+from siltstone.local.statements.fitted import fitted
+from siltstone.query.sql.shielded import folded
+from siltstone.query.sql.writes.constants import Given
+from siltstone.query.sql.writes.queries import (
+    ROWS,
+    Listed,
+    TypedColumn,
+    Values,
+    of_rows,
+    types_query,
+)
+from siltstone.query.sql.writes.statements import Returning, Target
+from siltstone.query.sql.writes.words import words_of
+
+STAGED_BYTES_MIN = 64 << 20
+"""Rows of a statement that commits by itself, from which on they are staged."""
+_MISFITS = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
+_FEW = re.compile(r'table "q" has (\d+) columns available but (\d+) columns specified')
+_NONE: Mapping[str, pa.Table] = MappingProxyType({})
+_TYPES_MAX = 64
+Read: TypeAlias = Callable[[str, Given, Mapping[str, pa.Table]], pa.RecordBatchReader]
+"""Runs a query with parameters, and rows under names that no table has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How many rows a statement wrote, and what it returns of them."""
+
+    rows: int
+    returned: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """See the module. `is_alone`: the statement is all of its transaction. One thread.
+
+    `check` refuses the text if DuckDB cannot read it; it is called before DuckDB is asked.
+    `frame` returns the rows of a data frame of the caller by its name.
+    """
+
+    tx: Transaction
+    core: Core
+    read: Read
+    check: Callable[[], None]
+    frame: Callable[[str], pa.Table | None]
+    given: Given
+    is_alone: bool
+    staged: list[tuple[StageTask, Staged]] = field(default_factory=list[tuple[StageTask, Staged]])
+
+    # tables
+
+    def table(self, target: Target) -> TransactionTable:
+        """Return the table that a statement writes.
+
+        Raises:
+            TableNotFoundError: There is none of that name.
+        """
+        return self.tx[self.name(target)]
+
+    def name(self, target: Target) -> str:
+        """Return the name of the table that a statement writes; see `table`."""
+        names = self.tx.tables()
+        found = name_among(target, names)
+        if found is None:
+            raise TableNotFoundError(".".join(target.parts), names)
+        return found
+
+    # queries
+
+    def batches(self, sql: str, rows: Mapping[str, pa.Table] = _NONE) -> pa.RecordBatchReader:
+        """Run a query; return its rows as they are read."""
+        self.check()
+        used = self.given
+        if used:
+            names = {word.text[1:] for word in words_of(sql) if word.kind == "parameter"}
+            used = {name: value for name, value in used.items() if name in names}
+        return self.read(sql, used, rows)
+
+    def rows(self, sql: str, rows: Mapping[str, pa.Table] = _NONE) -> pa.Table:
+        """Run a query; return its rows.
+
+        Raises:
+            LimitError: They take more than one commit holds.
+        """
+        found = self.batches(sql, rows)
+        return pa.Table.from_batches(self.bounded(found), found.schema)
+
+    def bounded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches as long as they are no more than the statement may write."""
+        nbytes, most = 0, self.bytes_max
+        for batch in batches:
+            nbytes += batch.nbytes
+            if nbytes > most:
+                instead = (
+                    "raise it" if self.is_alone else "commit it by itself, with sql() of the store"
+                )
+                raise LimitError(
+                    f"the statement writes more than {most} bytes of rows; {instead}, or write"
+                    " them in parts",
+                    most,
+                )
+            yield batch
+
+    @property
+    def bytes_max(self) -> int:
+        """What the rows of the statement may take: alone as much as any statement, else a frame."""
+        return self.core.sql.memory_bytes_max if self.is_alone else FRAME_BYTES_MAX
+
+    def values(
+        self, query: Values | Listed, fields: pa.Schema, rows: Mapping[str, pa.Table] = _NONE
+    ) -> pa.Table:
+        """Return the rows for columns of a table, which `fields` are those that are written.
+
+        Raises:
+            SchemaMismatchError: A value does not fit: its column and its row.
+        """
+        return checked(self.rows_of(query, fields, rows), query.columns, fields)
+
+    def rows_of(
+        self, query: Values | Listed, fields: pa.Schema, rows: Mapping[str, pa.Table] = _NONE
+    ) -> pa.Table:
+        """Return the rows of a query as DuckDB names their columns; see `values`."""
+        try:
+            return self.rows(query.sql, rows)
+        except RequestError as error:
+            few = _FEW.search(str(error))
+            if few is not None:
+                raise _other_width(int(few[2]), int(few[1])) from error
+            if any(each in str(error) for each in _MISFITS):
+                self._refuse_unfit(query, fields, rows, error)
+            raise
+
+    def _refuse_unfit(
+        self,
+        query: Values | Listed,
+        fields: pa.Schema,
+        rows: Mapping[str, pa.Table],
+        error: RequestError,
+    ) -> None:
+        for place, column in enumerate(query.columns):
+            try:
+                found = self.rows(query.unfit(place), rows).to_pylist()
+            except RequestError:
+                continue  # the expression has no value at all: DuckDB has said why
+            if found:
+                row, value = found[0].values()
+                kind = fields.field(column.name).type
+                raise SchemaMismatchError(
+                    f"row {row} of the statement: column {column.name!r} is {kind}, not {value!r}"
+                ) from error
+
+    def columns(self, fields: pa.Schema) -> dict[str, TypedColumn]:
+        """Return the columns of a table with DuckDB's types, by their names."""
+        key = fields.remove_metadata()
+        found = _TYPES.get(key)
+        if found is None:
+            one = pa.Table.from_arrays(
+                [pa.nulls(1, each.type) for each in key],
+                schema=pa.schema([each.with_nullable(True) for each in key]),
+            )
+            types = self.read(types_query(key.names), {}, {ROWS: one}).read_all()
+            found = _TYPES.put(key, tuple(column[0].as_py() for column in types.columns))
+        pairs = zip(fields.names, found, strict=True)
+        return {name: TypedColumn(name, kind) for name, kind in pairs}
+
+    def returned(
+        self, returning: Returning, rows: pa.Table, target: Target, given: str = ""
+    ) -> pa.Table | None:
+        """Return what RETURNING asks for of some rows; None: it asks for nothing."""
+        if not returning:
+            return None
+        return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
+
+    # many rows
+
+    def stage(
+        self,
+        table: TransactionTable,
+        op: StagedOp,
+        rows: object,
+        missing: Missing = "refuse",
+    ) -> int:
+        """Write many rows as a bulk commit; return how many."""
+        task = begin(self.core, table.name, op, missing=missing)
+        piece = task.run(rows)
+        self.staged.append((task, piece))
+        return self.tx.attach(task, [piece])
+
+    def discard(self) -> None:
+        """Delete what is left of bulk commits, after the commit or without it."""
+        for task, piece in self.staged:
+            task.discard([piece])
+
+
+class _Types:
+    """DuckDB's types of some schemas, which it was asked for. Any thread."""
+
+    def __init__(self) -> None:
+        self._kept = dict[pa.Schema, tuple[str, ...]]()
+
+    def get(self, fields: pa.Schema) -> tuple[str, ...] | None:
+        return self._kept.get(fields)
+
+    def put(self, fields: pa.Schema, types: tuple[str, ...]) -> tuple[str, ...]:
+        if len(self._kept) >= _TYPES_MAX:
+            self._kept = {}  # one assignment: other threads read it
+        self._kept[fields] = types
+        return types
+
+
+_TYPES = _Types()
+
+
+def checked(found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema) -> pa.Table:
+    """Return rows under the names of their columns.
+
+    Raises:
+        SchemaMismatchError: There are more of them than columns, or a value may not be null.
+    """
+    if found.num_columns != len(columns):
+        raise _other_width(len(columns), found.num_columns)
+    found = found.rename_columns([column.name for column in columns])
+    refuse_nulls(found, fields)
+    return fitted(found, fields)
+
+
+def _other_width(wanted: int, found: int) -> SchemaMismatchError:
+    text = f"the statement writes {wanted} columns, and its query gives {found}"
+    return SchemaMismatchError(text)
+
+
+def refuse_nulls(rows: pa.Table, fields: pa.Schema) -> None:
+    """Refuse rows with a null where their table takes none.
+
+    Raises:
+        SchemaMismatchError: There is one: its column and its row.
+    """
+    for name in rows.column_names:
+        column = rows.column(name)
+        if column.null_count and not fields.field(name).nullable:
+            row = pc.index(pc.is_null(column), pa.scalar(True)).as_py() + 1
+            raise SchemaMismatchError(f"row {row} of the statement: column {name!r} takes no null")
+
+
+def name_among(target: Target, names: Sequence[str]) -> str | None:
+    """Return the one of some names that a statement means, as DuckDB tells names apart."""
+    parts = target.parts
+    meant = [".".join(parts)] + ([parts[-1]] if parts[0] in {"main", "memory"} else [])
+    for each in meant:
+        if each in names:
+            return each
+    low = {folded(each) for each in meant}
+    return next((name for name in names if folded(name) in low), None)
+
+
+def column_of(name: str, fields: pa.Schema) -> str:
+    """Return the column that a statement means by a name.
+
+    Raises:
+        SchemaMismatchError: There is none.
+    """
+    if name in fields.names:
+        return name
+    for each in fields.names:
+        if folded(each) == folded(name):
+            return each
+    raise SchemaMismatchError(no_such("column", name, fields.names))
+
+
+def columns_of(names: Sequence[str], fields: pa.Schema) -> list[str]:
+    """Return the columns that a statement means by some names; see `column_of`.
+
+    Raises:
+        SchemaMismatchError: One is there twice.
+    """
+    found = [column_of(name, fields) for name in names]
+    for name in found:
+        if found.count(name) > 1:
+            raise SchemaMismatchError(f"the statement names column {name!r} twice")
+    return found
+
+
+def require_key(table: TransactionTable, statement: str) -> tuple[str, ...]:
+    """Return the key of a table.
+
+    Raises:
+        RequestError: It has none, and the statement needs one.
+    """
+    key = table.primary_key
+    if not key:
+        raise RequestError(
+            f"{statement} needs a table with a primary key, and {table.name!r} has none: INSERT,"
+            " TRUNCATE, and DELETE of what a filter finds work there, and update_where()"
+        )
+    return key

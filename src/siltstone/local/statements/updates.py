@@ -1,0 +1,217 @@
+"""Updates: UPDATE, DELETE and TRUNCATE.
+
+    UPDATE .. WHERE key = constant     update, which reads and writes one row
+    DELETE .. WHERE key = constant     delete
+    DELETE .. WHERE a filter           delete_where, which DuckDB has no part in
+
+For all else DuckDB finds the keys and the new values.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from siltstone.api.tables import TransactionTable
+from siltstone.errors import RequestError
+from siltstone.given import Key, Keys
+from siltstone.local.statements.inserts import assigned
+from siltstone.local.statements.keys import first_twice, keys_of
+from siltstone.local.statements.running import (
+    STAGED_BYTES_MIN,
+    Running,
+    Written,
+    columns_of,
+    require_key,
+)
+from siltstone.query.sql.shielded import quoted
+from siltstone.query.sql.writes.conditions import filter_of, key_of
+from siltstone.query.sql.writes.constants import UnclearError, fitting
+from siltstone.query.sql.writes.queries import Values, as_written, behind_update, text_of
+from siltstone.query.sql.writes.statements import (
+    DeleteStatement,
+    TruncateStatement,
+    UpdateStatement,
+)
+
+KEYS_COUNTED_MAX = 10_000
+
+
+def update(run: Running, statement: UpdateStatement) -> Written:
+    """Run an UPDATE."""
+    table = run.table(statement.target)
+    key, fields = require_key(table, "UPDATE"), table.schema
+    names = columns_of([each.column for each in statement.sets], fields)
+    one = _one_row(run, statement, fields, key, names)
+    if one is not None:
+        wanted, values = one
+        count = table.update(wanted, **values)
+        keys = [wanted] if count else []
+        return _updated(run, statement, table, count, keys)
+    types, target = run.columns(fields), quoted(statement.target.name)
+    query = Values(
+        (*(types[name] for name in key), *(types[name] for name in names)),
+        (
+            *(f"{target}.{quoted(name)}" for name in key),
+            *(text_of(each.value) for each in statement.sets),
+        ),
+        behind_update(_target(statement), statement.sources, statement.where),
+        statement.given,
+    )
+    rows = assigned(run, "UPDATE", query, fields, key, {})
+    keys = keys_of(rows, key, fields)
+    if statement.sources:
+        refuse_twice("UPDATE", keys)
+    return _updated(run, statement, table, write_partial(run, table, rows), keys)
+
+
+def _target(statement: UpdateStatement | DeleteStatement) -> str:
+    return as_written(statement.target.text, statement.target.alias)
+
+
+def _one_row(
+    run: Running,
+    statement: UpdateStatement,
+    fields: pa.Schema,
+    key: tuple[str, ...],
+    names: list[str],
+) -> tuple[Key, dict[str, object]] | None:
+    """Return the key and the values of an UPDATE that needs no DuckDB."""
+    if statement.condition is None or set(key).intersection(names):
+        return None
+    values = dict[str, object]()
+    try:
+        wanted = key_of(statement.condition, key, fields, run.given)
+        for name, each in zip(names, statement.sets, strict=True):
+            if each.value.constant is None and each.value.text:
+                return None
+            kind = fields.field(name).type
+            constant = each.value.constant
+            values[name] = None if constant is None else fitting(constant, kind, run.given)
+    except UnclearError:
+        return None
+    return None if wanted is None else (wanted, values)
+
+
+def write_partial(run: Running, table: TransactionTable, rows: pa.Table) -> int:
+    """Write the columns that rows have, over the rows that exist."""
+    if not rows.num_rows:
+        return 0
+    if run.is_alone and rows.nbytes >= STAGED_BYTES_MIN:
+        return run.stage(table, "upsert", rows, "keep")
+    return table.update_many(rows)
+
+
+def refuse_twice(statement: str, keys: pa.Table) -> None:
+    """Refuse to write a row twice.
+
+    Raises:
+        RequestError: A key is there twice.
+    """
+    found = first_twice(keys)
+    if found is not None:
+        key = found[0] if len(found) == 1 else found
+        raise RequestError(
+            f"{statement} matches the row with the key {key!r} twice: the statement must say which"
+            " of both is meant"
+        )
+
+
+def _updated(
+    run: Running, statement: UpdateStatement, table: TransactionTable, count: int, keys: Keys
+) -> Written:
+    if not statement.returning:
+        return Written(count)
+    found = table.get_many(keys)
+    return Written(
+        count, run.returned(statement.returning, found, statement.target, statement.given)
+    )
+
+
+# DELETE
+
+
+def delete(run: Running, statement: DeleteStatement) -> Written:
+    """Run a DELETE."""
+    table = run.table(statement.target)
+    key, fields = table.primary_key, table.schema
+    filter_ = _filter(run, statement, fields)
+    if filter_ is not None:
+        gone = None
+        if statement.returning:
+            gone = table.scan(filter=filter_).read_all()
+        count = _delete_where(run, statement, table, key, fields, filter_)
+        return _deleted(run, statement, count, gone)
+    if not key:
+        raise RequestError(
+            f"DELETE on {table.name!r}, which has no primary key, takes a WHERE of comparisons"
+            " between columns and constants, as delete_where() does"
+        )
+    target = quoted(statement.target.name)
+    columns = run.columns(fields)
+    behind = behind_update(_target(statement), statement.sources, statement.where)
+    expressions = tuple(f"{target}.{quoted(name)}" for name in key)
+    query = Values(tuple(columns[name] for name in key), expressions, behind, statement.given)
+    found = run.values(query, fields)
+    keys = keys_of(found, key, fields)
+    if statement.sources:
+        keys = keys.group_by(list(key)).aggregate([])
+    gone = table.get_many(keys) if statement.returning else None
+    delete_keys(run, table, keys)
+    return _deleted(run, statement, keys.num_rows, gone)
+
+
+def _delete_where(
+    run: Running,
+    statement: DeleteStatement,
+    table: TransactionTable,
+    key: tuple[str, ...],
+    fields: pa.Schema,
+    filter_: str,
+) -> int:
+    if key and statement.condition is not None:
+        wanted = key_of(statement.condition, key, fields, run.given)
+        if wanted is not None:
+            count = table.delete([wanted])
+            assert count is not None  # it is one
+            return count
+    return table.delete_where(filter_)
+
+
+def _filter(run: Running, statement: DeleteStatement, fields: pa.Schema) -> str | None:
+    """Return the filter of the store's that a DELETE has; None: only DuckDB knows its rows."""
+    if not statement.where:
+        return None if statement.sources else "true"
+    if statement.condition is None:
+        return None
+    try:
+        return filter_of(statement.condition, fields, run.given)
+    except UnclearError:
+        return None
+
+
+def delete_keys(run: Running, table: TransactionTable, keys: pa.Table) -> None:
+    """Delete the rows with some keys, each of which has one."""
+    if not keys.num_rows:
+        return
+    if run.is_alone and keys.nbytes >= STAGED_BYTES_MIN:
+        run.stage(table, "delete", keys)
+    else:
+        table.delete(keys)
+
+
+def _deleted(
+    run: Running, statement: DeleteStatement, count: int, gone: pa.Table | None
+) -> Written:
+    if gone is None:
+        return Written(count)
+    return Written(
+        count, run.returned(statement.returning, gone, statement.target, statement.given)
+    )
+
+
+def truncate(run: Running, statement: TruncateStatement) -> Written:
+    """Run a TRUNCATE."""
+    table = run.table(statement.target)
+    count = table.count()
+    table.truncate()
+    return Written(count)

@@ -1,0 +1,117 @@
+"""Written: a statement that writes, run in a transaction: each kind by its room's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from siltstone.errors import RequestError
+from siltstone.local.statements import definitions, inserts, merges, updates
+from siltstone.local.statements.running import Running, Written
+from siltstone.query.sql.result import Result
+from siltstone.query.sql.writes.parse import write_of
+from siltstone.query.sql.writes.statements import (
+    AlterStatement,
+    CreateStatement,
+    DeleteStatement,
+    DropStatement,
+    InsertStatement,
+    MergeStatement,
+    TruncateStatement,
+    UpdateStatement,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from siltstone.query.sql.searches import Parameters
+
+_RUN: dict[type, Callable[[Running, Any], Written]] = {
+    InsertStatement: inserts.insert,
+    UpdateStatement: updates.update,
+    DeleteStatement: updates.delete,
+    TruncateStatement: updates.truncate,
+    MergeStatement: merges.merge,
+    CreateStatement: definitions.create_table,
+    DropStatement: definitions.drop_table,
+    AlterStatement: definitions.alter_table,
+}
+
+
+Answer: TypeAlias = tuple[int | None, int | None, pa.Table]
+"""The rows and the seq of a `Result`, and what it holds: what a server sends."""
+
+
+def require_write(statement: object) -> Write:
+    """Return a statement that writes.
+
+    Raises:
+        RequestError: It only reads.
+    """
+    write = write_of(statement)
+    if write is None:
+        raise RequestError("write_sql runs a statement that writes, and this one only reads")
+    return write
+
+
+def answer_of(result: Result) -> Answer:
+    """Return a result as a server sends it."""
+    return result.rows, result.seq, result.to_arrow()
+
+
+def given_of(write: Write, parameters: Parameters) -> dict[str, object]:
+    """Return the values of the parameters by their names in the statement.
+
+    Raises:
+        RequestError: There are others in it, or more, or fewer.
+    """
+    if parameters is None:
+        given = dict[str, object]()
+    elif isinstance(parameters, Mapping):
+        given = {str(name): value for name, value in parameters.items()}
+    elif isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
+        given = {f"p{place + 1}": value for place, value in enumerate(parameters)}
+    else:
+        raise RequestError(f"parameters are a sequence or a mapping; got {parameters!r:.80}")
+    if given.keys() != write.parameters:
+        wanted, has = _shown(write.parameters), _shown(given)
+        raise RequestError(f"the statement has the parameters {wanted}, and was given {has}")
+    return given
+
+
+def _shown(names: Any) -> str:
+    texts = [f"${name[1:] if name[1:].isdecimal() else name}" for name in sorted(names)]
+    return ", ".join(texts[:8]) + (", ..." if len(texts) > 8 else "") if texts else "none"
+
+
+def run_write(write: Write, run: Running) -> Written:
+    """Run a statement.
+
+    Raises:
+        RequestError: It is about an index, which is no part of a transaction.
+    """
+    found = _RUN.get(type(write.statement))
+    if found is None:
+        raise RequestError(
+            "an index is no part of a transaction: create and drop it with sql() of the store"
+        )
+    return found(run, write.statement)
+
+
+def once(check: Callable[[], None]) -> Callable[[], None]:
+    """Return what checks at its first call alone."""
+    return cache(check)
+
+
+def result_of(write: Write, written: Written, seq: int | None) -> Result:
+    """Return the result of a statement, with DuckDB's own rows if it returns none."""
+    if written.returned is not None:
+        return Result(written.returned, rows=written.rows, seq=seq)
+    is_definition = not isinstance(
+        write.statement,
+        InsertStatement | UpdateStatement | DeleteStatement | MergeStatement | TruncateStatement,
+    )
+    counted = [] if is_definition else [written.rows]
+    return Result(pa.table({"Count": pa.array(counted, pa.int64())}), rows=written.rows, seq=seq)

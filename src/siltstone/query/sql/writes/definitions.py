@@ -1,0 +1,243 @@
+"""Definitions: CREATE, DROP and ALTER of tables, CREATE and DROP of indexes, taken apart."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from siltstone.errors import RequestError
+from siltstone.query.sql.writes.clauses import names_in, target_of
+from siltstone.query.sql.writes.statements import (
+    Alteration,
+    AlterStatement,
+    ColumnDefinition,
+    CreateIndexStatement,
+    CreateStatement,
+    Definition,
+    DropIndexStatement,
+    DropStatement,
+    IfExists,
+    IndexStatement,
+)
+from siltstone.query.sql.writes.words import Words
+
+_OFFERED = "tables and indexes are created, dropped and altered"
+_CONSTRAINTS = {
+    "default": "columns have no defaults: give the value with each row",
+    "check": "there are no CHECK constraints",
+    "unique": "only the primary key is unique",
+    "references": "there are no foreign keys",
+    "foreign": "there are no foreign keys",
+    "generated": "there are no generated columns",
+    "as": "there are no generated columns",
+    "collate": "texts have no collations",
+    "constraint": "constraints have no names",
+}
+_KINDS = {"": "btree", "art": "btree", "btree": "btree", "bitmap": "bitmap"}
+
+
+def definition_of(words: Words) -> Definition | IndexStatement:
+    """Return the statement.
+
+    Raises:
+        RequestError: It is not offered.
+    """
+    verb, what = words.low(0), words.low(1)
+    if verb == "create":
+        return _create(words)
+    if verb == "drop" and what == "table":
+        return _drop_table(words)
+    if verb == "drop" and what == "index":
+        return _drop_index(words)
+    if verb != "alter" or what != "table":
+        _refuse(words)
+    return _alter(words)
+
+
+def _refuse(words: Words) -> NoReturn:
+    raise RequestError(f"{words[:2].sql.upper()} is not offered: {_OFFERED}")
+
+
+def _skipped(words: Words, at: int, *lows: str) -> tuple[bool, int]:
+    """Say whether some words stand at a place, and return the place behind them."""
+    is_there = words.starts(*lows, at=at)
+    return is_there, at + (len(lows) if is_there else 0)
+
+
+def _end(words: Words, at: int) -> None:
+    if at < len(words):
+        raise RequestError(f"{words[:2].sql.upper()} ... {words[at:].sql[:60]!r} is not offered")
+
+
+# CREATE
+
+
+def _create(words: Words) -> Definition | IndexStatement:
+    is_replaced, at = _skipped(words, 1, "or", "replace")
+    if words.low(at) == "index":
+        return _create_index(words)
+    if words.low(at) != "table":
+        if words.low(at) == "unique":
+            raise RequestError("CREATE UNIQUE INDEX is not offered: only the primary key is unique")
+        _refuse(words[:1] if at > 1 else words)
+    may_exist, at = _skipped(words, at + 1, "if", "not", "exists")
+    if_exists = IfExists.REPLACE if is_replaced else IfExists.REFUSE
+    target, at = target_of(words, at, has_alias=False)
+    definition = words.inside(at)
+    has_list, at = words.low(at) == "(", words.bracketed(at)
+    if_exists = IfExists.KEEP if may_exist else if_exists
+    if words.low(at) == "as":
+        return _create_as(words, at + 1, CreateStatement(
+            target, names=tuple(names_in(definition)) if has_list else (), if_exists=if_exists
+        ))  # fmt: skip
+    _end(words, at)
+    if not has_list:
+        raise RequestError(f"CREATE TABLE {target.text} names no columns")
+    columns, key = _columns(definition)
+    return CreateStatement(target, columns, key, if_exists=if_exists)
+
+
+def _create_as(words: Words, at: int, made: CreateStatement) -> CreateStatement:
+    end = words.find(_is_with_data, at)
+    return CreateStatement(
+        made.target,
+        query=words[at:end].sql,
+        names=made.names,
+        with_rows=not words.starts("with", "no", "data", at=end),
+        if_exists=made.if_exists,
+    )
+
+
+def _is_with_data(words: Words, at: int) -> bool:
+    return words.starts("with", "data", at=at) or words.starts("with", "no", "data", at=at)
+
+
+def _columns(words: Words) -> tuple[tuple[ColumnDefinition, ...], tuple[str, ...]]:
+    columns, key = list[ColumnDefinition](), tuple[str, ...]()
+    for part in words.split():
+        if part.starts("primary", "key") and part.low(2) == "(":
+            found = tuple(names_in(part.inside(2)))
+        elif part.low(0) in {"check", "unique", "foreign", "constraint"} and len(part) > 2:
+            _refuse_constraint(part.low(0))
+        else:
+            column, is_key = _column(part)
+            columns.append(column)
+            found = (column.name,) if is_key else ()
+        if key and found:
+            raise RequestError("a table has one primary key; of two columns: PRIMARY KEY (a, b)")
+        key = key or found
+    return tuple(columns), key
+
+
+def _column(words: Words) -> tuple[ColumnDefinition, bool]:
+    name = words.words[0].name
+    if name is None or len(words) < 2:
+        raise RequestError(f"{words.sql[:40]!r} defines no column: a name and a type")
+    ends = ("not", "null", "primary", *_CONSTRAINTS)
+    at = end = words.find_low(*ends, at=1)
+    may_be_null, is_key = True, False
+    while at < len(words):
+        if words.starts("not", "null", at=at):
+            may_be_null, at = False, at + 2
+        elif words.starts("null", at=at):
+            at += 1
+        elif words.starts("primary", "key", at=at):
+            is_key, at = True, at + 2
+        elif words.low(at) in _CONSTRAINTS:
+            _refuse_constraint(words.low(at))
+        else:
+            _end(words, at)
+    return ColumnDefinition(name, words[1:end].sql, may_be_null), is_key
+
+
+def _refuse_constraint(word: str) -> NoReturn:
+    raise RequestError(f"{word.upper()} is not offered: {_CONSTRAINTS[word]}")
+
+
+def _create_index(words: Words) -> CreateIndexStatement:
+    may_exist, at = _skipped(words, 2, "if", "not", "exists")
+    name = None
+    if words.low(at) != "on":
+        name, at = words.words[at].name, at + 1
+    if words.low(at) != "on":
+        raise RequestError("CREATE INDEX is written as CREATE INDEX name ON table (column)")
+    target, at = target_of(words, at + 1, has_alias=False)
+    kind = ""
+    if words.low(at) == "using":
+        kind, at = words.low(at + 1), at + 2
+    columns = names_in(words.inside(at))
+    _end(words, words.bracketed(at))
+    if len(columns) != 1:
+        raise RequestError("an index is of one column")
+    if kind not in _KINDS:
+        raise RequestError(f"USING {kind} is not offered: btree or bitmap, else create_index()")
+    return CreateIndexStatement(target, columns[0], name, _KINDS[kind], may_exist=may_exist)
+
+
+# DROP and ALTER
+
+
+def _drop_table(words: Words) -> DropStatement:
+    may_lack, at = _skipped(words, 2, "if", "exists")
+    target, at = target_of(words, at, has_alias=False)
+    _end(words, at)
+    return DropStatement(target, may_lack=may_lack)
+
+
+def _drop_index(words: Words) -> DropIndexStatement:
+    may_lack, at = _skipped(words, 2, "if", "exists")
+    name = words.words[at].name if at < len(words) else None
+    if name is None:
+        raise RequestError("DROP INDEX names the index")
+    _end(words, at + 1)
+    return DropIndexStatement(name, may_lack=may_lack)
+
+
+def _alter(words: Words) -> AlterStatement:
+    may_lack, at = _skipped(words, 2, "if", "exists")
+    target, at = target_of(words, at, has_alias=False)
+    verb, what = words.low(at), words.low(at + 1)
+    if verb == "rename" and what == "to":
+        return AlterStatement(
+            target, Alteration.RENAME_TABLE, _name(words, at + 2), may_lack=may_lack
+        )
+    has_column = what == "column"
+    place = at + 1 + has_column
+    if verb == "rename":
+        old = _name(words, place, is_last=False)
+        if words.low(place + 1) != "to":
+            raise RequestError("ALTER TABLE is written as RENAME COLUMN name TO name")
+        new = _name(words, place + 2)
+        return AlterStatement(target, Alteration.RENAME_COLUMN, old, new, may_lack=may_lack)
+    if verb == "add":
+        return _add_column(
+            words, place, AlterStatement(target, Alteration.ADD_COLUMN, "", "", may_lack)
+        )
+    if verb == "drop":
+        is_lenient, place = _skipped(words, place, "if", "exists")
+        name = _name(words, place)
+        return AlterStatement(
+            target, Alteration.DROP_COLUMN, name, may_lack=may_lack, is_lenient=is_lenient
+        )
+    raise RequestError(
+        f"ALTER TABLE ... {words[at:].sql[:60]} is not offered: columns are added, dropped and"
+        " renamed, and tables are renamed; a type, a default and NOT NULL stay as they are"
+    )
+
+
+def _add_column(words: Words, at: int, made: AlterStatement) -> AlterStatement:
+    is_lenient, at = _skipped(words, at, "if", "not", "exists")
+    column, is_key = _column(words[at:])
+    if is_key or not column.may_be_null:
+        raise RequestError("a column that is added may be null, and is no part of the key")
+    return AlterStatement(
+        made.target, Alteration.ADD_COLUMN, column.name, column.type, made.may_lack, is_lenient
+    )
+
+
+def _name(words: Words, at: int, *, is_last: bool = True) -> str:
+    name = words.words[at].name if at < len(words) else None
+    if name is None:
+        raise RequestError(f"{words.sql[:60]!r} names no column there")
+    if is_last:
+        _end(words, at + 1)
+    return name

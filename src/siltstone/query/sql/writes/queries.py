@@ -1,0 +1,175 @@
+"""Queries: what DuckDB is asked for a statement: the rows, cast to the columns that they are for.
+
+    INSERT   the new rows                     UPDATE   the keys and the new values
+    DELETE   the keys                         MERGE    the clause that acts, and its values
+
+Casts are those of DuckDB's own assignments. A value that none takes is found by `unfit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from siltstone.query.sql.shielded import quoted
+from siltstone.query.sql.writes.statements import ValueText
+
+ROWS = "siltstone rows"
+"""The name of rows in memory in a query: no table has a blank in its name."""
+EXISTING = "siltstone existing rows"
+"""The name of those that the table has already."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedColumn:
+    """A column that is written, and its type as DuckDB writes it."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A query for values of columns: expressions, cast, over what `behind` says, FROM and WHERE."""
+
+    columns: tuple[TypedColumn, ...]
+    expressions: tuple[str, ...]
+    behind: str = ""
+    given: str = ""
+    """The WITH in front."""
+    also: tuple[str, ...] = field(default=())
+    """Expressions that are returned behind the values, as they are."""
+
+    @property
+    def sql(self) -> str:
+        """The query, whose columns are in this order; their names are numbers."""
+        values = [
+            cast(expression, column.type)
+            for expression, column in zip(self.expressions, self.columns, strict=True)
+        ]
+        named = [f'{each} AS "_{place}"' for place, each in enumerate(values)]
+        return f"{self.given} SELECT {', '.join([*named, *self.also])} {self.behind}"
+
+    def unfit(self, place: int) -> str:
+        """Return a query for the first row whose value a column does not take, and the value."""
+        expression, kind = self.expressions[place], self.columns[place].type
+        inner = f"SELECT row_number() OVER () AS r, ({expression}) AS v {self.behind}"
+        unfit = f"WHERE {_is_unfit('v', kind)} LIMIT 1"
+        return f"{self.given} SELECT r, {_shown('v')} FROM ({inner}) AS q {unfit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The rows of VALUES, each value cast by itself, as an INSERT of DuckDB does."""
+
+    columns: tuple[TypedColumn, ...]
+    rows: tuple[tuple[str, ...], ...]
+    given: str = ""
+
+    @property
+    def sql(self) -> str:
+        """The query, as that of `Values`."""
+        rows = ", ".join(
+            f"({', '.join(cast(e, c.type) for e, c in zip(row, self.columns, strict=True))})"
+            for row in self.rows
+        )
+        names = ", ".join(f'"_{place}"' for place in range(len(self.columns)))
+        return f"{self.given} SELECT * FROM (VALUES {rows}) AS q({names})"
+
+    def unfit(self, place: int) -> str:
+        """Return a query for the first row whose value a column does not take, and the value."""
+        kind = self.columns[place].type
+        rows = ", ".join(
+            f"({number + 1}, {_shown(row[place])}, {_is_unfit(row[place], kind)})"
+            for number, row in enumerate(self.rows)
+        )
+        return f"{self.given} SELECT r, v FROM (VALUES {rows}) AS q(r, v, u) WHERE u LIMIT 1"
+
+
+def text_of(part: ValueText) -> str:
+    """Return the expression of a part; no column has another default than null."""
+    return part.text or "NULL"
+
+
+def cast(expression: str, kind: str) -> str:
+    """Return an expression as a value of a type."""
+    return f"CAST(({expression}) AS {kind})"
+
+
+def _shown(expression: str) -> str:
+    return f"left(CAST(({expression}) AS VARCHAR), 60)"
+
+
+def _is_unfit(expression: str, kind: str) -> str:
+    return f"({expression}) IS NOT NULL AND TRY_CAST(({expression}) AS {kind}) IS NULL"
+
+
+def from_source(
+    query: str, names: Sequence[str], columns: tuple[TypedColumn, ...], given: str
+) -> Values:
+    """Return the query for the rows of an INSERT, whose query gives `names` in their order.
+
+    If it gives more columns, so does the query.
+    """
+    places = [quoted(f"_{place} of source") for place in range(len(names))]
+    rest = f"* EXCLUDE ({', '.join(places)})"
+    return Values(
+        columns,
+        tuple(places),
+        f"FROM ({query}) AS q({', '.join(places)})",
+        given,
+        also=(rest,),
+    )
+
+
+def types_query(names: Sequence[str]) -> str:
+    """Return a query for the types of the columns of `ROWS`, which has one row."""
+    types = ", ".join(f"typeof({quoted(name)})" for name in names)
+    return f"SELECT {types} FROM {quoted(ROWS)}"
+
+
+def behind_update(table: str, sources: str, where: str) -> str:
+    """Return FROM and WHERE of what an UPDATE or a DELETE reads; `table` with its alias."""
+    tables = f"{table}, {sources}" if sources else table
+    return f"FROM {tables}" + (f" WHERE ({where})" if where else "")
+
+
+def as_written(text: str, alias: str) -> str:
+    """Return a table of FROM, as it is written, with its alias."""
+    return f"{text} AS {quoted(alias)}" if alias else text
+
+
+def every_row(source: str, given: str = "", limit: int | None = None) -> str:
+    """Return a query for all rows of tables or of a query behind FROM, or for so many."""
+    end = "" if limit is None else f" LIMIT {limit}"
+    return f"{given} SELECT * FROM {source}{end}"
+
+
+def nulls_of(types: Sequence[str]) -> str:
+    """Return a query for no row, whose columns have some types."""
+    nulls = ", ".join(f'CAST(NULL AS {kind}) AS "_{place}"' for place, kind in enumerate(types))
+    return f"SELECT {nulls} LIMIT 0"
+
+
+def behind_conflict(
+    key: Sequence[str], names: Sequence[str], given: Sequence[str], table: str, where: str
+) -> str:
+    """Return FROM and WHERE of what DO UPDATE reads: the new rows, each as `excluded`, and the old.
+
+    Args:
+        key: The columns of the key.
+        names: All columns.
+        given: Those that the new rows have.
+        table: The name by which expressions call the table.
+        where: The condition of DO UPDATE.
+    """
+    members = ", ".join(f"{quoted(n)}: {quoted(n) if n in given else 'NULL'}" for n in names)
+    on = " AND ".join(f"{quoted(table)}.{quoted(n)} = new.excluded.{quoted(n)}" for n in key)
+    new = f"(SELECT {{{members}}} AS excluded FROM {quoted(ROWS)}) AS new"
+    old = f"{quoted(EXISTING)} AS {quoted(table)}"
+    return f"FROM {new} JOIN {old} ON {on}" + (f" WHERE ({where})" if where else "")
+
+
+def of_rows(expressions: Sequence[str], name: str, given: str = "") -> str:
+    """Return a query for expressions over `ROWS`, which they call `name`."""
+    return f"{given} SELECT {', '.join(expressions)} FROM {quoted(ROWS)} AS {quoted(name)}"

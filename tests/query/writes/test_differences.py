@@ -1,0 +1,98 @@
+"""What statements do otherwise than in DuckDB, each with what DuckDB does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+import siltstone as st
+
+ROWS = "insert into t values (1, 10), (2, 20)"
+TWICE = "(values (1, 5), (1, 6)) s(id, v)"
+
+
+@pytest.fixture
+def peer() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as found:
+        for text in ("create table t (id bigint primary key, v bigint)", ROWS):
+            found.execute(text)
+        yield found
+
+
+@pytest.fixture
+def db(own: st.Store) -> st.Store:
+    own.sql("create table t (id bigint primary key, v bigint)")
+    own.sql(ROWS)
+    return own
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"update t set v = s.v from {TWICE} where s.id = t.id", "with the key 1 twice"),
+        (f"merge into t using {TWICE} using (id) when matched then delete", "with the key 1 twice"),
+        ("insert into t values (3, 1), (3, 2) on conflict do update set v = 0", "is twice among"),
+        ("update t set id = id + 7 where id = 1", "would change the key 1 to 8"),
+        ("update t set (id, v) = (1, 5) where id = 1", "one column at a time"),
+        ("create sequence x", "CREATE SEQUENCE is not offered"),
+        ("create table x (a int default 5)", "columns have no defaults"),
+    ],
+)
+def test_these_are_refused(
+    db: st.Store, peer: duckdb.DuckDBPyConnection, text: str, words: str
+) -> None:
+    peer.execute(text)
+    with pytest.raises(st.RequestError, match=words):
+        db.sql(text)
+    assert db.sql("from t order by id").fetchall() == [(1, 10), (2, 20)]
+
+
+def test_or_replace_takes_the_last_of_new_rows_with_equal_keys(
+    db: st.Store, peer: duckdb.DuckDBPyConnection
+) -> None:
+    text = "insert or replace into t values (6, 1), (6, 2)"
+    db.sql(text)
+    peer.execute(text)
+    assert db.sql("select v from t where id = 6").fetchall() == [(2,)]
+    assert peer.execute("select v from t where id = 6").fetchone() in {(1,), (2,)}
+
+
+def test_a_value_that_no_row_gets_is_not_refused(
+    db: st.Store, peer: duckdb.DuckDBPyConnection
+) -> None:
+    text = "merge into t using t as s using (id) when matched and t.id > 5 then update set v = 'x'"
+    with pytest.raises(duckdb.ConversionException):
+        peer.execute(text)
+    assert db.sql(text).rows == 0
+
+
+def test_a_constant_of_an_insert_is_cast_by_itself_as_there(
+    db: st.Store, peer: duckdb.DuckDBPyConnection
+) -> None:
+    text = "insert into t values (7, '8'), (9, 1.5), (10, true), (11, null)"
+    db.sql(text)
+    peer.execute(text)
+    query = "from t order by id"
+    assert db.sql(query).fetchall() == peer.execute(query).fetchall()
+
+
+def test_excluded_has_the_types_of_the_table(db: st.Store, peer: duckdb.DuckDBPyConnection) -> None:
+    text = "insert into t select 1, '7' on conflict do update set v = length(excluded.v || 'x')"
+    more = "insert into t select 1, 2.4 on conflict do update set v = excluded.v * 10"
+    db.sql(text)
+    peer.execute(text)
+    query = "select v from t where id = 1"
+    assert db.sql(query).fetchall() == peer.execute(query).fetchall() == [(2,)]
+    db.sql(more)
+    peer.execute(more)
+    assert (db.sql(query).fetchall(), peer.execute(query).fetchall()) == ([(20,)], [(24,)])
+
+
+def test_do_update_may_ask_other_tables(db: st.Store, peer: duckdb.DuckDBPyConnection) -> None:
+    text = "insert into t values (1, 5) on conflict do update set v = (select max(v) from t)"
+    with pytest.raises(duckdb.BinderException, match="cannot contain a subquery"):
+        peer.execute(text)
+    db.sql(text)
+    assert db.sql("select v from t where id = 1").fetchall() == [(20,)]
