@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -33,7 +33,8 @@ ROW_OPERATIONS = (
 _BLIND_OPERATIONS = frozenset(("Append", "Overwrite", "ReserveFragments"))
 
 
-class TableVersions(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TableVersions:
     """A table at one seq; `folder` below the root, `id` in the catalog.
 
     `committed` and then `own`, the versions of an open transaction, are in the order of their
