@@ -177,7 +177,7 @@ def test_ranges_of_keys_without_an_order_are_parts_of_a_sorted_list(
     monkeypatch.setattr(level_order, "ROWS_MAX", -1)
     with open_store(tmp_path / "s", load_rows_min=2) as db:
         model = Model(db, kind, seed=17)
-        for _ in range(by_day(10, 100)):
+        for _ in range(by_day(6, 100)):
             model.step()
             model.check(model.table, model.rows)
         model.check_range(model.table, model.rows, None, None)
@@ -186,7 +186,7 @@ def test_ranges_of_keys_without_an_order_are_parts_of_a_sorted_list(
 def test_no_page_needs_a_pass_over_all_keys(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Base, loads and memtables give their keys in order, also beside a writer."""
     monkeypatch.setattr(OrderedRead, "by_sort", None)
-    for _ in range(by_day(8, 60)):
+    for _ in range(by_day(5, 60)):
         model.step()
         whole = sorted(model.rows.items())
         assert model.pairs(model.table.range().read_all()) == whole

@@ -122,6 +122,9 @@ def test_a_backup_takes_the_runs_along(
     monkeypatch.setattr(Base, "_by_scan", None)
     st.restore(tmp_path / "b", tmp_path / "r")
     assert content(tmp_path / "r") == WANTED
+    runs = base(tmp_path / "r").runs
+    assert {run.is_ordered for run in runs} == {False, True}
+    assert all((tmp_path / "r" / run.path).stat().st_size == run.size for run in runs)
 
 
 def run_of(root: Path, kind: str) -> KeyRun:

@@ -173,7 +173,7 @@ def merged(sources: Sequence[Iterator[Block[Ranks]]]) -> Iterator[Block[Ranks]]:
     held: list[tuple[Block[Ranks], Iterator[Block[Ranks]]]] = []
     for source in sources:
         held += _next(source)
-    while held:
+    while len(held) > 1:
         # Of what no block has, nothing is at or below the lowest of their last ranks.
         bound: Any = min(ranks[-1] for (ranks, _), _ in held)
         taken: list[Block[Ranks]] = []
@@ -190,6 +190,9 @@ def merged(sources: Sequence[Iterator[Block[Ranks]]]) -> Iterator[Block[Ranks]]:
         ranks, places = joined(taken)
         order = ranks.argsort(kind="stable")  # it finds the sorted stretches: ten times as fast
         yield ranks[order], places[order]
+    for block, source in held:
+        yield block
+        yield from (each for each in source if len(each[0]))
 
 
 def joined(held: Sequence[Block[Ranks]]) -> Block[Ranks]:

@@ -112,7 +112,7 @@ class KeyCodec:
         """Return one key as bytes that compare as keys do, also the next one above all decimals."""
         if len(self.names) == 1 and isinstance(key, str | bytes):
             return _part_bytes(key)
-        if isinstance(key, int):
+        if isinstance(key, int) and not self.exact:
             return decimal_bytes(key)
         return cast("bytes", self.ordered(self.columns(self.batch([key])))[0])
 

@@ -4,7 +4,7 @@
                             last of them on, until one has kept all that it saw
 
 So its memory is bounded, and it reads a table once for each `_BYTES_MAX` of what it returns. For
-keys whose codes are hashes, for filters that keep few rows, and where keys are in no key run.
+filters that keep few rows, and where keys have no order: in no run, or too many of them above base.
 """
 
 from __future__ import annotations

@@ -54,21 +54,27 @@ OrderedEntries: TypeAlias = tuple[ByteKeys, np.ndarray]
 
 
 class Packed(msgspec.Struct, frozen=True):
-    """Ascending keys without what all begin with."""
+    """Ascending keys without what all begin with: rest n is `data[ends[n]:ends[n + 1]]`."""
 
     begin: bytes
+    data: bytes
+    ends: memoryview[int]
     rests: pa.BinaryArray
 
     def __len__(self) -> int:
         return len(self.rests)
 
-    def __getitem__(self, at: int) -> bytes:
-        return self.begin + self.rests[at].as_py()
+    def below(self, bound: bytes) -> int:
+        """Return how many keys are below a bound."""
+        if not bound.startswith(self.begin):
+            return len(self) if self.begin < bound else 0
+        data, ends = self.data, self.ends
+        rest = bound[len(self.begin) :]
+        return bisect_left(range(len(self)), rest, key=lambda n: data[ends[n] : ends[n + 1]])
 
     def between(self, first: bytes, end: bytes | None) -> slice:
         """Return which keys are from `first` to below `end` (None: open)."""
-        high = len(self) if end is None else bisect_left(cast("Any", self), end)
-        return slice(bisect_left(cast("Any", self), first), high)
+        return slice(self.below(first), len(self) if end is None else self.below(end))
 
     def keys(self, cut: slice) -> ByteKeys:
         """Return some of the keys."""
@@ -103,11 +109,8 @@ class OrderedFoot(msgspec.Struct, frozen=True):
 
     def stretch(self, first: bytes, end: bytes | None) -> range:
         """Return the pages that may have a key from `first` to below `end` (None: open)."""
-        low = max(bisect_left(cast("Any", self.separators), first) - 1, 0)
-        high = self.pages
-        if end is not None:
-            high = bisect_left(cast("Any", self.separators), end)
-        return range(low, high)
+        low = max(self.separators.below(first) - 1, 0)
+        return range(low, self.pages if end is None else self.separators.below(end))
 
     def span(self, page: int) -> tuple[int, int]:
         """Return where a page begins and ends."""
@@ -266,10 +269,12 @@ def _unpacked(data: bytes, counts_at: int, ends_at: int) -> Packed:
     """Return keys whose counts and ends are at some offsets."""
     count, shared = _COUNTS.unpack_from(data, counts_at)
     begin_at = ends_at + _END_BYTES * (count + 1)
-    whole = pa.py_buffer(data)
-    buffers = [None, whole.slice(ends_at, begin_at - ends_at), whole.slice(begin_at + shared)]
-    rests = pa.Array.from_buffers(pa.binary(), count, cast("Any", buffers))
-    return Packed(data[begin_at : begin_at + shared], cast("pa.BinaryArray", rests))
+    ends = memoryview(data)[ends_at:begin_at].cast("i")
+    rests = data[begin_at + shared :]
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(rests)]
+    array = pa.Array.from_buffers(pa.binary(), count, cast("Any", buffers))
+    begin = data[begin_at : begin_at + shared]
+    return Packed(begin, rests, ends, cast("pa.BinaryArray", array))
 
 
 def _ends_of(array: pa.BinaryArray) -> np.ndarray:
