@@ -440,10 +440,11 @@ def test_moments_tags_and_ids_that_are_none_are_refused(store: st.Store) -> None
 
 @pytest.mark.parametrize(
     "statement",
-    ["select * from nope", "selec", "drop table people", "insert into people values (1)", "", 7,
-     "select zz from people", "select 1; select 2", "select * from read_csv('/etc/passwd')"],
+    ["select * from nope", "selec", "drop table nope", "insert into people values (1)", "", 7,
+     "select zz from people", "select 1; select 2", "select * from read_csv('/etc/passwd')",
+     "update people set zz = 1", "drop view people", "delete from people; delete from people"],
 )  # fmt: skip
-def test_a_statement_that_is_no_query_of_the_store_is_refused(
+def test_a_statement_that_does_not_fit_the_store_is_refused(
     store: st.Store, statement: str
 ) -> None:
     with refused(store, lines_max=10):  # DuckDB points at the place

@@ -76,6 +76,8 @@ SECRET = new_token()
         ("delete from orders where id = 1) or (true", "closes nothing"),
         ("delete from orders limit 1", "followed by 'limit 1'"),
         ("update orders set total = 1 where id = 1 order by id", "syntax error"),
+        ("with Orders as (select 1 as id) delete from orders where id = 1", "as the table"),
+        ("with a as (select 1), orders as (from a) update orders set total = 1", "as the table"),
         ("explain delete from orders", "EXPLAIN is for a query"),
         ("copy orders to '/tmp/x'", "COPY, which is not offered"),
     ],

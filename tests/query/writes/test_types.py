@@ -107,3 +107,16 @@ def test_a_literal_is_cast_to_its_column(
     own.sql("insert into v values (3, null)")
     own.sql(f"update v set c = {literal} where id = 3")
     assert own["v"].to_arrow().column("c").to_pylist() == [wanted] * 3
+
+
+@pytest.mark.parametrize(("kind", "value"), VALUES, ids=[str(kind) for kind, _ in VALUES])
+def test_a_row_is_deleted_by_each_value(own: st.Store, kind: pa.DataType, value: object) -> None:
+    if pa.types.is_nested(kind) or value is None:
+        pytest.skip("DuckDB compares it")
+    fields = pa.schema([("id", pa.int64()), ("c", kind)])
+    own.create_table("v", fields, "id").insert([{"id": 1, "c": value}, {"id": 2, "c": None}])
+    text = "delete from v where c = ? and c is not null and not (id in (7, 8))"
+    if pa.types.is_float32(kind):
+        value = own.sql("select c from v where id = 1").fetchall()[0][0]
+    assert own.sql(text, [value]).rows == 1
+    assert own.sql("delete from v where c is null or c = ?", [value]).rows == 1

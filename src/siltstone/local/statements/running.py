@@ -75,7 +75,9 @@ class Running:
     frame: Callable[[str], pa.Table | None]
     given: Given
     is_alone: bool
-    staged: list[tuple[StageTask, Staged]] = field(default_factory=list[tuple[StageTask, Staged]])
+    staged: list[tuple[StageTask, list[Staged]]] = field(
+        default_factory=list[tuple[StageTask, list[Staged]]]
+    )
 
     # tables
 
@@ -212,14 +214,16 @@ class Running:
     ) -> int:
         """Write many rows as a bulk commit; return how many."""
         task = begin(self.core, table.name, op, missing=missing)
-        piece = task.run(rows)
-        self.staged.append((task, piece))
-        return self.tx.attach(task, [piece])
+        pieces = list[Staged]()
+        self.staged.append((task, pieces))
+        pieces.append(task.run(rows))
+        return self.tx.attach(task, pieces)
 
     def discard(self) -> None:
         """Delete what is left of bulk commits, after the commit or without it."""
-        for task, piece in self.staged:
-            task.discard([piece])
+        for task, pieces in self.staged:
+            task.discard(pieces)
+        self.staged.clear()
 
 
 class _Types:

@@ -183,7 +183,9 @@ def _value(constant: Constant, column: str, fields: pa.Schema, given: Given) -> 
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool | int | Decimal):
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bool | int):
         return str(value)
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"

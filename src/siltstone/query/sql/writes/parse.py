@@ -15,6 +15,7 @@ from typing import TypeAlias
 from siltstone.arguments import is_text
 from siltstone.errors import RequestError
 from siltstone.query.sql.allowed import GAP, TEXT_BYTES_MAX
+from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.clauses import (
     assignments_of,
     names_in,
@@ -31,6 +32,7 @@ from siltstone.query.sql.writes.statements import (
     DeleteStatement,
     InsertStatement,
     OnConflict,
+    Target,
     TruncateStatement,
     UpdateStatement,
     ValueText,
@@ -62,7 +64,7 @@ def write_of(sql: object) -> Write | None:
         return None
     if len(sql) > TEXT_BYTES_MAX or not is_text(sql):
         return None  # refused as any statement
-    return _kept(sql) if len(sql) <= _KEPT_LENGTH_MAX else _parsed(sql)
+    return kept(sql) if len(sql) <= _KEPT_LENGTH_MAX else _parsed(sql)
 
 
 def _parsed(sql: str) -> Write | None:
@@ -72,18 +74,35 @@ def _parsed(sql: str) -> Write | None:
     statement = definition_of(words) if read is None else read(main, given)
     if statement is None:
         return None
+    if not isinstance(statement, InsertStatement):
+        _refuse_queries_as(statement, words[: len(words) - len(main)])
     names = frozenset(word.text[1:] for word in words if word.kind == "parameter")
     return Write(statement, names)
 
 
-_kept = lru_cache(maxsize=KEPT_MAX)(_parsed)
+def _refuse_queries_as(statement: object, given: Words) -> None:
+    """Refuse a WITH that names a query as the table: the statement would read it as its own."""
+    names = {folded(part.words[0].name or "") for part in given[1:].split()}
+    if given.low(1) == "recursive":
+        names.add(folded(given.words[2].name or ""))
+    target = getattr(statement, "target", None)
+    if isinstance(target, Target) and folded(target.parts[-1]) in names:
+        raise RequestError(f"WITH names a query {target.parts[-1]!r}, as the table that is written")
+
+
+kept = lru_cache(maxsize=KEPT_MAX)(_parsed)
 
 
 def _without_with(words: Words) -> tuple[str, Words]:
     if words.low(0) != "with":
         return "", words
-    at = words.find_low(*_MAIN)
+    at = words.find(_is_main)
     return words[:at].sql, words[at:]
+
+
+def _is_main(words: Words, at: int) -> bool:
+    """Say whether the statement behind a WITH begins: a query of the WITH ends there."""
+    return words.low(at) in _MAIN and words.low(at - 1) == ")"
 
 
 # INSERT
