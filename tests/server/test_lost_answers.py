@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import siltstone as st
+from siltstone.joined.frames.frame import ANSWER
 from siltstone.joined.store import JoinedStore
 from siltstone.server.sessions import Session
 from tests.server.owners import owner_of
@@ -18,7 +19,7 @@ from tests.server.stores import eventually, served
 from tests.server.wire import Wire, wire_to
 
 ROW = {"id": 3, "v": 30}
-HEAD_END = b"\r\n\r\n"
+HEAD = ANSWER.size + len("1-999")
 
 
 class Wired(NamedTuple):
@@ -57,7 +58,7 @@ def test_a_commit_whose_answer_broke_off_in_its_head_is_in_doubt(tmp_path: Path)
     with wired(tmp_path) as (_, other, joined, wire):
         tx = joined.transaction()
         tx["t"].insert(ROW)
-        wire.mark, wire.rest = b"/commit", lambda data: data[: data.index(b"\n") + 1]
+        wire.mark, wire.rest = b"/commit", lambda data: data[:5]
         with pytest.raises(st.InDoubtError) as caught:
             tx.commit()
         assert other.outcome(caught.value.transaction_id) == "committed"
@@ -105,7 +106,7 @@ def test_rows_that_broke_off_before_the_first_are_asked_for_once_more(tmp_path: 
     with wired(tmp_path) as (owner, _, joined, wire):
         owner["t"].insert(ROW)
         table = joined["t"]
-        wire.mark, wire.rest = b"/get", lambda data: data[: data.index(HEAD_END) + 4]
+        wire.mark, wire.rest = b"/get", lambda data: data[:HEAD]
         assert table.get(3) == ROW
         assert wire.cuts == 1
 
@@ -115,7 +116,7 @@ def test_rows_that_broke_off_because_the_store_was_closed_say_so(tmp_path: Path)
         owner["t"].insert(ROW)
         table = joined["t"]
         wire.mark, wire.event = b"/get", joined.close
-        wire.rest = lambda data: data[: data.index(HEAD_END) + 4]
+        wire.rest = lambda data: data[:HEAD]
         with pytest.raises(st.ClosedError):
             table.get(3)
 

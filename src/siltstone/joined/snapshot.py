@@ -76,8 +76,7 @@ class JoinedSnapshot(Snapshot):
     ) -> Any:
         """Ask for something of one table."""
         self._require_open()
-        headers = {protocol.SNAPSHOT_HEADER: self._id}
-        return self._pool.call(operation, path, arguments, named, headers)
+        return self._pool.call(operation, path, arguments, named, snapshot=self._id)
 
     def __getitem__(self, name: str) -> JoinedSnapshotTable:
         return JoinedSnapshotTable(self, ask(self, operation(Face.SNAPSHOT, "id_of"), name))

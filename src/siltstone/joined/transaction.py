@@ -60,7 +60,7 @@ class JoinedTransaction(Transaction):
     def _within(self, path: str, arguments: list[object], named: dict[str, object]) -> Any:
         """Ask on the connection that the transaction lives with."""
         self._require_open()
-        message = self._pool.message(path, arguments, named, self._headers)
+        message = self._pool.message(path, arguments, named, transaction=self._key)
         return self._pool.within(self._home, message)
 
     def ask_table(
@@ -70,11 +70,7 @@ class JoinedTransaction(Transaction):
         if operation.effect is not Effect.READ:
             return self._within(f"{path}/{operation.name}", arguments, named)
         self._require_open()
-        return self._pool.call(operation, path, arguments, named, self._headers)
-
-    @property
-    def _headers(self) -> dict[str, str]:
-        return {protocol.TRANSACTION_HEADER: self._key}
+        return self._pool.call(operation, path, arguments, named, transaction=self._key)
 
     # tables
 
