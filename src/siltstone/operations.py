@@ -107,6 +107,7 @@ OPERATIONS = (
     # transactions
     Operation("transaction", _STORE, _ONCE, Role.READ),
     Operation("turn", _STORE, _ONCE, Role.WRITE),
+    Operation("commit_writes", _STORE, _WRITE, Role.WRITE),
     Operation("commit", _TRANSACTION, _WRITE, Role.READ),
     Operation("rollback", _TRANSACTION, _ONCE, Role.READ),
     Operation("is_applied", _TRANSACTION, _WORK, Role.WRITE),

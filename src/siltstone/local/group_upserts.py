@@ -15,7 +15,8 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.admission import SchemaMovedError
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.engine.commit.recent_writes import ForgottenError
+from siltstone.engine.commit.write_set import BLIND, Receipt, WriteSet
 from siltstone.engine.write.row_plan import RowPlan, row_plan
 from siltstone.errors import ConflictError
 from siltstone.formats.manifest import Catalog, TableDefinition
@@ -92,10 +93,21 @@ class GroupUpserts:
     def commit(self, planned: Sequence[WriteSet]) -> list[Receipt | BaseException | None]:
         """Return for each its receipt, or its error; None: nothing was written, it goes alone.
 
-        Such a one has to wait for room, or its table changed meanwhile.
+        Such a one has to wait for room, its table changed meanwhile, or it needs more than recent
+        writes to know whether it conflicts.
         """
         found = self._core.writer().commit_all(planned)
         if found is None:
             return [None] * len(planned)
-        lost = (SchemaMovedError, ConflictError)
-        return [None if isinstance(each, lost) else each for each in found]
+        return [self._outcome(*each) for each in zip(planned, found, strict=True)]
+
+    def _outcome(
+        self, write_set: WriteSet, found: Receipt | BaseException
+    ) -> Receipt | BaseException | None:
+        if not isinstance(found, SchemaMovedError | ForgottenError | ConflictError):
+            return found
+        if not isinstance(found, ConflictError) or write_set.read_seq is BLIND:
+            return None
+        with self._core.latency.lock:
+            self._core.latency.conflicts += 1
+        return found

@@ -245,7 +245,7 @@ class _Opening:
 
     def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
         options, storage, commits = self._options, self._storage, self._commits
-        recent = RecentWrites(options.shares.recent_writes)
+        recent = RecentWrites(options.shares.recent_writes, floor=state.visible)
         transactions, latency = OpenTransactions(), Latency()
         committer = Committer(
             log=wal,

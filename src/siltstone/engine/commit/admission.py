@@ -15,7 +15,13 @@ from __future__ import annotations
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions, namespaces
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
-from siltstone.engine.commit.recent_writes import Coded, Keys, LostError, RecentWrites
+from siltstone.engine.commit.recent_writes import (
+    Coded,
+    ForgottenError,
+    Keys,
+    LostError,
+    RecentWrites,
+)
 from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, RowPart, WriteSet
 from siltstone.errors import (
     ConflictError,
@@ -80,8 +86,6 @@ def refusal(write_set: WriteSet, error: Exception, catalog: Catalog) -> Exceptio
     if type(error) is not LostError:
         return error
     read_seq = write_set.read_seq or 0
-    if error.place is None:
-        return ConflictError("*", "*", read_seq, error.found[1])
     try:
         part = write_set.parts[error.place]
         assert isinstance(part, RowPart)
@@ -264,7 +268,7 @@ def _check_version(part: AdvancePart, catalog: Catalog) -> None:
 
 def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalog: Catalog) -> None:
     if read_seq < recent.floor:
-        raise ConflictError("*", "*", read_seq, recent.floor)
+        raise ForgottenError(recent.floor)
     for part in write_set.parts:
         if isinstance(part, AdvancePart):
             continue

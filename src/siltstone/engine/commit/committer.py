@@ -189,8 +189,8 @@ class Committer:
             UnavailableError: There is no space for the log; nothing was written.
             InDoubtError: The log write failed; recovery decides.
             PoisonedError: An earlier one failed.
-            admission.MovedError, admission.RecheckError, admission.OlderBatchError: The caller
-                handles these (`engine.write.transaction`).
+            admission.MovedError, admission.RecheckError, admission.OlderBatchError,
+                recent_writes.ForgottenError: The caller handles these (`engine.write.submission`).
         """
         begun_s, (sealed, below) = self._clock_s(), self.free
         if self.active_bytes >= below or self.state.view.sealed is not sealed:

@@ -21,6 +21,7 @@ from siltstone.engine.commit.admission import (
     SchemaMovedError,
 )
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.recent_writes import ForgottenError
 from siltstone.engine.commit.write_set import (
     BLIND,
     AdvancePart,
@@ -73,6 +74,8 @@ def _submitted(
             return core.submit(made)
         except (AlreadyAppliedError, OlderBatchError) as found:
             return _applied(core, made, found)
+        except ForgottenError as lost:
+            raise ConflictError("*", "*", made.read_seq or 0, lost.floor) from None
         except (SchemaMovedError, MovedError, RecheckError, ConflictError) as lost:
             made = _again(core, make, made, lost, plain, view)
     if isinstance(made, Receipt):

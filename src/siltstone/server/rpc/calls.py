@@ -25,11 +25,12 @@ from siltstone.lance_namespace import operations as lance
 from siltstone.lance_namespace.scope import LiveScope, Scope, SnapshotScope, TransactionScope
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.lance_versions.turns import Turns
+from siltstone.local.sent_commits import SentCommits
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
 from siltstone.server.rpc.turns import SessionTurns
-from siltstone.server.served import Number, Served
+from siltstone.server.served import Number, Served, number_of
 from siltstone.server.sessions import Session, Sessions
 
 LANCE = "lance_catalog"
@@ -106,6 +107,7 @@ class Calls:
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._served, self._sessions = served, sessions
         self._turns, self._session_turns = Turns(), SessionTurns(served)
+        self._sent = SentCommits(served.parts.core)
 
     # the store
 
@@ -116,6 +118,7 @@ class Calls:
             "transaction": self._begin,
             "snapshot": self._open,
             "turn": self._turn,
+            "commit_writes": self._commit_writes,
             LANCE: self._lance_of_store,
         }
         if asked.name in own:
@@ -193,6 +196,15 @@ class Calls:
             raise
         closed = sorted(self._served.turns.closed)
         return Outcome({"id": key, "seq": tx.read_seq} | ({"closed": closed} if closed else {}))
+
+    def _commit_writes(self, call: RpcCall) -> Outcome:
+        """Commit a transaction that ran in the process that sends it."""
+
+        def commit_writes(writes: object) -> object:
+            with self._sessions.statement(call.session, call.statement) as transaction_id:
+                return self._sent.commit(writes, number_of(transaction_id))
+
+        return Outcome(commit_writes(*_bound(commit_writes, call).args))
 
     def _turn(self, call: RpcCall) -> Outcome:
         bound = _bound(self._session_turns.turn, replace(call, arguments=[call.session]))

@@ -18,9 +18,11 @@ from siltstone.joined import protocol
 from siltstone.joined.frames.frame import Head
 from siltstone.joined.values import decode, encode
 from siltstone.local.group_upserts import GroupUpserts, WriteSet
+from siltstone.local.sent_commits import SentCommits, numbered
 from siltstone.server.served import Served, number_of
 from siltstone.server.sessions import Session, Sessions
 
+COMMIT_WRITES = "commit_writes"
 BODY_BYTES_MAX = 16 << 10
 """A longer body goes alone: to read it would hold the others up."""
 _BLIND = ("refuse", "null")
@@ -41,6 +43,11 @@ class Commits:
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._sessions = sessions
         self._upserts = GroupUpserts(served.parts.core)
+        self._sent = SentCommits(served.parts.core)
+
+    def expect(self, *, is_joined: bool) -> None:
+        """Hear whether other processes are joined."""
+        self._sent.expect(is_joined=is_joined)
 
     def prepare(self, session: Session, head: Head, body: memoryview) -> Prepared | None:
         """Return the commit that a request asks for; None: it goes alone.
@@ -51,6 +58,8 @@ class Commits:
         path, kind, transaction_id, transaction, snapshot = head
         if kind != protocol.VALUES_TYPE or transaction or snapshot or len(body) > BODY_BYTES_MAX:
             return None
+        if path == COMMIT_WRITES:
+            return self._writes(session, transaction_id, body)
         words = path.split("/")
         if len(words) != 3 or words[0] != "table" or words[2] != "upsert":
             return None
@@ -73,6 +82,17 @@ class Commits:
             self._sessions.end_commit(running)
             raise
         return Prepared(session, running, write_set)
+
+    def _writes(self, session: Session, transaction_id: str, body: memoryview) -> Prepared | None:
+        match decode(body):
+            case [[given], {}]:
+                write_set = self._sent.few(given)
+            case _:
+                return None
+        if write_set is None:
+            return None
+        running = self._sessions.begin_commit(session, transaction_id or None)
+        return Prepared(session, running, numbered(write_set, number_of(running)))
 
     def run(self, prepared: Sequence[Prepared]) -> list[bytes | BaseException | None]:
         """Return for each its receipt as a body, or its error; None: nothing was written.

@@ -73,12 +73,14 @@ class FrameConnections:
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(self._epoll.fileno(), self._answer_all)
         self._watched[fd] = connection
+        self._commits.expect(is_joined=True)
         self._epoll.register(fd, select.EPOLLIN)
 
     def forget(self, fd: int) -> None:
         """Read no more; its descriptor is not closed yet."""
         if self._watched.pop(fd, None) is not None:
             self._epoll.unregister(fd)
+            self._commits.expect(is_joined=bool(self._watched))
 
     def pause(self, fd: int) -> None:
         """Hear only that the connection ends."""
