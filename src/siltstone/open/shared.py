@@ -167,6 +167,8 @@ class Opened:
         why = f"{self.root} was opened before a fork; open it again in this process"
         for core in [self.parts.core, *self._cores]:
             core.refusal = core.refusal or why
+        if self.parts.owner is not None:
+            self.parts.owner.committer.shown.free_in_child()
 
     def shut(self) -> None:
         """End all parts; a second call ends what the first one did not."""
