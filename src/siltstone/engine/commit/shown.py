@@ -3,9 +3,10 @@
     state is there ──▶ it is taken away ─▶ MARK is written ─▶ the new state is there
                        who asks now waits for the new one
 
-Other processes see a commit from MARK on. Whoever hears of it there and then reads here has to see
-it, too: so a read here that begins after MARK was written must not get the state before. The sign
-is that `state` is not there: a read that finds it pays nothing for the question.
+Other processes see a commit from MARK on. A caller that hears of it from one of them, and then
+reads here, has to see it, too: a read here that begins after MARK was written must not get the
+state before. The sign is that `state` is not there: a read that finds it pays nothing for the
+question.
 
 Lock: `lock`, held by who replaces the state, over no more than the write of MARK, which waits for
 no disk. Readers take it only if there is no state.
