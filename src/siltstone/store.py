@@ -166,7 +166,7 @@ def _join(root: Path, options: Options, handle: Callable[[Opened, int], Store]) 
     """Own the store, or join its owner; one that is about to own or to serve it is waited for."""
     from siltstone.joined.joining import Joining  # noqa: PLC0415 - an owner needs none of it
 
-    joining = Joining(root, timeout_s=options.join_timeout_s)
+    joining = Joining(root, options)
     while True:
         joined = joining.join_far()
         if joined is not None:

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +75,8 @@ class ConnectionPool:
         self._all: weakref.WeakSet[OwnerConnection] = weakref.WeakSet()
         self.refusal: str | None = None
         self.hello: dict[str, Any] = {}
+        self.committed: Callable[[int], object] = lambda _: None
+        """Hears the seqs of commits of transactions."""
         self.closed = NONE_CLOSED
         """The tables that are closed to first tries, as the owner said it last."""
         self._near: frozenset[tuple[int, int]] = frozenset()

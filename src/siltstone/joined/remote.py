@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.new_table import understood
 from siltstone.engine.catalog.row_input import arrow_of
+from siltstone.engine.recover.nearby import AskOwner
 from siltstone.formats.type_names import field_of
 from siltstone.operations import Codec, Face, Operation, of_face
 from siltstone.query.search.search_result import SearchResult
@@ -33,7 +34,8 @@ P = ParamSpec("P")
 def remote(face: Face) -> Callable[[Callable[P, T]], type[T]]:
     """Give a class the operations of `face` that its bases declare and it does not write.
 
-    The class has `_ask(operation, arguments, named)`, and `_table(id)` if it answers with tables.
+    The class has `_ask(operation, arguments, named)`, `_table(id)` if it answers with tables, and
+    `near`: the same of this process, which reads the files (None: the owner is asked).
     (A type checker takes what this returns for a class without abstract methods.)
     """
 
@@ -50,7 +52,8 @@ def remote(face: Face) -> Callable[[Callable[P, T]], type[T]]:
 
 def _made(operation: Operation, declared: object) -> object:
     if isinstance(declared, property):
-        return property(lambda self: ask(self, operation), doc=declared.__doc__)
+        asks = _near_too(operation, lambda self: ask(self, operation))
+        return property(asks, doc=declared.__doc__)
     method = cast("Callable[..., object]", declared)
     signature = inspect.signature(method)
 
@@ -64,8 +67,37 @@ def _made(operation: Operation, declared: object) -> object:
 
     answered = _without_frames(made) if operation.codec is Codec.RESULT else made
     functools.update_wrapper(answered, method)
+    answered = _near_too(operation, answered)
     answered.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
     return answered
+
+
+def near_first(asks: Callable[..., T]) -> Callable[..., T]:
+    """Return a method that reads the files by the method of that name of `self.near`, if it can.
+
+    Else it does what is written: it asks the owner.
+    """
+    name = asks.__name__
+
+    @functools.wraps(asks)
+    def reads(self: Any, *arguments: object, **named: object) -> T:
+        near = self.near
+        if near is not None:
+            try:
+                found: Any = getattr(near, name)
+                result: Any = found(*arguments, **named) if callable(found) else found
+                return result  # noqa: TRY300 - what follows asks
+            except AskOwner:
+                pass
+        return asks(self, *arguments, **named)
+
+    return reads
+
+
+def _near_too(operation: Operation, asks: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what first looks into the files, where they are near, for what they have."""
+    asks.__name__ = operation.name
+    return near_first(asks) if operation.is_near else asks
 
 
 def _without_frames(run: Callable[..., object]) -> Callable[..., object]:

@@ -24,6 +24,8 @@ from siltstone.operations import Face, Operation, operation
 class JoinedSnapshot(Snapshot):
     """All tables at one seq, for as long as it is held: a context manager, or until `close`."""
 
+    near = None
+
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool
         named = {**named, "at": as_utc(named.get("at"))}
@@ -99,6 +101,7 @@ class JoinedSnapshot(Snapshot):
 class JoinedSnapshotTable(SnapshotTable):
     """One table at the seq of its snapshot."""
 
+    near = None
     __slots__ = ("_name", "_snapshot")
 
     def __init__(self, snapshot: JoinedSnapshot, name: str) -> None:

@@ -28,6 +28,8 @@ from siltstone.process.turns import NONE_CLOSED, TableClosedError
 class JoinedTransaction(Transaction):
     """See the module. A context manager: commits at the end of the block, or rolls back."""
 
+    near = None
+
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool
         self._home, found = pool.open(protocol.ADDRESSES["transaction"], named)
@@ -108,6 +110,7 @@ class JoinedTransaction(Transaction):
         path = f"transaction/{self._key}/commit"
         self.receipt = found = self._pool.commit(self._home, Message(path))
         self.phase = Phase.COMMITTED
+        self._pool.committed(found.seq)
         return found
 
     def rollback(self) -> None:
@@ -127,6 +130,8 @@ class JoinedTransaction(Transaction):
 @remote(Face.TRANSACTION_TABLE)
 class JoinedTransactionTable(TransactionTable):
     """One table in a joined transaction; writes return how many rows they wrote."""
+
+    near = None
 
     __slots__ = ("_id", "_tx")
 

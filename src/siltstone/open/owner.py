@@ -261,7 +261,7 @@ class _Opening:
         committer.active_bytes = replayer.nbytes
         core = replace(
             # By name, without a call of Python's: each read and each commit asks.
-            core_of(storage, commits, options, partial(getattr, committer, "state")),
+            core_of(storage, commits, options, partial(getattr, committer.shown, "state")),
             committer=committer,
             recent=recent,
             transactions=transactions,
