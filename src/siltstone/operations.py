@@ -116,6 +116,7 @@ OPERATIONS = (
     Operation("turn", _STORE, _ONCE, Role.WRITE),
     Operation("commit_writes", _STORE, _WRITE, Role.WRITE),
     Operation("commit", _TRANSACTION, _WRITE, Role.READ),
+    Operation("adopt", _TRANSACTION, _ONCE, Role.WRITE),
     Operation("rollback", _TRANSACTION, _ONCE, Role.READ),
     Operation("is_applied", _TRANSACTION, _WORK, Role.WRITE),
     Operation("stage", _STORE, _WORK, Role.ADMIN, files="to be staged for,"),

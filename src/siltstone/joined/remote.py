@@ -72,16 +72,16 @@ def _made(operation: Operation, declared: object) -> object:
     return answered
 
 
-def near_first(asks: Callable[..., T]) -> Callable[..., T]:
-    """Return a method that reads the files by the method of that name of `self.near`, if it can.
+def near_first(asks: Callable[..., T], attribute: str = "near") -> Callable[..., T]:
+    """Return a method that is done by the method of that name of `self.near`, if it can.
 
-    Else it does what is written: it asks the owner.
+    `attribute`: where that is, if not there. Else it does what is written: it asks the owner.
     """
     name = asks.__name__
 
     @functools.wraps(asks)
     def reads(self: Any, *arguments: object, **named: object) -> T:
-        near = self.near
+        near = getattr(self, attribute)
         if near is not None:
             try:
                 found: Any = getattr(near, name)

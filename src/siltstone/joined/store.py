@@ -33,7 +33,8 @@ from siltstone.joined.owner_turns import OwnerTurns
 from siltstone.joined.remote import ask, near_first, remote
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.targets import Target
-from siltstone.joined.transaction import JoinedTransaction
+from siltstone.joined.transactions.owner_commits import core_of
+from siltstone.joined.transactions.transaction import JoinedTransaction
 from siltstone.local.snapshot import seen_by
 from siltstone.local.store import LocalStore
 from siltstone.operations import Effect, Face, Operation, operation
@@ -80,6 +81,7 @@ class JoinedStore(Store):
             self._near = Near.of(self.pool, root, options)
         if self._near is not None:
             self.pool.committed = self._near.committed
+        self._core = None if self._near is None else core_of(self.pool, self._near.db)
 
     @property
     def near(self) -> LocalStore | None:
@@ -121,7 +123,7 @@ class JoinedStore(Store):
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         if operation.name == "transaction":
-            return JoinedTransaction(self.pool, named)
+            return JoinedTransaction(self.pool, named, self._core)
         if operation.files:
             self.require_near(operation.files)
         return self.pool.call(operation, "", arguments, named)
@@ -258,6 +260,8 @@ class JoinedStore(Store):
         # Open transactions are rolled back. The store stays open in its owner, which keeps it up.
         del upkeep, on_progress
         self.pool.close()
+        if self._core is not None:
+            self._core.end(f"the store {self.pool.root} is closed")
         if self._near is not None:
             self._near.db.close()
 

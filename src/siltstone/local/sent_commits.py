@@ -15,6 +15,7 @@ from siltstone.errors import RequestError
 
 if TYPE_CHECKING:
     from siltstone.engine.commit.core import Core
+    from siltstone.engine.write.transaction import EngineTransaction
 
 WINDOW_BYTES = 8 << 20
 """So many recent writes are remembered for transactions that began elsewhere, while there may be
@@ -53,6 +54,11 @@ class SentCommits:
         return sent_writes.commit(
             core, sent_writes.decode(_bytes(body), number, core.state().view.catalog)
         )
+
+
+def adopt(tx: EngineTransaction, body: object) -> None:
+    """Go on in `tx` with a transaction that another process began at the same seq."""
+    sent_writes.adopt(tx, _bytes(body))
 
 
 def numbered(write_set: WriteSet, number: int) -> WriteSet:

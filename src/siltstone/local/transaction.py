@@ -82,7 +82,7 @@ class LocalTransaction(EngineTransaction, Transaction):
         from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        return collected(self._read_sql(statement, parameters, caller))
+        return collected(self.read_sql(statement, parameters, caller))
 
     def sql_reader(
         self,
@@ -96,15 +96,16 @@ class LocalTransaction(EngineTransaction, Transaction):
         `alone`: what is done within it is done while no other thread uses the transaction.
         """
         caller = sys._getframe()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no frames
-        return self._read_sql(statement, parameters, caller, alone)
+        return self.read_sql(statement, parameters, caller, alone)
 
-    def _read_sql(
+    def read_sql(
         self,
         statement: str,
         parameters: queries.Parameters,
         caller: FrameType,
         alone: AbstractContextManager[object] = _NOTHING,
     ) -> pa.RecordBatchReader:
+        """Return the rows of `sql`, whose statement sees the variables of `caller`."""
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`
         from siltstone.query.sql.frames import variables_of  # noqa: PLC0415
         from siltstone.query.sql.names import lists_tables  # noqa: PLC0415

@@ -12,6 +12,8 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions, namespaces
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
@@ -23,12 +25,14 @@ from siltstone.engine.commit.recent_writes import (
     RecentWrites,
 )
 from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, RowPart, WriteSet
+from siltstone.engine.read.view import State
 from siltstone.errors import (
     ConflictError,
     FencedError,
     RequestError,
     TableExistsError,
 )
+from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
 
@@ -61,10 +65,19 @@ class SchemaMovedError(Exception):
 
 
 class RecheckError(Exception):
-    """A scanned table was written since: the caller evaluates its predicates, and resubmits."""
+    """A scanned table was written since: the caller evaluates its predicates, and resubmits.
 
-    def __init__(self, upto: int) -> None:
-        self.upto = upto
+    Where the owner of another process admits, it said the `keys` that were written up to `upto`,
+    by incarnation, and `now` is a state that has them.
+    """
+
+    def __init__(
+        self,
+        upto: int,
+        now: State | None = None,
+        keys: Mapping[int, Sequence[Key]] | None = None,
+    ) -> None:
+        self.upto, self.now, self.keys = upto, now, keys
 
 
 def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites) -> Catalog:

@@ -29,16 +29,20 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import ForgottenError
 from siltstone.engine.commit.write_set import (
     BatchPart,
+    Part,
     ReadSet,
     Receipt,
     RowPart,
     WriteSet,
     few_rows,
 )
+from siltstone.engine.levels.memtable import append_batch
+from siltstone.engine.levels.own_rows import OWN_SEQ
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.submission import KEYS_CHECKED_MAX, submit
+from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import ConflictError, RequestError, SnapshotExpiredError
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group
@@ -78,8 +82,15 @@ def encode(write_set: WriteSet) -> bytes:
     assert write_set.read_seq is not None
     assert not write_set.changes
     assert write_set.token is None
-    reads, entries, blobs = write_set.reads, list[group.Entry](), list[pa.Buffer]()
-    for part in write_set.parts:
+    return encoded(write_set.parts, write_set.reads, write_set.read_seq, is_sync=write_set.is_sync)
+
+
+def encoded(
+    parts: Sequence[Part], reads: ReadSet | None, read_seq: int, *, is_sync: bool = True
+) -> bytes:
+    """Return the rows that a transaction wrote, and what it read, as they are sent."""
+    entries, blobs = list[group.Entry](), list[pa.Buffer]()
+    for part in parts:
         if isinstance(part, RowPart):
             entries.append(part.entry)
         else:
@@ -90,8 +101,8 @@ def encode(write_set: WriteSet) -> bytes:
     if reads is not None:
         keys = {number: list(found) for number, found in reads.keys.items()}
         sent = SentReads(keys, list(reads.scans), reads.checked)
-    head = msgspec.msgpack.encode(_Head(write_set.read_seq, write_set.is_sync, sent))
-    member = group.Member(0, write_set.rows, None, entries)
+    head = msgspec.msgpack.encode(_Head(read_seq, is_sync, sent))
+    member = group.Member(0, 0, None, entries)
     return b"".join((_LENGTH.pack(len(head)), head, *group.encode(0, 0, [member], blobs)))
 
 
@@ -191,6 +202,28 @@ def _read_table(number: int, catalog: Catalog) -> TableDefinition:
     if table is None:
         raise catalogs.dropped(number, table)
     return table
+
+
+def adopt(tx: EngineTransaction, body: bytes) -> None:
+    """Go on in `tx` with a transaction that another process began at the same seq.
+
+    A scan counts as one of the whole table: its predicate was not sent.
+
+    Raises:
+        RequestError, TableNotFoundError, ConflictError: As of `decode`.
+    """
+    tx.require_open()
+    made = decode(body, 0, tx.catalog)
+    for part in made.parts:
+        own = tx.rows.keyed(tx.definition(part.table)).own
+        if isinstance(part, RowPart):
+            own.append(part.table_schema, part.upserts, part.row_keys, part.deletes)
+        else:
+            assert isinstance(part, BatchPart)
+            own.written += part.rows
+            append_batch(own.whole(), part.table_schema, part.batch, part.codes, part.op, OWN_SEQ)
+    if made.reads is not None:
+        tx.note_reads(made.reads)
 
 
 def commit(core: Core, write_set: WriteSet) -> Receipt | Recheck:

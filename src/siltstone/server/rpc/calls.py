@@ -25,7 +25,7 @@ from siltstone.lance_namespace import operations as lance
 from siltstone.lance_namespace.scope import LiveScope, Scope, SnapshotScope, TransactionScope
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.lance_versions.turns import Turns
-from siltstone.local.sent_commits import SentCommits
+from siltstone.local.sent_commits import SentCommits, adopt
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
@@ -227,6 +227,8 @@ class Calls:
             tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
                 return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
+            if asked.name == "adopt":
+                return Outcome(adopt(tx, *_bound(_writes, call).args))
             if not asked.is_statement:
                 return _answered(asked, tx, call, partial(self._sessions.resumed, held))
         # Other calls, and the end, would wait for a statement, in threads that all share.
@@ -311,6 +313,10 @@ def _id_of(face: Any, call: RpcCall) -> object:
 
     table = id_of(*_bound(id_of, call).args)
     return table.name if isinstance(face, LocalSnapshot) else table.id
+
+
+def _writes(writes: object) -> object:
+    return writes
 
 
 def _number(table: str) -> int:
