@@ -16,7 +16,7 @@ from siltstone.api.transaction import Transaction
 from siltstone.errors import RequestError
 from siltstone.joined.snapshot import JoinedSnapshot, JoinedSnapshotTable
 from siltstone.joined.store import JoinedStore, JoinedTable
-from siltstone.joined.transaction import JoinedTransaction, JoinedTransactionTable
+from siltstone.joined.transactions.transaction import JoinedTransaction, JoinedTransactionTable
 from siltstone.local.snapshot import LocalSnapshot, LocalSnapshotTable
 from siltstone.local.store import LocalStore
 from siltstone.local.tables import LocalTable

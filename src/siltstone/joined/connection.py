@@ -76,6 +76,8 @@ class OwnerConnection(Protocol):
 
     reserved: str
     reserved_at: float
+    has_closed: bool
+    """Whether the owner may have tables that are closed to first tries, as it said last."""
 
     def connect(self) -> None:
         """Connect to where the owner answers."""
@@ -122,6 +124,8 @@ class OwnerConnection(Protocol):
 
 class HttpOwnerConnection(http.client.HTTPConnection):
     """The connection to a server's URL."""
+
+    has_closed = True  # it does not say
 
     def __init__(self, target: ServerTarget, hello_timeout_s: float) -> None:
         self._target, self._hello_timeout_s = target, hello_timeout_s

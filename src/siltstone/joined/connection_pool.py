@@ -79,6 +79,8 @@ class ConnectionPool:
         """Hears the seqs of commits of transactions."""
         self.closed = NONE_CLOSED
         """The tables that are closed to first tries, as the owner said it last."""
+        self.has_closed = False
+        """Whether there may be some now: an owner says so with each answer."""
         self._near: frozenset[tuple[int, int]] = frozenset()
         self.give(self._connect())
         if root is not None and not self.is_near(root):
@@ -175,6 +177,7 @@ class ConnectionPool:
 
     def give(self, connection: OwnerConnection) -> None:
         """Give a connection back, with no answer of it unread."""
+        self.has_closed = connection.has_closed
         with self._lock:
             if self.refusal is None and len(self._idle) < IDLE_MAX:
                 self._idle.append(connection)
@@ -287,9 +290,11 @@ class ConnectionPool:
         self.check()
         try:
             with _answered(connection):
-                return value_of(connection.ask(message))
+                found = value_of(connection.ask(message))
         except BROKEN as error:
             raise self._gone(error) from error
+        self.has_closed = connection.has_closed
+        return found
 
     def commit(self, connection: OwnerConnection, message: Message) -> Any:
         """Ask for something that commits, and give the connection back.

@@ -123,7 +123,8 @@ class JoinedStore(Store):
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         if operation.name == "transaction":
-            return JoinedTransaction(self.pool, named, self._core)
+            core = None if self.pool.has_closed else self._core
+            return JoinedTransaction(self.pool, named, core)
         if operation.files:
             self.require_near(operation.files)
         return self.pool.call(operation, "", arguments, named)

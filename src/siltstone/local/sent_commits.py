@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.write_set import Receipt, WriteSet
 from siltstone.engine.write import sent_writes
 from siltstone.errors import RequestError
@@ -42,8 +43,10 @@ class SentCommits:
         floor, read_seq = self._core.recent.floor, made.read_seq or 0
         return made if made.few is not None and floor <= read_seq <= state.visible else None
 
-    def commit(self, body: object, number: int) -> Receipt | sent_writes.Recheck:
-        """Commit what is sent under a number.
+    def commit(
+        self, body: object, number: int, closed: frozenset[str] = frozenset()
+    ) -> Receipt | sent_writes.Recheck | list[str]:
+        """Commit what is sent under a number; return the `closed` tables that it wrote instead.
 
         Raises:
             RequestError: It is nothing that can be committed.
@@ -51,9 +54,10 @@ class SentCommits:
         """
         core = self._core
         core.writer()
-        return sent_writes.commit(
-            core, sent_writes.decode(_bytes(body), number, core.state().view.catalog)
-        )
+        catalog = core.state().view.catalog
+        made = sent_writes.decode(_bytes(body), number, catalog)
+        written = {catalogs.name_of(catalogs.owner_of(catalog, p.incarnation)) for p in made.parts}
+        return sorted(written & closed) or sent_writes.commit(core, made)
 
 
 def adopt(tx: EngineTransaction, body: object) -> None:

@@ -37,6 +37,7 @@ class FrameConnection:
         self._sock: socket.socket | None = None
         self._opening, self._ahead = frame.OPENING, b""
         self.reserved, self.reserved_at = "", 0.0
+        self.has_closed = False
 
     def connect(self) -> None:
         self._sock = self._target.dial(self._hello_timeout_s)
@@ -98,6 +99,7 @@ class FrameConnection:
         if head.id_bytes:
             self.reserved = str(whole[frame.ANSWER.size : start], "ascii")
             self.reserved_at = time.monotonic()
+        self.has_closed = bool(head.flags & frame.CLOSED)
         return head.status, head.flags, whole[start:size]
 
     def end(self) -> None:

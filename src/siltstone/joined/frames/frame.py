@@ -7,7 +7,8 @@ r"""Frame: one request, or one piece of an answer, on the socket of an owner on 
                body
     answer     u32  bytes that follow
                u16  status, as of HTTP
-               u8   1: the body is rows; 2: more frames of this answer follow
+               u8   1: the body is rows; 2: more frames of this answer follow; 4: some tables are
+                    closed to first tries (`process.turns`)
                u8   bytes of the id
                id   under which the connection's next commit is to be asked for
                body
@@ -33,7 +34,7 @@ LENGTH = struct.Struct("<I")
 REQUEST = struct.Struct("<IH")
 ANSWER = struct.Struct("<IHBB")
 HEAD_BYTES_MAX = 4096
-ROWS, MORE = 1, 2
+ROWS, MORE, CLOSED = 1, 2, 4
 
 Head = tuple[str, str, str, str, str]
 """Path, media type, id, transaction, snapshot."""

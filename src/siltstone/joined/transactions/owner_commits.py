@@ -11,7 +11,9 @@ won. This process leases the record of its snapshot until the answer came.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -26,9 +28,23 @@ from siltstone.engine.write.sent_writes import Recheck
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.local.store import LocalStore
 from siltstone.process.latency import Latency
+from siltstone.process.turns import TableClosedError
 
 KEYS_READ_MAX = 10_000
 """Above so many keys that were read of one table, the commit counts them as a scan of it."""
+
+
+_thread = threading.local()
+
+
+@contextmanager
+def first_try() -> Generator[None]:
+    """Let the commits of this thread be those of first tries (`api.runs`)."""
+    _thread.is_first = True
+    try:
+        yield
+    finally:
+        _thread.is_first = False
 
 
 class OwnerCommits:
@@ -44,12 +60,16 @@ class OwnerCommits:
 
         Raises:
             RecheckError: See `engine.write.submission`.
+            TableClosedError: It is a `first_try`, and a table that it wrote is closed.
         """
         pool = self._pool
         if write_set.reads is not None:
             _bound(write_set.reads)
-        message = pool.message("commit_writes", (sent_writes.encode(write_set),))
+        named = {"is_first": True} if getattr(_thread, "is_first", False) else {}
+        message = pool.message("commit_writes", (sent_writes.encode(write_set),), named)
         found = pool.commit(pool.take(), message)
+        if isinstance(found, list):
+            raise TableClosedError(str(found[0]))
         if isinstance(found, Recheck):
             raise self._recheck(found)
         receipt = cast("Receipt", found)

@@ -18,7 +18,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from siltstone.api.tables import TransactionTable
@@ -32,7 +32,9 @@ from siltstone.errors import ClosedError, ConflictError, SiltstoneError, Snapsho
 from siltstone.joined import protocol
 from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
+from siltstone.joined.owner_turns import UNHEARD
 from siltstone.joined.remote import ask, near_first, remote
+from siltstone.joined.transactions.owner_commits import first_try
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.local.transaction import LocalTransaction
 from siltstone.local.transaction_table import LocalTransactionTable
@@ -240,7 +242,8 @@ class JoinedTransaction(Transaction):
         here = self.near
         self.phase = Phase.ENDED
         if here is not None:
-            self.receipt = here.commit()
+            with first_try() if self.closed is UNHEARD else nullcontext():
+                self.receipt = here.commit()
             self.phase = Phase.COMMITTED
             return self.receipt
         self._abandoned.detach()

@@ -29,6 +29,7 @@ from siltstone.local.sent_commits import SentCommits, adopt
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
+from siltstone.process.turns import NONE_CLOSED
 from siltstone.server.rpc.turns import SessionTurns
 from siltstone.server.served import Number, Served, number_of
 from siltstone.server.sessions import Session, Sessions
@@ -198,13 +199,18 @@ class Calls:
         return Outcome({"id": key, "seq": tx.read_seq} | ({"closed": closed} if closed else {}))
 
     def _commit_writes(self, call: RpcCall) -> Outcome:
-        """Commit a transaction that ran in the process that sends it."""
+        """Commit a transaction that ran in the process that sends it.
 
-        def commit_writes(writes: object) -> object:
+        One of a first try that wrote closed tables is sent back with their names.
+        """
+
+        def commit_writes(writes: object, is_first: bool = False) -> object:
+            closed = self._served.turns.closed if is_first else NONE_CLOSED
             with self._sessions.statement(call.session, call.statement) as transaction_id:
-                return self._sent.commit(writes, number_of(transaction_id))
+                return self._sent.commit(writes, number_of(transaction_id), closed)
 
-        return Outcome(commit_writes(*_bound(commit_writes, call).args))
+        bound = _bound(commit_writes, call)
+        return Outcome(commit_writes(*bound.args, **bound.kwargs))
 
     def _turn(self, call: RpcCall) -> Outcome:
         bound = _bound(self._session_turns.turn, replace(call, arguments=[call.session]))

@@ -42,12 +42,18 @@ class Commits:
 
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._sessions = sessions
+        self._turns = served.turns
         self._upserts = GroupUpserts(served.parts.core)
         self._sent = SentCommits(served.parts.core)
 
     def expect(self, *, is_joined: bool) -> None:
         """Hear whether other processes are joined."""
         self._sent.expect(is_joined=is_joined)
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether tables are closed to first tries."""
+        return bool(self._turns.closed)
 
     def prepare(self, session: Session, head: Head, body: memoryview) -> Prepared | None:
         """Return the commit that a request asks for; None: it goes alone.
@@ -85,10 +91,12 @@ class Commits:
 
     def _writes(self, session: Session, transaction_id: str, body: memoryview) -> Prepared | None:
         match decode(body):
-            case [[given], {}]:
+            case [[given], {**named}] if not (named and self.has_closed):
                 write_set = self._sent.few(given)
             case _:
                 return None
+        if named not in ({}, {"is_first": True}):
+            return None
         if write_set is None:
             return None
         running = self._sessions.begin_commit(session, transaction_id or None)

@@ -265,7 +265,7 @@ class FrameConnection(asyncio.Protocol):
     def send(self, status: int, flags: int, reserved: str, body: bytes) -> None:
         """Send the whole answer of the request that is inside."""
         if not self.transport.is_closing():
-            self.transport.write(frame.answer(status, flags, reserved, body))
+            self.transport.write(frame.answer(status, flags | self._all.flags, reserved, body))
         self._answered()
 
     def _answered(self) -> None:
@@ -314,7 +314,7 @@ class FrameConnection(asyncio.Protocol):
         status, flags, reserved = self._begun_answer
         has_more = message.get("more_body", False)
         if not self.transport.is_closing():
-            flags |= frame.MORE if has_more else 0
+            flags |= (frame.MORE if has_more else 0) | self._all.flags
             self.transport.write(frame.answer(status, flags, reserved, message.get("body", b"")))
             await self._writable.wait()
         if not has_more:

@@ -65,6 +65,11 @@ class FrameConnections:
         """Close the epoll, here alone: a forked child has its own copy of it."""
         self._epoll.close()
 
+    @property
+    def flags(self) -> int:
+        """What every answer says now."""
+        return frame.CLOSED if self._commits.has_closed else 0
+
     # connections
 
     def watch(self, fd: int, connection: FrameConnection) -> None:
