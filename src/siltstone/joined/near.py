@@ -52,7 +52,7 @@ class Near:
     @classmethod
     def of(cls, pool: ConnectionPool, root: Path, options: Options) -> Near | None:
         """Return the files of a store that was joined; None: its owner is asked for all."""
-        found = beside(root, options)
+        found = beside(root, options) if options.followed_bytes_max else None
         if found is None:
             return None
         opened, number = found

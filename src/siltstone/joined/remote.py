@@ -14,7 +14,7 @@ import abc
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 from siltstone.engine.catalog.new_table import understood
 from siltstone.engine.catalog.row_input import arrow_of
 from siltstone.engine.recover.nearby import AskOwner
+from siltstone.errors import UnavailableError
 from siltstone.formats.type_names import field_of
 from siltstone.operations import Codec, Face, Operation, of_face
 from siltstone.query.search.search_result import SearchResult
@@ -75,23 +76,36 @@ def _made(operation: Operation, declared: object) -> object:
 def near_first(asks: Callable[..., T], attribute: str = "near") -> Callable[..., T]:
     """Return a method that is done by the method of that name of `self.near`, if it can.
 
-    `attribute`: where that is, if not there. Else it does what is written: it asks the owner.
+    `attribute`: where that is, if not there. Else it does what is written: it asks the owner. If
+    that is gone, it waits until it can read.
     """
     name = asks.__name__
 
     @functools.wraps(asks)
     def reads(self: Any, *arguments: object, **named: object) -> T:
         near = getattr(self, attribute)
-        if near is not None:
+        if near is None:
+            return asks(self, *arguments, **named)
+        try:
+            return _here(near, name, arguments, named)
+        except AskOwner:
+            pass
+        try:
+            return asks(self, *arguments, **named)
+        except UnavailableError as gone:
+            if not self.can_read_alone():
+                raise
             try:
-                found: Any = getattr(near, name)
-                result: Any = found(*arguments, **named) if callable(found) else found
-                return result  # noqa: TRY300 - what follows asks
+                return _here(near, name, arguments, named)
             except AskOwner:
-                pass
-        return asks(self, *arguments, **named)
+                raise gone from None
 
     return reads
+
+
+def _here(near: object, name: str, arguments: Sequence[object], named: dict[str, object]) -> Any:
+    found = getattr(near, name)
+    return found(*arguments, **named) if callable(found) else found
 
 
 def _near_too(operation: Operation, asks: Callable[..., Any]) -> Callable[..., Any]:

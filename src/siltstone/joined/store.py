@@ -26,7 +26,7 @@ from siltstone.api.tables import Table
 from siltstone.choices import Missing, StagedOp
 from siltstone.engine.recover.nearby import AskOwner
 from siltstone.engine.write.stage_task import StageTask
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, SiltstoneError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.near import Near
 from siltstone.joined.owner_turns import OwnerTurns
@@ -87,6 +87,16 @@ class JoinedStore(Store):
     def near(self) -> LocalStore | None:
         """The same store as this process reads it; None: it asks the owner."""
         return None if self._near is None else self._near.db
+
+    def can_read_alone(self) -> bool:
+        """Wait until this process has read the files; say whether it could, and may."""
+        if self._near is None or self.pool.refusal is not None:
+            return False
+        try:
+            self._near.nearby.newest()
+        except SiltstoneError:
+            return False
+        return True
 
     def __repr__(self) -> str:
         if self.pool.refusal is not None:
@@ -154,6 +164,7 @@ class JoinedStore(Store):
         return JoinedSnapshot(self.pool, named)
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        self.pool.check()  # before an import, which the child of a fork may wait for
         from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
@@ -291,6 +302,10 @@ class JoinedTable(Table):
     @property
     def id(self) -> int:
         return self._id
+
+    def can_read_alone(self) -> bool:
+        """See `JoinedStore`."""
+        return self._db.can_read_alone()
 
     @near_first
     def dataset(self) -> SnapshotDataset:

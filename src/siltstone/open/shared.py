@@ -46,6 +46,7 @@ from typing import TypeVar
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
+from siltstone.engine.recover.nearby import Nearby
 from siltstone.errors import OwnedError, ReplacedError, SiltstoneError
 from siltstone.maintenance.schedule.upkeep import Ending
 from siltstone.open.closing import at_exit, closer, is_after_an_error
@@ -171,6 +172,8 @@ class Opened:
             core.refusal = core.refusal or why
         if self.parts.owner is not None:
             self.parts.owner.committer.shown.free_in_child()
+        if isinstance(self.parts.follower, Nearby):
+            self.parts.follower.refuse()
 
     def shut(self) -> None:
         """End all parts; a second call ends what the first one did not."""
@@ -521,6 +524,13 @@ def _close_all() -> None:
             opened.shut()
 
 
+def _settle() -> None:
+    """Let threads end that import: a child of a fork would wait for what they hold, for ever."""
+    for opened in list(_registry.joined.values()):
+        if isinstance(opened.parts.follower, Nearby):
+            opened.parts.follower.settle()
+
+
 def _refuse_in_child() -> None:
     """Lance does not survive a fork, and the child must not write to the parent's log."""
     for opened in list(_all):
@@ -531,5 +541,5 @@ def _refuse_in_child() -> None:
     _exit.__init__()
 
 
-os.register_at_fork(after_in_child=_refuse_in_child)
+os.register_at_fork(before=_settle, after_in_child=_refuse_in_child)
 at_exit(end_servers=_end_servers, close_stores=_close_all, hurry=_exit.stop)

@@ -41,6 +41,7 @@ AGAIN_S = 1.0
 """When it is tried again to read files that could not be read."""
 _LOCK_WAIT_S = 0.001
 _TURNS_MAX = 8
+_SETTLE_S = 10.0
 _ASKS = (UnavailableError, BusyError, OSError)
 
 
@@ -58,8 +59,10 @@ class _Seen(msgspec.Struct, frozen=True, eq=False):
 class _Helper:
     """One proper look, in a thread."""
 
-    def __init__(self, begun_s: float) -> None:
+    def __init__(self, begun_s: float, look: Callable[[_Helper], object]) -> None:
         self.begun_s = begun_s
+        name = "siltstone-follower"
+        self.thread = threading.Thread(target=look, args=(self,), name=name)
         self.is_over = threading.Event()
         self.error: BaseException | None = None
 
@@ -81,6 +84,7 @@ class Nearby:
         self._path = root / "wal" / MARK_NAME
         self._lock = threading.Lock()
         self._helper: _Helper | None = None
+        self._thread: threading.Thread | None = None
         self._mark: File | None = None
         self._identity: tuple[int, int] | None = None
         self._seen: _Seen | None = None
@@ -110,10 +114,20 @@ class Nearby:
         return self.state()
 
     def close(self) -> None:
-        """Let go of the files. MARK stays open for as long as a read may be under way."""
-        self._is_closed = True
+        """Release the files. MARK stays open for as long as a read may be under way."""
+        self.refuse()
         self._follower.close()
+
+    def refuse(self) -> None:
+        """Return no state from now on; it takes no lock, for the child of a fork."""
+        self._is_closed = True
         self._mark = self._seen = None
+
+    def settle(self) -> None:
+        """Wait for a helper, before a fork: the child would wait for what it holds, for ever."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_SETTLE_S)
 
     # the quick way
 
@@ -175,9 +189,9 @@ class Nearby:
         with self._lock:
             found = self._helper
             if found is None:
-                found = _Helper(self._clock_s())
-                name = "siltstone-follower"
-                threads.start(threading.Thread(target=self._look, args=(found,), name=name))
+                found = _Helper(self._clock_s(), self._look)
+                threads.start(found.thread)
+                self._thread = found.thread
                 self._helper = found
             return found
 

@@ -149,6 +149,10 @@ class JoinedTransaction(Transaction):
         self._used_s = now_s
         return here
 
+    def can_read_alone(self) -> bool:
+        """Say that a transaction whose owner is needed, and gone, is over."""
+        return False
+
     def __repr__(self) -> str:
         return f"<Transaction {self.phase.value}, read seq {self.read_seq}>"
 
@@ -290,6 +294,10 @@ class JoinedTransactionTable(TransactionTable):
         """The table as the transaction sees it here; None: the owner is asked."""
         here = self._tx.near
         return None if here is None else here.table(self._id)
+
+    def can_read_alone(self) -> bool:
+        """See `JoinedTransaction`."""
+        return False
 
     @property
     def near_keyed(self) -> LocalTransactionTable | None:
