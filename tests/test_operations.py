@@ -60,6 +60,8 @@ ON_THE_WIRE_ALONE = {
     "changes_of": "gives the rows of one table of `changes`",
     "lance_catalog": "answers the clients of `siltstone.namespace`",
     "turn": "is what `run` asks the owner for after a conflict",
+    "commit_writes": "is how a transaction commits that ran in a joined process",
+    "adopt": "is how such a transaction goes on at the owner",
 }
 
 

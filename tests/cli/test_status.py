@@ -18,7 +18,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined import protocol
-from siltstone.joined.frames.connection import FrameConnection
+from siltstone.joined.frames.connection import FrameOwnerConnection
 from siltstone.joined.store import JoinedStore
 from tests.cli.shell import Shell
 
@@ -169,12 +169,12 @@ def test_a_reader_answers_for_an_owner_of_another_version(
     shell: Shell, owner: st.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner.serve_local()
-    look = FrameConnection.look
+    look = FrameOwnerConnection.look
 
-    def looked(connection: FrameConnection, name: str) -> dict[str, object]:
+    def looked(connection: FrameOwnerConnection, name: str) -> dict[str, object]:
         return {**look(connection, name), "version": protocol.VERSION + 1}
 
-    monkeypatch.setattr(FrameConnection, "look", looked)
+    monkeypatch.setattr(FrameOwnerConnection, "look", looked)
     assert _status(shell)["answered_by"].startswith(f"a reader: the owner, {ME} on ")
 
 

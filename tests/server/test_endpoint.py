@@ -14,7 +14,7 @@ import pytest
 import siltstone as st
 from siltstone.joined.address import address_of
 from siltstone.joined.connection import Message
-from siltstone.joined.frames.connection import FrameConnection
+from siltstone.joined.frames.connection import FrameOwnerConnection
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import SocketTarget
 from siltstone.joined.values import decode, encode
@@ -22,7 +22,7 @@ from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.sessions import Sessions
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import read_holder
-from tests.server.stores import endpoint_of, opened, served
+from tests.server.stores import asking, endpoint_of, opened, served
 
 Both = tuple[st.Store, JoinedStore]
 
@@ -156,7 +156,7 @@ def test_too_many_requests_at_once_are_refused_and_may_be_tried_again(tmp_path: 
 
 
 def asked(address: Path, path: str, body: bytes = b"", kind: str = "") -> tuple[int, bytes]:
-    connection = FrameConnection(SocketTarget(str(address)), 10)
+    connection = FrameOwnerConnection(SocketTarget(str(address)), 10)
     connection.connect()
     try:
         connection.send(Message(path, body, kind))
@@ -225,6 +225,7 @@ def test_an_owner_without_the_extra_says_what_to_install(
         assert alone.tables() == []
 
 
+@asking
 def test_closing_the_store_rolls_back_what_is_open_in_joined_processes(tmp_path: Path) -> None:
     with served(tmp_path / "shop") as (owner, joined):
         owner.create_table("t", {"id": "int64"}, primary_key="id")

@@ -42,7 +42,7 @@ from siltstone.joined.connection import (
     rows_of,
     value_of,
 )
-from siltstone.joined.frames.connection import FrameConnection
+from siltstone.joined.frames.connection import FrameOwnerConnection
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
@@ -353,7 +353,7 @@ class ConnectionPool:
 def connection_to(target: Target, hello_timeout_s: float = HELLO_TIMEOUT_S) -> OwnerConnection:
     """Return a connection to a target, which `connect` makes."""
     if isinstance(target, SocketTarget):
-        return FrameConnection(target, hello_timeout_s)
+        return FrameOwnerConnection(target, hello_timeout_s)
     return HttpOwnerConnection(target, hello_timeout_s)
 
 

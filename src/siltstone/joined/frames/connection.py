@@ -29,7 +29,7 @@ _ONE_PIECE_BYTES_MAX = 64 << 10
 _READ_BYTES = 64 << 10
 
 
-class FrameConnection:
+class FrameOwnerConnection:
     """See the module; an `OwnerConnection`."""
 
     def __init__(self, target: SocketTarget, hello_timeout_s: float) -> None:
@@ -145,7 +145,9 @@ class _Body:
 
     closed = False
 
-    def __init__(self, connection: FrameConnection, first: memoryview, *, has_more: bool) -> None:
+    def __init__(
+        self, connection: FrameOwnerConnection, first: memoryview, *, has_more: bool
+    ) -> None:
         self._connection, self._held, self._has_more = connection, first, has_more
 
     def read(self, size: int = -1, /) -> bytes:

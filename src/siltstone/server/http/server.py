@@ -41,7 +41,7 @@ class SpentIds(Protocol):
     def remove(self, spend: Callable[[str], bool], /) -> None: ...
 
 
-class Ended(Protocol):
+class ServedConnection(Protocol):
     """A connection that ends with its server."""
 
     def end(self) -> None:
@@ -217,7 +217,7 @@ class ServerThread(uvicorn.Server):
         # Else we would wait for a client that does not read what was sent, and a client would wait
         # on a socket that stays open. An answer of this turn of the loop is not sent yet.
         for connection in list(self.server_state.connections):
-            cast("Ended", connection).end()
+            cast("ServedConnection", connection).end()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 

@@ -15,9 +15,9 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 from starlette.responses import Response
@@ -25,12 +25,10 @@ from starlette.responses import Response
 from siltstone.errors import RequestError
 from siltstone.joined import protocol
 from siltstone.joined.frames import frame
+from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.http.request import BodyTooLargeError, HttpRequest, no_room
-from siltstone.server.sessions import Session
-
-if TYPE_CHECKING:
-    from siltstone.server.rpc.frames import FrameConnections
+from siltstone.server.sessions import Session, Sessions
 
 _READ_BYTES = 64 << 10
 _BODY_READ_BYTES = 1 << 20
@@ -38,6 +36,28 @@ _CREDENTIALS = struct.Struct("3i")
 _IS_OVER = select.EPOLLHUP | select.EPOLLERR
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC")
 _log = logging.getLogger("siltstone.server")
+
+
+class Server(Protocol):
+    """What a connection uses of the socket's other parts; `FrameConnections` has it."""
+
+    pipeline: Pipeline
+    sessions: Sessions
+    user: int
+    submit: Callable[..., object]
+
+    @property
+    def flags(self) -> int: ...
+
+    def watch(self, fd: int, connection: FrameConnection, /) -> None: ...
+
+    def forget(self, fd: int, /) -> None: ...
+
+    def pause(self, fd: int, /) -> None: ...
+
+    def resume(self, fd: int, /) -> None: ...
+
+    def begin(self, connection: FrameConnection, head: frame.Head, body: memoryview, /) -> None: ...
 
 
 class FrameRequest:
@@ -88,7 +108,7 @@ class FrameConnection(asyncio.Protocol):
     for which there was no room, which do not stand in `_arrived`."""
     _timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, all_: FrameConnections, server_state: Any, loop: Any) -> None:
+    def __init__(self, all_: Server, server_state: Any, loop: Any) -> None:
         self._all, self._state, self._loop = all_, server_state, loop
         self._arrived: bytes | bytearray = b""
         self._begun_answer: tuple[int, int, str] | None = None
