@@ -131,7 +131,8 @@ class RecentWrites:
         """Record that the commit `seq` wrote `written`, unless it conflicts since `read_seq`.
 
         Raises:
-            LostError, ForgottenError: It does, or nobody knows; nothing is recorded.
+            LostError: It does; nothing is recorded.
+            ForgottenError: What was written since is not remembered; nothing is recorded.
             MemoryError: `take_back` undoes what is recorded.
         """
         with self._lock:

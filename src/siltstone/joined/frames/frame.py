@@ -63,7 +63,7 @@ def head_of(data: bytes | memoryview) -> Head:
     """Return the head of a request.
 
     Raises:
-        msgspec.MsgspecError: It is none.
+        msgspec.MsgspecError: The bytes are no head.
     """
     return _decode_head(data)
 
