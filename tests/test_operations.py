@@ -16,7 +16,7 @@ from siltstone.api.transaction import Transaction
 from siltstone.errors import RequestError
 from siltstone.joined.snapshot import JoinedSnapshot, JoinedSnapshotTable
 from siltstone.joined.store import JoinedStore, JoinedTable
-from siltstone.joined.transaction import JoinedTransaction, JoinedTransactionTable
+from siltstone.joined.transactions.transaction import JoinedTransaction, JoinedTransactionTable
 from siltstone.local.snapshot import LocalSnapshot, LocalSnapshotTable
 from siltstone.local.store import LocalStore
 from siltstone.local.tables import LocalTable
@@ -61,6 +61,8 @@ ON_THE_WIRE_ALONE = {
     "lance_catalog": "answers the clients of `siltstone.namespace`",
     "write_sql": "is `sql` of a statement that writes",
     "turn": "is what `run` asks the owner for after a conflict",
+    "commit_writes": "is how a transaction commits that ran in a joined process",
+    "adopt": "is how such a transaction goes on at the owner",
 }
 
 

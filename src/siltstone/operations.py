@@ -83,7 +83,14 @@ class Operation:
     files: str = ""
     is_statement: bool = False
 
+    @property
+    def is_near(self) -> bool:
+        """Whether a process that follows the log answers it as its owner would."""
+        return self.effect is Effect.READ and self.name not in _OF_OWNER
 
+
+_OF_OWNER = frozenset({"id", "id_of", "indexes", "jobs", "status"})
+"""Reads of what only the owner knows, or knows first; and of ids, which travel."""
 _STORE, _TABLE, _SNAPSHOT = Face.STORE, Face.TABLE, Face.SNAPSHOT
 _TRANSACTION = Face.TRANSACTION
 _CHANGED = Face.STORE | Face.TRANSACTION
@@ -107,7 +114,9 @@ OPERATIONS = (
     # transactions
     Operation("transaction", _STORE, _ONCE, Role.READ),
     Operation("turn", _STORE, _ONCE, Role.WRITE),
+    Operation("commit_writes", _STORE, _WRITE, Role.WRITE),
     Operation("commit", _TRANSACTION, _WRITE, Role.READ),
+    Operation("adopt", _TRANSACTION, _ONCE, Role.WRITE),
     Operation("rollback", _TRANSACTION, _ONCE, Role.READ),
     Operation("is_applied", _TRANSACTION, _WORK, Role.WRITE),
     Operation("stage", _STORE, _WORK, Role.ADMIN, files="to be staged for,"),

@@ -25,13 +25,14 @@ SQL_THREADS_MAX = 256
 _CORES = min(len(os.sched_getaffinity(0)), SQL_THREADS_MAX)
 _MOST = {
     "cache_bytes_max": 1 << 60,
+    "join_bytes_max": 1 << 50,
     "sql_memory_bytes_max": 1 << 50,
     "sql_temp_bytes_max": 1 << 50,
     "sql_threads_max": SQL_THREADS_MAX,
 }
 _VERIFY = ("first_use", "scrub")
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
-_UNSET: dict[str, type] = {"cache_bytes_max": int, "scratch": str}
+_UNSET: dict[str, type] = {"cache_bytes_max": int, "join_bytes_max": int, "scratch": str}
 """The types of the options that are None until someone sets them."""
 _SUFFIXES = {"_bytes": " (bytes)", "_ms": " (milliseconds)", "_s": " (seconds)"}
 
@@ -64,6 +65,7 @@ class Options:
     group_access: bool = False
     tune_malloc: bool = False
     cache_bytes_max: int | None = None
+    join_bytes_max: int | None = None
     scratch: str | None = None
     sql_memory_bytes_max: int = 1 << 30
     sql_temp_bytes_max: int = 4 << 30
@@ -86,6 +88,7 @@ class Options:
             "join_timeout_s": 0,
             "close_upkeep_s": 0,
             "cache_bytes_max": 0,
+            "join_bytes_max": 0,
             "sql_memory_bytes_max": 16 << 20,
             "sql_temp_bytes_max": 0,
             "sql_threads_max": 1,
@@ -106,6 +109,13 @@ class Options:
     def shares(self) -> Shares:
         """How `memory_bytes_max` is divided."""
         return Shares.of(self.memory_bytes_max)
+
+    @property
+    def followed_bytes_max(self) -> int:
+        """How much of the log a joined process reads itself: what its owner holds, by default."""
+        if self.join_bytes_max is not None:
+            return self.join_bytes_max
+        return self.memtable_bytes_max * (self.sealed_generations_max + 1)
 
     @property
     def sql(self) -> SqlBounds:
@@ -132,6 +142,7 @@ class StoreOptions(TypedDict, total=False):
     group_access: bool
     tune_malloc: bool
     cache_bytes_max: int
+    join_bytes_max: int
     scratch: str | os.PathLike[str]
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int

@@ -62,13 +62,14 @@ def connect(
             `sync_interval_ms` (async commits), `retention` ("7d"), `verify` ("first_use" |
             "scrub"), `background` (False: checkpoints run in the writer's thread, merges only
             when asked for), `force` (own a store on a network file system), `room_timeout_s`,
-            `join_timeout_s`, `close_upkeep_s` (how long `close` may merge, optimize and vacuum, if
-            that is due), `group_access` (a new store is open to the group of its directory, to
-            read), `tune_malloc` (glibc's malloc of this process keeps less of what is freed),
-            `cache_bytes_max` (disk space for copies of rows that do not fit into memory, of all
-            stores of the user; by default a tenth of what is free, 0: none), `scratch` (the folder
-            for them, by default ~/.cache/siltstone; it may be deleted at any time),
-            `sql_memory_bytes_max`, `sql_temp_bytes_max` and `sql_threads_max` (of one SQL
+            `join_timeout_s`, `join_bytes_max` (of the log that a joined process reads itself; above
+            it, it asks the owner), `close_upkeep_s` (how long `close` may merge, optimize and
+            vacuum, if that is due), `group_access` (a new store is open to the group of its
+            directory, to read), `tune_malloc` (glibc's malloc of this process keeps less of what
+            is freed), `cache_bytes_max` (disk space for copies of rows that do not fit into
+            memory, of all stores of the user; by default a tenth of what is free, 0: none),
+            `scratch` (the folder for them, by default ~/.cache/siltstone; it may be deleted at any
+            time), `sql_memory_bytes_max`, `sql_temp_bytes_max` and `sql_threads_max` (of one SQL
             statement).
 
     Raises:
@@ -166,7 +167,7 @@ def _join(root: Path, options: Options, handle: Callable[[Opened, int], Store]) 
     """Own the store, or join its owner; one that is about to own or to serve it is waited for."""
     from siltstone.joined.joining import Joining  # noqa: PLC0415 - an owner needs none of it
 
-    joining = Joining(root, timeout_s=options.join_timeout_s)
+    joining = Joining(root, options)
     while True:
         joined = joining.join_far()
         if joined is not None:

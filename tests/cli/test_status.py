@@ -18,7 +18,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined import protocol
-from siltstone.joined.connection import OwnerConnection
+from siltstone.joined.frames.connection import FrameOwnerConnection
 from siltstone.joined.store import JoinedStore
 from tests.cli.shell import Shell
 
@@ -169,12 +169,12 @@ def test_a_reader_answers_for_an_owner_of_another_version(
     shell: Shell, owner: st.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner.serve_local()
-    greet = OwnerConnection.greet
+    look = FrameOwnerConnection.look
 
-    def greeted(connection: OwnerConnection) -> dict[str, object]:
-        return {**greet(connection), "version": protocol.VERSION + 1}
+    def looked(connection: FrameOwnerConnection, name: str) -> dict[str, object]:
+        return {**look(connection, name), "version": protocol.VERSION + 1}
 
-    monkeypatch.setattr(OwnerConnection, "greet", greeted)
+    monkeypatch.setattr(FrameOwnerConnection, "look", looked)
     assert _status(shell)["answered_by"].startswith(f"a reader: the owner, {ME} on ")
 
 

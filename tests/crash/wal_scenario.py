@@ -63,6 +63,8 @@ class Life:
             payload=[payload[:5], memoryview(payload)[5:]],
             sync=sync,
         )
+        if sync:
+            self.wal.tell()
         self.acknowledged = self.wal.durable_seq
 
     def prepare(self) -> None:

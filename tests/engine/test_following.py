@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.engine.recover import nearby
+from siltstone.joined.store import JoinedStore
 from siltstone.local.store import LocalStore
 from siltstone.open.environment import Env
 from siltstone.options import Options
@@ -29,7 +31,7 @@ SMALL = Options(segment_bytes=65_536)
 class Life:
     """An owner that does anything, and a reader beside it that looks now and then."""
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, path: Path, seed: int, beside: Callable[[st.Store], st.Store]) -> None:
         self.seed, self.chance = seed, random.Random(seed)
         self.hooked: list[HookedTables] = []
         self.db = open_store(path, Env(tables=self.tables))
@@ -37,7 +39,7 @@ class Life:
         self.db.create_table("keyed", SCHEMA, "id")
         self.db.create_table("words", SCHEMA, "s")
         self.db.create_table("plain", SCHEMA)
-        self.beside = st.connect(path, read_only=True)
+        self.beside = beside(self.db)
         self.log: list[str] = []
         self.since = 0  # of the changes that both are asked for
 
@@ -184,9 +186,21 @@ class Life:
         return found
 
 
+def a_reader(owner: st.Store) -> st.Store:
+    return st.connect(owner.path, read_only=True)
+
+
+def one_who_joined(owner: st.Store) -> st.Store:
+    return JoinedStore(owner.path, str(owner.serve_local()), Options())
+
+
+@pytest.mark.parametrize("beside", [a_reader, one_who_joined])
 @pytest.mark.parametrize("seed", range(by_day(6, 30)))
-def test_a_reader_beside_an_owner_sees_what_it_sees(tmp_path: Path, seed: int) -> None:
-    life = Life(tmp_path / "s", seed)
+def test_a_reader_beside_an_owner_sees_what_it_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, beside: Callable[..., st.Store]
+) -> None:
+    monkeypatch.setattr(nearby, "WAIT_S", 60.0)  # it reads all itself
+    life = Life(tmp_path / "s", seed, beside)
     try:
         life.run(by_day(60, 120))
     finally:

@@ -242,13 +242,13 @@ def test_who_owns_a_store_after_its_lock_was_deleted_is_alone(tmp_path):
 def test_a_commit_whose_store_is_deleted_before_its_answer_is_in_doubt(tmp_path, monkeypatch):
     with open_store(tmp_path / "s") as db:
         db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
-        tell = Wal._tell_durable
+        tell = Wal._require_owned
 
         def after_it_is_gone(self: Wal) -> None:  # between the sync and the answer
             gone(tmp_path / "s")
             tell(self)
 
-        monkeypatch.setattr(Wal, "_tell_durable", after_it_is_gone)
+        monkeypatch.setattr(Wal, "_require_owned", after_it_is_gone)
         with pytest.raises(InDoubtError):
             upsert(db, 2)
         with pytest.raises(PoisonedError):

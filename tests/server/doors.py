@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import siltstone as st
+from siltstone.joined import protocol
+from siltstone.joined.frames import frame
 from siltstone.joined.values import encode
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.server import HttpServer
 from tests.server.stores import eventually, opened
 
-DOORS = ("socket", "joined", "rest")
-"""The Unix socket of this user, its words over TCP, and REST over TCP."""
+HTTP_DOORS = ("joined", "rest")
+"""The words of joined processes over TCP, and REST over TCP."""
+DOORS = ("socket", *HTTP_DOORS)
+"""The Unix socket of this user, too, which speaks frames."""
 
 
 @dataclass
@@ -66,6 +70,37 @@ class Wire:
 
 
 @dataclass
+class FrameWire(Wire):
+    """One connection to the Unix socket; it says what `Wire` says, in frames."""
+
+    opening: bytes = frame.OPENING
+
+    def send(self, method: str, path: str, size: int, body: bytes = b"", head: str = "") -> None:
+        kind = "" if method == "GET" else protocol.VALUES_TYPE
+        said, _ = frame.request_parts((path.removeprefix("/v1/"), kind, "", "", ""), b"")
+        rest = said[frame.REQUEST.size :]
+        start = frame.REQUEST.pack(len(rest) + 2 + size, len(rest))
+        self.sock.sendall(self.opening + start + rest + body)
+        self.opening = b""
+
+    def told(self) -> Told:
+        whole, has_more, status = bytearray(), True, 0
+        while has_more:
+            head = frame.answer_head(self.received(frame.ANSWER.size))
+            self.received(head.id_bytes)
+            whole += self.received(head.nbytes - head.id_bytes)
+            status, has_more = head.status, bool(head.flags & frame.MORE)
+        return Told(status, {}, bytes(whole))
+
+    def received(self, size: int) -> bytes:
+        """Return the next bytes."""
+        found = self.sock.recv(size, socket.MSG_WAITALL) if size else b""
+        if len(found) < size:
+            raise ConnectionError("it ended")
+        return found
+
+
+@dataclass
 class Door:
     """A server of an open store, as far as it is the same everywhere; `t` has a key."""
 
@@ -90,7 +125,7 @@ class Door:
         else:
             sock = socket.create_connection(("127.0.0.1", self.address), timeout=30)
         self.made.append(sock)
-        return Wire(sock)
+        return FrameWire(sock) if self.kind == "socket" else Wire(sock)
 
     @property
     def reading(self) -> tuple[str, bytes]:

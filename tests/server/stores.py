@@ -8,8 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from siltstone.options import resolve
 from siltstone.server.rpc.server import LocalServer
 
 
@@ -24,6 +27,8 @@ def served(path: Path) -> Iterator[tuple[st.Store, JoinedStore]]:
         yield owner, joined
 
 
+asking = pytest.mark.parametrize("way", ["asking"], indirect=True)
+"""For what happens only where the owner is asked for all that is read; see `conftest`."""
 DOORS = ("owner", "socket", "http")
 
 
@@ -41,7 +46,7 @@ def behind(door: str, path: Path) -> Iterator[st.Store]:
 
 def joined_to(owner: st.Store) -> JoinedStore:
     """Join an owner of this process as another would; `connect` gives another handle on it."""
-    return JoinedStore(owner.path, str(owner.serve_local()))
+    return JoinedStore(owner.path, str(owner.serve_local()), resolve(owner.path, {}))
 
 
 def eventually(claim: Callable[[], bool]) -> None:

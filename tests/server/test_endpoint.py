@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import stat
 import tempfile
@@ -14,14 +13,16 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.address import address_of
-from siltstone.joined.connection import OwnerConnection
+from siltstone.joined.connection import Message
+from siltstone.joined.frames.connection import FrameOwnerConnection
 from siltstone.joined.store import JoinedStore
+from siltstone.joined.targets import SocketTarget
 from siltstone.joined.values import decode, encode
 from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.sessions import Sessions
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import read_holder
-from tests.server.stores import endpoint_of, opened, served
+from tests.server.stores import asking, endpoint_of, opened, served
 
 Both = tuple[st.Store, JoinedStore]
 
@@ -154,52 +155,38 @@ def test_too_many_requests_at_once_are_refused_and_may_be_tried_again(tmp_path: 
         assert owner["t"].count() == 1
 
 
-def test_a_body_of_unknown_length_is_refused(both: Both) -> None:
-    owner, _ = both
-    connection = OwnerConnection(str(owner.serve_local()))
+def asked(address: Path, path: str, body: bytes = b"", kind: str = "") -> tuple[int, bytes]:
+    connection = FrameOwnerConnection(SocketTarget(str(address)), 10)
     connection.connect()
     try:
-        with contextlib.suppress(BrokenPipeError):  # it need not read what it refuses
-            connection.request("POST", "/v1/table/1/truncate", iter([b"x"]), encode_chunked=True)
-        response = connection.getresponse()
-        assert response.status == 400
-        assert "content-length" in json.loads(response.read())["error"]
-    finally:
-        connection.close()
-    assert owner["t"].count() == 2
-
-
-def asked(address: Path, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple:
-    connection = OwnerConnection(str(address))
-    connection.connect()
-    try:
-        connection.request(method, path, body, {"content-type": kind} if kind else {})
-        response = connection.getresponse()
-        return response.status, response.read()
+        connection.send(Message(path, body, kind))
+        status, _, found = connection.next_frame()
+        return status, bytes(found)
     finally:
         connection.close()
 
 
+VALUES = "application/vnd.msgpack"
 ROWS = "application/vnd.apache.arrow.stream"
 MALFORMED = [
-    ("no such route", "GET", "/v1/nothing/at/all/here", b"", ""),
-    ("no such method", "PUT", "/v1/tables", b"", ""),
-    ("no such verb", "POST", "/v1/close", b"", ""),
-    ("a private verb", "POST", "/v1/__init__", b"", ""),
-    ("no such verb of a table", "POST", "/v1/table/1/_run", b"", ""),
-    ("a table by name", "POST", "/v1/table/t/truncate", b"", ""),
-    ("a table that is none", "POST", "/v1/table/99/truncate", b"", ""),
-    ("a body that is no message", "POST", "/v1/table/1/truncate", b"\xc1", ""),
-    ("a message that is no call", "POST", "/v1/table/1/truncate", encode({"x": 1}), ""),
-    ("arguments that do not fit", "POST", "/v1/table/1/truncate", encode([[1, 2], {}]), ""),
-    ("names that do not fit", "POST", "/v1/table/1/truncate", encode([[], {"x": 1}]), ""),
-    ("rows that are none", "POST", "/v1/table/1/upsert", b"rows", ROWS),
-    ("rows that break off", "POST", "/v1/table/1/upsert", b"\xff\xff\xff\xff\x10\0\0\0", ROWS),
-    ("a transaction that is none", "POST", "/v1/transaction/7-7/commit", b"", ""),
-    ("a verb of no transaction", "POST", "/v1/transaction/7-7/alter", b"", ""),
-    ("a snapshot that is none", "POST", "/v1/snapshot/s7/tables", b"", ""),
-    ("options that are none", "POST", "/v1/transaction/begin", encode([[], {"x": 1}]), ""),
-    ("a moment that is none", "POST", "/v1/snapshot/open", encode([[], {"at": "x"}]), ""),
+    ("no such route", "nothing/at/all/here", b"", VALUES),
+    ("no such method", "tables", b"", ""),
+    ("no such verb", "close", b"", VALUES),
+    ("a private verb", "__init__", b"", VALUES),
+    ("no such verb of a table", "table/1/_run", b"", VALUES),
+    ("a table by name", "table/t/truncate", b"", VALUES),
+    ("a table that is none", "table/99/truncate", b"", VALUES),
+    ("a body that is no message", "table/1/truncate", b"\xc1", VALUES),
+    ("a message that is no call", "table/1/truncate", encode({"x": 1}), VALUES),
+    ("arguments that do not fit", "table/1/truncate", encode([[1, 2], {}]), VALUES),
+    ("names that do not fit", "table/1/truncate", encode([[], {"x": 1}]), VALUES),
+    ("rows that are none", "table/1/upsert", b"rows", ROWS),
+    ("rows that break off", "table/1/upsert", b"\xff\xff\xff\xff\x10\0\0\0", ROWS),
+    ("a transaction that is none", "transaction/7-7/commit", b"", VALUES),
+    ("a verb of no transaction", "transaction/7-7/alter", b"", VALUES),
+    ("a snapshot that is none", "snapshot/s7/tables", b"", VALUES),
+    ("options that are none", "transaction/begin", encode([[], {"x": 1}]), VALUES),
+    ("a moment that is none", "snapshot/open", encode([[], {"at": "x"}]), VALUES),
 ]
 
 
@@ -219,7 +206,7 @@ def test_a_malformed_request_is_refused_in_words(both: Both, wrong: tuple) -> No
 
 def test_who_answers_says_so_in_words(both: Both) -> None:
     owner, _ = both
-    status, body = asked(owner.serve_local(), "GET", "/v1/hello")
+    status, body = asked(owner.serve_local(), "hello")
     assert status == 200
     assert decode(body)["path"] == str(owner.path)
 
@@ -238,6 +225,7 @@ def test_an_owner_without_the_extra_says_what_to_install(
         assert alone.tables() == []
 
 
+@asking
 def test_closing_the_store_rolls_back_what_is_open_in_joined_processes(tmp_path: Path) -> None:
     with served(tmp_path / "shop") as (owner, joined):
         owner.create_table("t", {"id": "int64"}, primary_key="id")

@@ -15,7 +15,7 @@ from siltstone.joined.store import JoinedStore
 from siltstone.local.store import LocalStore
 from siltstone.server.http.server import ServerThread
 from tests.engine.seams import Threads
-from tests.server.stores import eventually, joined_to, opened
+from tests.server.stores import asking, eventually, joined_to, opened
 
 ROUNDS = 4
 KEYS = itertools.count(1_000)
@@ -168,6 +168,7 @@ def test_calls_of_other_threads_are_closed_or_in_doubt(owner: st.Store) -> None:
                 eventually(lambda lost=error: owner.outcome(lost.transaction_id) != "in doubt")
 
 
+@asking
 def test_a_handler_may_close_a_store_that_is_just_taking_a_connection(owner: st.Store) -> None:
     joined, threads = joined_to(owner), Threads()
 

@@ -17,7 +17,7 @@ from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.server import RestServer
 from tests.query.test_sql import LONG
 from tests.server.rest import rest_of
-from tests.server.stores import eventually, joined_to, opened
+from tests.server.stores import asking, eventually, joined_to, opened
 
 BODY_BYTES_MAX = 10_000
 ALMOST_ALL = b" " * (BODY_BYTES_MAX - 1)
@@ -115,6 +115,7 @@ def test_a_statement_that_does_not_end_is_ended(tmp_path: Path) -> None:
         assert service.joined.counters.inside == 0
 
 
+@asking
 @pytest.mark.parametrize("kind", ["service", "endpoint"])
 def test_closing_the_store_ends_the_statements_that_run(tmp_path: Path, kind: str) -> None:
     ended: list[type[BaseException]] = []

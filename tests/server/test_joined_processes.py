@@ -153,17 +153,24 @@ def test_an_owner_that_does_not_serve_is_named_with_what_to_call(
         owner.stdin.close()
 
 
-def test_after_its_owner_was_killed_a_store_is_owned_by_who_joins_next(tmp_path: Path) -> None:
+def test_after_its_owner_was_killed_a_store_is_owned_by_who_joins_next(
+    tmp_path: Path, way: str
+) -> None:
     path = tmp_path / "shop"
     with owner_of(path) as owner:
         joined = st.connect(path, join=True)
         past = joined.snapshot()
         owner.kill()
         assert owner.address.exists()  # its socket stays, and nobody is behind it
+        if way == "near":
+            assert joined["t"].get(1) == past["t"].get(1) == {"id": 1, "v": 10}
+        else:
+            with pytest.raises(st.UnavailableError):
+                joined.tables()
+            with pytest.raises(st.UnavailableError):
+                past["t"]
         with pytest.raises(st.UnavailableError):
-            joined.tables()
-        with pytest.raises(st.UnavailableError):
-            past["t"]
+            joined.create_table("other", {"id": "int64"}, "id")
         with st.connect(path, join=True) as db:
             assert isinstance(db, st.Store)
             assert db["t"].count() == 2

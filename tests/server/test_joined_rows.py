@@ -21,7 +21,7 @@ from siltstone.server.rest.server import rest_policy
 from siltstone.server.rest.wire import RestWire
 from siltstone.server.rpc.server import rpc_policy
 from tests.server.owners import owner_of
-from tests.server.stores import joined_to
+from tests.server.stores import asking, joined_to
 
 Both = tuple[st.Store, JoinedStore]
 
@@ -106,6 +106,7 @@ def test_an_error_in_the_middle_of_a_scan_is_raised_as_what_it_is(both: Both) ->
     assert joined["d"].count() == 1
 
 
+@asking
 def test_a_scan_whose_owner_dies_is_never_taken_for_whole(tmp_path: Path) -> None:
     with owner_of(tmp_path / "shop") as owner:
         joined = st.connect(tmp_path / "shop", join=True)
@@ -120,6 +121,7 @@ def test_a_scan_whose_owner_dies_is_never_taken_for_whole(tmp_path: Path) -> Non
         joined.close()
 
 
+@asking
 def test_a_reader_that_stalls_does_not_keep_the_owner_from_closing(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     with st.connect(path, background=False) as owner:
@@ -138,7 +140,8 @@ def test_a_reader_that_stalls_does_not_keep_the_owner_from_closing(tmp_path: Pat
         assert again["t"].count() == 1_600_000
 
 
-def test_what_a_joined_process_sees_is_durable(tmp_path: Path) -> None:
+def test_what_a_joined_process_sees_is_durable(tmp_path: Path, way: str) -> None:
+    """Where it asks, the owner syncs first; what it reads itself it does not see before."""
     path = tmp_path / "shop"
     with st.connect(path, background=False, sync_interval_ms=10**7) as owner:
         owner.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
@@ -157,8 +160,14 @@ def test_what_a_joined_process_sees_is_durable(tmp_path: Path) -> None:
                 with owner.transaction(durability="async") as tx:
                     tx["t"].upsert({"id": 1, "v": number})
                 assert owner.durable_seq < owner.seq
-                look()
+                seen = look()
+                if way == "near":
+                    assert owner.durable_seq < tx.seq
+                    assert seen != tx.seq
+                    assert table.get(1) in ({"id": 1, "v": number - 1}, None)
+                    joined.status()  # which syncs
                 assert owner.durable_seq == owner.seq == tx.seq
+                assert table.get(1) == {"id": 1, "v": number}
 
 
 def test_a_feed_ends_at_what_is_durable(tmp_path: Path) -> None:

@@ -16,18 +16,20 @@ import pytest
 
 import siltstone as st
 from siltstone.joined import protocol
+from siltstone.joined.connection import refused
+from siltstone.joined.frames import frame
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.values import encode
+from tests.server.stores import opened
 
 HELLO = {"path": "/", "identity": [0, 0], "body_bytes_max": 1, "epoch": 1, "pid": 1}
 Join = Callable[[], object]
 
 
 @contextmanager
-def _answering(listener: socket.socket, body: bytes, status: str) -> Iterator[list[bytes]]:
-    """Answer one connection's requests with `body`; yield what it asked."""
+def _answering(listener: socket.socket, answer_: bytes) -> Iterator[list[bytes]]:
+    """Answer one connection's requests; yield what it asked."""
     listener.listen()
-    head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     asked: list[bytes] = []
 
     def answer() -> None:
@@ -35,7 +37,7 @@ def _answering(listener: socket.socket, body: bytes, status: str) -> Iterator[li
         with client:
             while request := client.recv(1 << 16):  # until the client closes it
                 asked.append(request)
-                client.sendall(head + body)
+                client.sendall(answer_)
 
     answering = threading.Thread(target=answer)
     answering.start()
@@ -44,15 +46,21 @@ def _answering(listener: socket.socket, body: bytes, status: str) -> Iterator[li
 
 
 @contextmanager
-def an_owner(body: bytes, status: str = "200 OK") -> Iterator[tuple[Join, list[bytes]]]:
+def an_owner(body: bytes) -> Iterator[tuple[Join, list[bytes]]]:
     """An owner on this machine that answers `body`."""
+    with _owner_of(frame.answer(200, 0, "", body)) as found:
+        yield found
+
+
+@contextmanager
+def _owner_of(answer: bytes) -> Iterator[tuple[Join, list[bytes]]]:
     with (
         tempfile.TemporaryDirectory(prefix="s-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
         address = Path(folder) / "s.sock"
         listener.bind(str(address))
-        with _answering(listener, body, status) as asked:
+        with _answering(listener, answer) as asked:
             yield lambda: JoinedStore(Path(folder), str(address)), asked
 
 
@@ -62,8 +70,12 @@ def a_server(body: bytes, status: str = "200 OK") -> Iterator[tuple[Join, list[b
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with _answering(listener, body, status) as asked:
+        with _answering(listener, _http(body, status)) as asked:
             yield lambda: st.connect(url), asked
+
+
+def _http(body: bytes, status: str) -> bytes:
+    return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 
 
 @pytest.mark.parametrize("other", [an_owner, a_server])
@@ -76,7 +88,9 @@ def test_another_version_is_refused_by_both_numbers_and_nothing_is_asked(
         with pytest.raises(st.RequestError, match=words):
             join()
     (request,) = asked
-    assert request.startswith(b"GET /v1/")
+    start = b"GET /v1/" if other is a_server else frame.OPENING
+    assert request.startswith(start)
+    assert b"hello" in request
 
 
 @pytest.mark.parametrize("other", [an_owner, a_server])
@@ -92,3 +106,45 @@ def test_a_server_that_knows_no_joined_clients_is_refused_with_what_it_said() ->
     refused = pytest.raises(st.SiltstoneError, match=r"answered 404: b'not here'")
     with a_server(b"not here", "404 Not Found") as (join, _), refused:
         join()
+
+
+def test_an_owner_that_speaks_http_on_its_socket_is_an_older_siltstone() -> None:
+    refused = pytest.raises(st.RequestError, match=r"version 4 .* or an older one.* 5; use one")
+    with _owner_of(_http(b"this is no HTTP request", "400 Bad Request")) as (join, asked), refused:
+        join()
+    assert len(asked) == 1
+
+
+def refusal_of(owner: st.Store, opening: bytes) -> bytes:
+    """Return what an owner answers to what opens a connection."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(30)
+        client.connect(str(owner.serve_local()))
+        client.sendall(opening)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+def test_an_older_siltstone_that_asks_by_http_gets_its_error_as_that_reads_it(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path / "shop") as owner:
+        told = refusal_of(owner, b"GET /v1/hello HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    head, _, body = told.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-length: %d\r\n" % len(body) in head
+    error = refused(400, body)
+    assert isinstance(error, st.RequestError)
+    assert "speaks version 5 of the protocol, this siltstone 4" in str(error)
+
+
+@pytest.mark.parametrize("opening", [b"siltstone rpc 6\n", b"\x16\x03\x01 hello"])
+def test_what_opens_a_connection_in_another_way_is_refused_and_the_connection_ends(
+    tmp_path: Path, opening: bytes
+) -> None:
+    with opened(tmp_path / "shop") as owner:
+        told = refusal_of(owner, opening)
+    head = frame.answer_head(told)
+    assert head.status == 400
+    error = refused(head.status, told[frame.ANSWER.size + head.id_bytes :])
+    assert isinstance(error, st.RequestError)
+    assert "siltstone" in str(error)

@@ -53,7 +53,7 @@ with owner(sys.argv[1]) as db:
 """
 
 
-@pytest.mark.parametrize("module", ["httptools", "starlette", "uvicorn"])
+@pytest.mark.parametrize("module", ["starlette", "uvicorn"])
 def test_who_cannot_join_is_told_which_package_the_owner_lacks(tmp_path: Path, module: str) -> None:
     shop = tmp_path / "shop"
     (tmp_path / "hidden").mkdir()
@@ -103,19 +103,19 @@ def test_where_warnings_are_errors_the_store_is_closed_again(tmp_path: Path) -> 
     (tmp_path / "hidden").mkdir()
     done = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", "-c", WARNED, str(tmp_path / "shop")],
-        env=without("httptools", tmp_path / "hidden"),
+        env=without("uvicorn", tmp_path / "hidden"),
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout == f"{_alone(NEEDS.format('httptools'))}\nwas closed\n"
+    assert done.stdout == f"{_alone(NEEDS.format('uvicorn'))}\nwas closed\n"
 
 
 def test_a_commit_of_spark_which_nobody_meant_to_join_warns_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "hidden").mkdir()
     done = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", "-c", OF_SPARK, str(tmp_path / "shop")],
-        env=without("httptools", tmp_path / "hidden"),
+        env=without("uvicorn", tmp_path / "hidden"),
         capture_output=True,
         text=True,
         check=False,

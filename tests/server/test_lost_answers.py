@@ -11,14 +11,15 @@ from typing import NamedTuple
 import pytest
 
 import siltstone as st
+from siltstone.joined.frames.frame import ANSWER
 from siltstone.joined.store import JoinedStore
 from siltstone.server.sessions import Session
 from tests.server.owners import owner_of
-from tests.server.stores import eventually, served
+from tests.server.stores import asking, eventually, served
 from tests.server.wire import Wire, wire_to
 
 ROW = {"id": 3, "v": 30}
-HEAD_END = b"\r\n\r\n"
+HEAD = ANSWER.size + len("1-999")
 
 
 class Wired(NamedTuple):
@@ -57,7 +58,7 @@ def test_a_commit_whose_answer_broke_off_in_its_head_is_in_doubt(tmp_path: Path)
     with wired(tmp_path) as (_, other, joined, wire):
         tx = joined.transaction()
         tx["t"].insert(ROW)
-        wire.mark, wire.rest = b"/commit", lambda data: data[: data.index(b"\n") + 1]
+        wire.mark, wire.rest = b"/commit", lambda data: data[:5]
         with pytest.raises(st.InDoubtError) as caught:
             tx.commit()
         assert other.outcome(caught.value.transaction_id) == "committed"
@@ -105,7 +106,7 @@ def test_rows_that_broke_off_before_the_first_are_asked_for_once_more(tmp_path: 
     with wired(tmp_path) as (owner, _, joined, wire):
         owner["t"].insert(ROW)
         table = joined["t"]
-        wire.mark, wire.rest = b"/get", lambda data: data[: data.index(HEAD_END) + 4]
+        wire.mark, wire.rest = b"/get", lambda data: data[:HEAD]
         assert table.get(3) == ROW
         assert wire.cuts == 1
 
@@ -115,7 +116,7 @@ def test_rows_that_broke_off_because_the_store_was_closed_say_so(tmp_path: Path)
         owner["t"].insert(ROW)
         table = joined["t"]
         wire.mark, wire.event = b"/get", joined.close
-        wire.rest = lambda data: data[: data.index(HEAD_END) + 4]
+        wire.rest = lambda data: data[:HEAD]
         with pytest.raises(st.ClosedError):
             table.get(3)
 
@@ -146,6 +147,7 @@ def test_a_commit_that_arrives_after_its_outcome_was_told_is_refused(tmp_path: P
         assert owner["t"].count() == 0
 
 
+@asking
 def test_an_outcome_is_a_promise_whoever_is_asked(tmp_path: Path) -> None:
     """The owner itself, and who asks at another door than the commit comes by."""
     with served(tmp_path / "shop") as (owner, other):
@@ -189,6 +191,7 @@ def test_a_commit_that_runs_is_in_doubt_whoever_is_asked(tmp_path: Path) -> None
             assert owner.outcome(mine) == other.outcome(mine) == "committed"
 
 
+@asking
 def test_a_reader_beside_promises_nothing(tmp_path: Path) -> None:
     """What it does not see may be in the log all the same, and come with the next owner."""
     with served(tmp_path / "shop") as (owner, joined):
@@ -201,6 +204,7 @@ def test_a_reader_beside_promises_nothing(tmp_path: Path) -> None:
         tx.rollback()
 
 
+@asking
 def test_an_id_is_fresh_when_a_commit_is_asked_for(tmp_path: Path) -> None:
     """Numbers and seqs rise together, or `outcome` would deny what the past has forgotten."""
     with served(tmp_path / "shop") as (owner, joined):
@@ -239,6 +243,7 @@ def test_an_owner_that_is_killed_between_commit_and_answer_loses_nothing(tmp_pat
         assert db["t"].get(3) == ROW
 
 
+@asking
 def test_an_owner_that_is_killed_before_the_commit_arrives_has_nothing(tmp_path: Path) -> None:
     path = tmp_path / "shop"
     with owner_of(path) as owner:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.server.doors import DOORS, Door, Wire, door_of
+from tests.server.doors import DOORS, HTTP_DOORS, Door, Wire, door_of
 from tests.server.stores import eventually
 
 
@@ -21,6 +21,10 @@ from tests.server.stores import eventually
 def door(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Door]:
     with door_of(request.param, tmp_path / "shop") as found:
         yield found
+
+
+http_alone = pytest.mark.parametrize("door", HTTP_DOORS, indirect=True)
+"""Of what only HTTP has; `test_frames` has the same of frames."""
 
 
 def with_rows(door: Door) -> Door:
@@ -38,12 +42,13 @@ def test_a_client_that_sends_nothing_of_a_body_is_cut_off(door: Door) -> None:
     wire = door.wire()
     wire.send("POST", door.reading[0], 9, b"{")
     told = wire.told()
-    assert (told.status, told.headers["connection"]) == (400, "close")
+    assert told.status == 400
     assert told.error == "nothing of the body came for 0.2 s"
     assert wire.is_ended
     eventually(door.is_idle)
 
 
+@http_alone
 def test_a_body_that_is_announced_and_does_not_come_takes_no_room(door: Door) -> None:
     door.bound(body_bytes_max=10_000, json_bytes_max=10_000, bodies_bytes_max=10_000)
     for _ in range(4):
@@ -58,10 +63,11 @@ def test_all_bodies_together_are_bounded(door: Door) -> None:
     door.bound(bodies_bytes_max=10_000)
     slow = door.wire()
     slow.send("POST", door.reading[0], 9_999, b" " * 9_990)
-    eventually(lambda: door.pipeline.bodies.nbytes == 9_990)
+    eventually(lambda: door.pipeline.bodies.nbytes >= 9_990)
+    held = door.pipeline.bodies.nbytes
     wire = door.wire()
     assert door.asked(wire).is_busy
-    assert door.pipeline.bodies.nbytes == 9_990
+    assert door.pipeline.bodies.nbytes == held
     # A connection that carries a transaction goes on: the body was read, and dropped.
     assert wire.is_ended if door.kind == "rest" else door.asked(wire).is_busy
     slow.sock.close()
@@ -76,10 +82,10 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(door: Door) -> No
     told = wire.told()
     assert told.status == (413 if door.kind == "rest" else 400)
     assert "at most 4000 bytes" in told.error
-    assert told.headers["connection"] == "close"
     assert wire.is_ended
 
 
+@http_alone
 def test_a_body_of_unknown_length_is_bounded_or_refused(door: Door) -> None:
     door.bound(body_bytes_max=4_000, json_bytes_max=4_000)
     wire = door.wire()
@@ -96,7 +102,7 @@ def test_a_body_of_unknown_length_is_bounded_or_refused(door: Door) -> None:
 def test_a_client_that_goes_away_in_its_body_leaves_nothing_behind(door: Door) -> None:
     wire = door.wire()
     wire.send("POST", door.reading[0], 100, b"{")
-    eventually(lambda: door.pipeline.bodies.nbytes == 1)
+    eventually(lambda: door.pipeline.bodies.nbytes >= 1)
     wire.sock.close()
     eventually(door.is_idle)
 
@@ -149,6 +155,7 @@ def test_a_server_that_closes_takes_no_more_requests(door: Door) -> None:
     door.pipeline.is_closing = False
 
 
+@http_alone
 def test_an_answer_of_the_turn_in_which_a_server_stops_is_sent(door: Door) -> None:
     """Else a commit would be durable, and its client would not be told."""
     wire = door.wire()
@@ -166,6 +173,7 @@ def test_an_answer_of_the_turn_in_which_a_server_stops_is_sent(door: Door) -> No
     assert wire.is_ended
 
 
+@http_alone
 def test_what_is_no_http_is_refused_as_json(door: Door) -> None:
     wire = door.wire()
     wire.sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
@@ -174,6 +182,7 @@ def test_what_is_no_http_is_refused_as_json(door: Door) -> None:
     assert wire.is_ended
 
 
+@http_alone
 @pytest.mark.parametrize("path", ["reading", "/nothing/at/all"])
 def test_a_request_with_two_ways_to_end_is_refused_and_what_follows_it_is_not_read(
     door: Door, path: str
@@ -192,6 +201,7 @@ def test_a_request_with_two_ways_to_end_is_refused_and_what_follows_it_is_not_re
     assert door.asked().status == 200
 
 
+@http_alone
 def test_a_request_with_two_different_lengths_is_refused(door: Door) -> None:
     wire = door.wire()
     wire.send("POST", door.reading[0], 2, b"{}", "Content-Length: 3\r\n")
@@ -199,6 +209,7 @@ def test_a_request_with_two_different_lengths_is_refused(door: Door) -> None:
     assert wire.is_ended
 
 
+@http_alone
 def test_a_head_that_never_ends_is_refused(door: Door) -> None:
     wire = door.wire()
     wire.sock.sendall(b"GET /v1/hello HTTP/1.1\r\nX-Long: " + b"x" * 100_000)
@@ -206,6 +217,7 @@ def test_a_head_that_never_ends_is_refused(door: Door) -> None:
     assert wire.is_ended
 
 
+@http_alone
 @pytest.mark.parametrize(
     "endless", [b"X-Trailer: x\r\n", b"2;note=" + b"x" * 9_000 + b"\r\n{}\r\n"]
 )
@@ -223,6 +235,7 @@ def test_what_is_no_body_and_never_ends_is_refused(door: Door, endless: bytes) -
     assert wire.is_ended
 
 
+@http_alone
 def test_a_body_in_chunks_of_one_byte_is_read(door: Door) -> None:
     asked, body = door.reading
     body += b" " * 60_000
@@ -237,6 +250,7 @@ def test_a_body_in_chunks_of_one_byte_is_read(door: Door) -> None:
         assert (told.status, "not chunks" in told.error) == (400, True)
 
 
+@http_alone
 def test_many_requests_in_one_write_are_all_answered(door: Door) -> None:
     wire = door.wire()
     asked, body = door.reading
@@ -252,6 +266,7 @@ def test_many_requests_in_one_write_are_all_answered(door: Door) -> None:
     sender.join()
 
 
+@http_alone
 @pytest.mark.parametrize(
     ("method", "path", "status"), [("GET", "/nothing/at/all", 404), ("PUT", "/changes", 405)]
 )
@@ -275,7 +290,7 @@ def test_a_client_that_vanishes_or_stops_reading_leaves_nothing_behind(door: Doo
     gone, stuck = door.wire(), door.wire()
     for wire in (gone, stuck):
         wire.send("POST", path, len(body), body)
-        assert wire.sock.recv(100).startswith(b"HTTP/1.1 200")
+        assert is_begun(wire)
     gone.sock.close()
     eventually(door.is_idle)  # also of the one that is stuck
     assert door.asked().status == 200
@@ -286,7 +301,7 @@ def test_clients_that_read_slowly_leave_room_for_others(door: Door) -> None:
     for _ in range(40):  # more than there are threads; each reads 100 bytes of 20 MB
         wire = door.wire()
         wire.send("POST", path, len(body), body)
-        assert wire.sock.recv(100).startswith(b"HTTP/1.1 200")
+        assert is_begun(wire)
     assert door.asked().status == 200
     for sock in door.made:
         sock.close()
@@ -308,14 +323,19 @@ def test_a_closing_server_ends_the_streams_that_run(door: Door) -> None:
     path, body = with_rows(door).scanning
     wire = door.wire()
     wire.send("POST", path, len(body), body)
-    assert wire.sock.recv(100).startswith(b"HTTP/1.1 200")
+    assert is_begun(wire)
     door.pipeline.is_closing = True
     rest = bytearray()
-    while not rest.endswith(b"0\r\n\r\n") and (piece := _received(wire)):
+    while b"siltstone.error" not in rest and (piece := _received(wire)):
         rest += piece
     assert (b"siltstone.error" in rest) == (door.kind != "rest")
-    assert (rest[-5:] == b"0\r\n\r\n") == (door.kind != "rest")
     door.pipeline.is_closing = False
+
+
+def is_begun(wire: Wire) -> bool:
+    """Say whether the first bytes of an answer of rows came."""
+    first = wire.sock.recv(100)
+    return first.startswith(b"HTTP/1.1 200") or first[4:6] == (200).to_bytes(2, "little")
 
 
 def _received(wire: Wire) -> bytes:

@@ -21,7 +21,7 @@ import siltstone as st
 from siltstone.errors import BusyError, ClosedError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import server_at
-from siltstone.joined.transaction import JoinedTransaction
+from siltstone.joined.transactions.transaction import JoinedTransaction
 from siltstone.joined.values import encode
 from siltstone.process import deadline
 from siltstone.server.http.lane import Lane

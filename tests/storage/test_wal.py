@@ -24,6 +24,8 @@ SMALL = [b"s" * 30]  # 136 bytes with header and padding: three fill a segment
 def append(wal: Wal, payload: Sequence[bytes] = SMALL, *, sync: bool = True) -> None:
     seq = Seq(wal.end.seq + 1)
     wal.append(first_seq=seq, last_seq=seq, payload=payload, sync=sync)
+    if sync:
+        wal.tell()
 
 
 def mark(files: SimFiles) -> Mark:

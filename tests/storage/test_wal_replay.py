@@ -38,6 +38,8 @@ def append(wal: Wal, count: int = 1, *, sync: bool = True) -> None:
     for _ in range(count):
         seq = Seq(wal.end.seq + 1)
         wal.append(first_seq=seq, last_seq=seq, payload=[b"%030d" % seq], sync=sync)
+        if sync:
+            wal.tell()
 
 
 def written(count: int) -> SimFiles:

@@ -11,13 +11,11 @@ a connection closes it. A thread that holds the lock may close: a signal's handl
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
 import threading
 import time
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +36,13 @@ from siltstone.joined import protocol
 from siltstone.joined.connection import (
     BROKEN,
     HELLO_TIMEOUT_S,
+    HttpOwnerConnection,
     Message,
     OwnerConnection,
     rows_of,
     value_of,
 )
+from siltstone.joined.frames.connection import FrameOwnerConnection
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
@@ -75,8 +75,12 @@ class ConnectionPool:
         self._all: weakref.WeakSet[OwnerConnection] = weakref.WeakSet()
         self.refusal: str | None = None
         self.hello: dict[str, Any] = {}
+        self.committed: Callable[[int], object] = lambda _: None
+        """Hears the seqs of commits of transactions."""
         self.closed = NONE_CLOSED
         """The tables that are closed to first tries, as the owner said it last."""
+        self.has_closed = False
+        """Whether there may be some now: an owner says so with each answer."""
         self._near: frozenset[tuple[int, int]] = frozenset()
         self.give(self._connect())
         if root is not None and not self.is_near(root):
@@ -132,13 +136,13 @@ class ConnectionPool:
         """
         self.check()
         bound_s = self._answer_timeout_s
-        made = OwnerConnection(self.target, hello_timeout_s=bound_s or HELLO_TIMEOUT_S)
+        made = connection_to(self.target, bound_s or HELLO_TIMEOUT_S)
         with self._lock:  # `close` goes through them, once
             self.check()
             self._all.add(made)
         try:
             made.connect()
-            hello = made.greet()
+            hello = made.look("hello")
             self.check()  # `close` could not end what was not yet connected
             _refuse_version(hello)
         except BROKEN as error:
@@ -150,8 +154,7 @@ class ConnectionPool:
         except SiltstoneError:
             made.close()
             raise
-        assert isinstance(made.sock, socket.socket)
-        made.sock.settimeout(bound_s)  # None: a commit or a scan takes as long as it takes
+        made.wait_at_most(bound_s)  # None: a commit or a scan takes as long as it takes
         self.hello = hello
         return made
 
@@ -174,6 +177,7 @@ class ConnectionPool:
 
     def give(self, connection: OwnerConnection) -> None:
         """Give a connection back, with no answer of it unread."""
+        self.has_closed = connection.has_closed
         with self._lock:
             if self.refusal is None and len(self._idle) < IDLE_MAX:
                 self._idle.append(connection)
@@ -197,9 +201,7 @@ class ConnectionPool:
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.refusal = f"{self.root} was joined before a fork; join it again in this process"
         for connection in list(self._all):
-            with contextlib.suppress(OSError):
-                if connection.sock is not None:
-                    os.close(connection.sock.detach())
+            connection.forget()
 
     # asking
 
@@ -209,16 +211,16 @@ class ConnectionPool:
         face_path: str,
         arguments: Sequence[object],
         named: Mapping[str, object],
-        headers: Mapping[str, str] | None = None,
+        **of: str,
     ) -> Any:
-        """Ask for an operation on any connection, as often as its effect allows.
+        """Ask for an operation on any connection, as often as its effect allows; `of`: `Message`.
 
         Raises:
             InDoubtError: The answer to a commit was lost.
             UnavailableError: The owner went away.
         """
         path = f"{face_path}/{operation.name}" if face_path else operation.name
-        message = self.message(path, arguments, named, headers)
+        message = self.message(path, arguments, named, **of)
         if operation.effect is Effect.WRITE:
             return self.commit(self.take(), message)
         return self.ask(message, tries=1 if operation.effect is Effect.ONCE else 2)
@@ -237,9 +239,9 @@ class ConnectionPool:
         path: str,
         arguments: Sequence[object] = (),
         named: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
+        **of: str,
     ) -> Message:
-        """Return a request with its arguments encoded.
+        """Return a request with its arguments encoded; `of`: see `Message`.
 
         Raises:
             RequestError: They are more than one request carries, or cannot be sent.
@@ -251,7 +253,7 @@ class ConnectionPool:
             body, kind = encode([list(arguments), dict(named or {})]), protocol.VALUES_TYPE
         if len(body) > most:
             raise too_large(most)
-        return Message(path, body, kind, headers or {})
+        return Message(path, body, kind, **of)
 
     def ask(self, message: Message, *, tries: int = 2) -> Any:
         """Ask on any connection, `tries` times in all; return a value, or a reader of rows.
@@ -265,10 +267,10 @@ class ConnectionPool:
             connection = self.take()
             try:
                 with _answered(connection):
-                    response = connection.ask(message)
-                    if response.headers.get_content_type() == protocol.ARROW_TYPE:
-                        return rows_of(connection, response, self.give, self._cut_off)
-                    value = value_of(response)
+                    answer = connection.ask(message)
+                    if answer.is_rows:
+                        return rows_of(connection, answer.body, self.give, self._cut_off)
+                    value = value_of(answer)
             except BROKEN as error:
                 if not left or self._is_late(error):
                     raise self._gone(error) from error
@@ -288,9 +290,11 @@ class ConnectionPool:
         self.check()
         try:
             with _answered(connection):
-                return value_of(connection.ask(message))
+                found = value_of(connection.ask(message))
         except BROKEN as error:
             raise self._gone(error) from error
+        self.has_closed = connection.has_closed
+        return found
 
     def commit(self, connection: OwnerConnection, message: Message) -> Any:
         """Ask for something that commits, and give the connection back.
@@ -301,7 +305,7 @@ class ConnectionPool:
         """
         self._refresh(connection)
         transaction_id = connection.reserved
-        numbered = replace(message, headers={protocol.ID_HEADER: transaction_id})
+        numbered = replace(message, id=transaction_id)
         try:
             with _answered(connection):
                 value = value_of(connection.ask(numbered))
@@ -326,7 +330,7 @@ class ConnectionPool:
             return
         try:
             with _answered(connection):
-                connection.greet()
+                connection.look("hello")
         except BROKEN as error:
             raise self._gone(error) from error
         except SiltstoneError:
@@ -344,6 +348,13 @@ class ConnectionPool:
         if self.refusal is not None:
             return ClosedError(self.refusal)
         return UnavailableError(f"the owner of {self.root} is gone {how}")
+
+
+def connection_to(target: Target, hello_timeout_s: float = HELLO_TIMEOUT_S) -> OwnerConnection:
+    """Return a connection to a target, which `connect` makes."""
+    if isinstance(target, SocketTarget):
+        return FrameOwnerConnection(target, hello_timeout_s)
+    return HttpOwnerConnection(target, hello_timeout_s)
 
 
 def _refuse_version(hello: object) -> None:

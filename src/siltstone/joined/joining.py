@@ -28,6 +28,7 @@ from pathlib import Path
 from siltstone.errors import BusyError, OwnedError, SiltstoneError, UnavailableError
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.targets import ServerTarget, server_at
+from siltstone.options import Options
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.ownership import Holder, read_holder
 
@@ -65,8 +66,9 @@ def _named(holder: Holder) -> str | None:
 class Joining:
     """One attempt to join, over all its tries."""
 
-    def __init__(self, root: Path, *, timeout_s: float) -> None:
-        self._root, self._timeout_s = root, timeout_s
+    def __init__(self, root: Path, options: Options) -> None:
+        self._root, self._options = root, options
+        self._timeout_s = options.join_timeout_s
         self._begun = time.monotonic()
         self._pause_s = _PAUSE_S
         self._far: UnavailableError | None = None
@@ -106,8 +108,9 @@ class Joining:
         failure = self._far
         target = _near(holder)
         if target is not None:
+            options = self._options if isinstance(target, str) else None  # it may be a tunnel's end
             try:
-                return JoinedStore(self._root, target)
+                return JoinedStore(self._root, target, options)
             except UnavailableError as error:
                 failure = error
         if isinstance(owned, UnavailableError):

@@ -4,8 +4,10 @@
               ─▶ the owner's, which lives with its own connection, for what is left of 1 s
     give up   the owner's, by a request on that connection; if that fails, by ending it
 
-A first try hears which tables are closed when it begins (`ConnectionPool.closed`). Turns are
-advice: an owner that refuses one, or is gone, gives none, and the next try hears why.
+Each answer says whether tables are closed. While some are, transactions begin at the owner, and so
+a first try hears which these are (`ConnectionPool.closed`). One that did not hear of it begins here
+(`UNHEARD`), and is sent back by its commit. Turns are advice: an owner that refuses one, or is
+gone, gives none, and the next try hears why.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from siltstone.errors import SiltstoneError
 from siltstone.joined.connection import Message, OwnerConnection
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.process.turns import LOSSES_MAX, WAIT_S, TableTurn, TableTurns
+
+UNHEARD = frozenset({""})
+"""No table: but some may be closed of which this process did not hear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class OwnerTurns:
     @property
     def closed(self) -> frozenset[str]:
         """The tables that the owner said last are closed."""
-        return self._pool.closed
+        return self._pool.closed if self._pool.has_closed else UNHEARD
 
     def take(self, table: str) -> OwnerTurn | None:
         """Take the turn of a table; None: it did not come here in time."""

@@ -1,19 +1,23 @@
-"""Protocol: the words that both ends of a socket use.
+"""Protocol: the words that both ends of a connection to an owner use.
 
-    POST /v1/<verb>                          of the store: [positional arguments, named arguments]
-    POST /v1/table/<id>/<verb>               of a table, now; or with one of the two headers
-         x-siltstone-txn: <transaction id>       as the transaction sees it
-         x-siltstone-snapshot: <id>              at the snapshot's seq; <id> is the name
-    POST /v1/transaction/begin               ─▶ {id, seq};  POST /v1/transaction/<id>/<verb>
+    <verb>                                   of the store: [positional arguments, named arguments]
+    table/<id>/<verb>                        of a table, now; or with one of these named:
+         a transaction                           as the transaction sees it
+         a snapshot                              at the snapshot's seq; <id> is the name
+    transaction/begin                        ─▶ {id, seq};  transaction/<id>/<verb>
                                                  and `closed` (tables), if there are some
-    POST /v1/turn                            of a run: take, close, end, wait (`server.rpc.turns`)
-    POST /v1/snapshot/open                   ─▶ {id, seq};  POST /v1/snapshot/<id>/<verb>
-    GET  /v1/hello                           ─▶ who answers, and what it takes
-    GET  /v1/witness                         ─▶ what the file WITNESS of the store has from now on
+    turn                                     of a run: take, close, end, wait (`server.rpc.turns`)
+    snapshot/open                            ─▶ {id, seq};  snapshot/<id>/<verb>
+    hello                                    ─▶ who answers, and what it takes
+    witness                                  ─▶ what the file WITNESS of the store has from now on
+
+On the socket of an owner they travel in frames (`frames.frame`). At a server's URL they are the
+paths of HTTP below /v1/joined, where hello and witness are GET, all others POST; what is named
+beside the path is in headers.
 
 A body is a message (`values`), or rows as one Arrow IPC stream: then they are the one argument.
-Each answer carries `x-siltstone-id`: the transaction id of the connection's next commit, which the
-request for it (a statement, or the commit of a transaction) repeats.
+Each answer carries the transaction id of the connection's next commit, which the request for it (a
+statement, or the commit of a transaction) repeats.
 """
 
 from __future__ import annotations

@@ -14,18 +14,22 @@ import abc
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.new_table import understood
 from siltstone.engine.catalog.row_input import arrow_of
-from siltstone.errors import ReadOnlyError
+from siltstone.engine.recover.nearby import AskOwner
+from siltstone.errors import ReadOnlyError, UnavailableError
 from siltstone.formats.type_names import field_of
 from siltstone.operations import Codec, Face, Operation, of_face, operation
 from siltstone.query.search.search_result import SearchResult
+
+if TYPE_CHECKING:
+    from siltstone.query.sql.result import Result
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -34,7 +38,8 @@ P = ParamSpec("P")
 def remote(face: Face) -> Callable[[Callable[P, T]], type[T]]:
     """Give a class the operations of `face` that its bases declare and it does not write.
 
-    The class has `_ask(operation, arguments, named)`, and `_table(id)` if it answers with tables.
+    The class has `_ask(operation, arguments, named)`, `_table(id)` if it answers with tables, and
+    `near`: the same of this process, which reads the files (None: the owner is asked).
     (A type checker takes what this returns for a class without abstract methods.)
     """
 
@@ -51,7 +56,8 @@ def remote(face: Face) -> Callable[[Callable[P, T]], type[T]]:
 
 def _made(operation: Operation, declared: object) -> object:
     if isinstance(declared, property):
-        return property(lambda self: ask(self, operation), doc=declared.__doc__)
+        asks = _near_too(operation, lambda self: ask(self, operation))
+        return property(asks, doc=declared.__doc__)
     method = cast("Callable[..., object]", declared)
     signature = inspect.signature(method)
 
@@ -61,14 +67,56 @@ def _made(operation: Operation, declared: object) -> object:
         given = signature.bind(*arguments, **named)  # as Python would, also where it refuses
         if understand is not None:
             understand(given.arguments)
-        if operation.codec is Codec.RESULT and _writes(given.arguments["statement"]):
-            return _written(*given.args, **given.kwargs)
+        if operation.codec is Codec.RESULT and is_write(given.arguments["statement"]):
+            return written(*given.args, **given.kwargs)
         return ask(given.args[0], operation, *given.args[1:], **given.kwargs)
 
     answered = _without_frames(made) if operation.codec is Codec.RESULT else made
     functools.update_wrapper(answered, method)
+    answered = _near_too(operation, answered)
     answered.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
     return answered
+
+
+def near_first(asks: Callable[..., T], attribute: str = "near") -> Callable[..., T]:
+    """Return a method that is done by the method of that name of `self.near`, if it can.
+
+    `attribute`: where that is, if not there. Else it does what is written: it asks the owner. If
+    that is gone, it waits until it can read.
+    """
+    name = asks.__name__
+
+    @functools.wraps(asks)
+    def reads(self: Any, *arguments: object, **named: object) -> T:
+        near = getattr(self, attribute)
+        if near is None:
+            return asks(self, *arguments, **named)
+        try:
+            return _here(near, name, arguments, named)
+        except AskOwner:
+            pass
+        try:
+            return asks(self, *arguments, **named)
+        except UnavailableError as gone:
+            if not self.can_read_alone():
+                raise
+            try:
+                return _here(near, name, arguments, named)
+            except AskOwner:
+                raise gone from None
+
+    return reads
+
+
+def _here(near: object, name: str, arguments: Sequence[object], named: dict[str, object]) -> Any:
+    found = getattr(near, name)
+    return found(*arguments, **named) if callable(found) else found
+
+
+def _near_too(operation: Operation, asks: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what first looks into the files, where they are near, for what they have."""
+    asks.__name__ = operation.name
+    return near_first(asks) if operation.is_near else asks
 
 
 def _without_frames(run: Callable[..., object]) -> Callable[..., object]:
@@ -84,13 +132,14 @@ def _without_frames(run: Callable[..., object]) -> Callable[..., object]:
     return statement
 
 
-def _writes(statement: object) -> bool:
+def is_write(statement: object) -> bool:
+    """Say whether a statement of SQL writes."""
     from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
 
     return write_of(statement) is not None
 
 
-def _written(face: Any, *arguments: object, **named: object) -> object:
+def written(face: Any, *arguments: object, **named: object) -> Result:
     """Have the owner run a statement that writes.
 
     Raises:

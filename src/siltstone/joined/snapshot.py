@@ -26,6 +26,7 @@ class JoinedSnapshot(Snapshot):
 
     written_by: ClassVar[Face | None] = None
     """Where its statements of SQL that write are run."""
+    near = None
 
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
         self._pool = pool
@@ -79,8 +80,7 @@ class JoinedSnapshot(Snapshot):
     ) -> Any:
         """Ask for something of one table."""
         self._require_open()
-        headers = {protocol.SNAPSHOT_HEADER: self._id}
-        return self._pool.call(operation, path, arguments, named, headers)
+        return self._pool.call(operation, path, arguments, named, snapshot=self._id)
 
     def __getitem__(self, name: str) -> JoinedSnapshotTable:
         return JoinedSnapshotTable(self, ask(self, operation(Face.SNAPSHOT, "id_of"), name))
@@ -103,6 +103,7 @@ class JoinedSnapshot(Snapshot):
 class JoinedSnapshotTable(SnapshotTable):
     """One table at the seq of its snapshot."""
 
+    near = None
     __slots__ = ("_name", "_snapshot")
 
     def __init__(self, snapshot: JoinedSnapshot, name: str) -> None:

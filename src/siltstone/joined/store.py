@@ -9,39 +9,43 @@ Handles of tables carry their ids, not their names: a rename does not disturb th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from siltstone.api import results
+from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
 from siltstone.api.tables import Table
 from siltstone.choices import Missing, StagedOp
+from siltstone.engine.recover.nearby import AskOwner
 from siltstone.engine.write.stage_task import StageTask
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, SiltstoneError
 from siltstone.joined.connection_pool import ConnectionPool
+from siltstone.joined.near import Near
 from siltstone.joined.owner_turns import OwnerTurns
-from siltstone.joined.remote import ask, remote
+from siltstone.joined.remote import ask, is_write, near_first, remote, written
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.targets import Target
-from siltstone.joined.transaction import JoinedTransaction
+from siltstone.joined.transactions.owner_commits import core_of
+from siltstone.joined.transactions.transaction import JoinedTransaction
+from siltstone.local.snapshot import seen_by
+from siltstone.local.store import LocalStore
 from siltstone.operations import Effect, Face, Operation, operation
-from siltstone.options import resolve
+from siltstone.options import Options, resolve
 from siltstone.paths import root_of
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.open.environment import Storage
+    from siltstone.query.sql import sql as queries
     from siltstone.query.sql.dataset import SnapshotDataset
-
-
-_OPENED: dict[str, Callable[[ConnectionPool, dict[str, object]], object]] = {
-    "transaction": JoinedTransaction,
-    "snapshot": JoinedSnapshot,
-}
 
 
 @remote(Face.STORE)
@@ -60,13 +64,42 @@ class JoinedStore(Store):
     """Where its statements of SQL that write are run."""
 
     def __init__(
-        self, root: Path | None, address: str | Target, *, answer_timeout_s: float | None = None
+        self,
+        root: Path | None,
+        address: str | Target,
+        options: Options | None = None,
+        *,
+        answer_timeout_s: float | None = None,
     ) -> None:
-        """Use `connect(path, join=True)`, or `connect("http://host:port")`: there is no root."""
+        """Use `connect(path, join=True)`, or `connect("http://host:port")`: there is no root.
+
+        Without `options` the owner is asked for all that is read.
+        """
         self.pool = ConnectionPool(address, root, answer_timeout_s=answer_timeout_s)
         self.path = Path(self.pool.hello["path"]) if root is None else root
         self._is_remote = root is None
         self._owner_turns = OwnerTurns(self.pool)
+        self._near: Near | None = None
+        if root is not None and options is not None:
+            self._near = Near.of(self.pool, root, options)
+        if self._near is not None:
+            self.pool.committed = self._near.committed
+        self._core = None if self._near is None else core_of(self.pool, self._near.db)
+
+    @property
+    def near(self) -> LocalStore | None:
+        """The same store as this process reads it; None: it asks the owner."""
+        return None if self._near is None else self._near.db
+
+    def can_read_alone(self) -> bool:
+        """Wait until this process has read the files; say whether it could, and may."""
+        if self._near is None or self.pool.refusal is not None:
+            return False
+        try:
+            self._near.nearby.newest()
+        except SiltstoneError:
+            return False
+        return True
 
     def __repr__(self) -> str:
         if self.pool.refusal is not None:
@@ -102,9 +135,9 @@ class JoinedStore(Store):
             )
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
-        opened = _OPENED.get(operation.name)
-        if opened is not None:
-            return opened(self.pool, named)
+        if operation.name == "transaction":
+            core = None if self.pool.has_closed else self._core
+            return JoinedTransaction(self.pool, named, core)
         if operation.files:
             self.require_near(operation.files)
         return self.pool.call(operation, "", arguments, named)
@@ -113,7 +146,68 @@ class JoinedStore(Store):
         return JoinedTable(self, table_id)
 
     def __getitem__(self, name: str) -> JoinedTable:
+        near = self.near
+        if near is not None:
+            with suppress(AskOwner):
+                return self._table(near[name].id)
         return self._table(ask(self, operation(Face.STORE, "id_of"), name))
+
+    @near_first
+    def snapshot(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> Snapshot:
+        return self.snapshot_of_owner(seq=seq, at=at, tag=tag)
+
+    def snapshot_of_owner(
+        self, *, seq: int | None = None, at: object = None, tag: str | None = None
+    ) -> JoinedSnapshot:
+        """Return a snapshot that the owner reads, for what only the owner does at a seq."""
+        given = {"seq": seq, "at": at, "tag": tag}
+        named = {name: value for name, value in given.items() if value is not None}
+        return JoinedSnapshot(self.pool, named)
+
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        self.pool.check()  # before an import, which the child of a fork may wait for
+        from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        if is_write(statement):
+            return self._written(caller, statement, parameters)
+        if self.near is not None:
+            with suppress(AskOwner), self.near.snapshot() as snapshot:
+                seen = seen_by(caller)
+                return collected(snapshot.read_sql(statement, parameters, variables=seen))
+        return self._asked_sql("sql", caller, statement, parameters)
+
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        if self.near is not None:
+            with suppress(AskOwner):
+                seen, snapshot = seen_by(caller), self.near.snapshot()
+                return snapshot.read_sql(statement, parameters, snapshot.close, variables=seen)
+        return self._asked_sql("sql_reader", caller, statement, parameters)
+
+    def _written(
+        self, caller: FrameType, statement: str, parameters: queries.Parameters
+    ) -> queries.Result:
+        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - as above
+
+        with refused_elsewhere(caller):
+            found = written(self, statement, *(() if parameters is None else (parameters,)))
+        if found.seq is not None:
+            self.pool.committed(found.seq)
+        return found
+
+    def _asked_sql(
+        self, name: str, caller: FrameType, statement: str, parameters: queries.Parameters
+    ) -> Any:
+        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - as above
+
+        given = () if parameters is None else (parameters,)
+        with refused_elsewhere(caller):
+            return ask(self, operation(Face.STORE, name), statement, *given)
 
     def lance_catalog(
         self,
@@ -150,6 +244,7 @@ class JoinedStore(Store):
         found = ask(self, asked, table, op, order_by=order_by, missing=missing, **new)
         return replace(found, root=str(self.path))
 
+    @near_first
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
     ) -> dict[str, pa.RecordBatchReader]:
@@ -165,6 +260,7 @@ class JoinedStore(Store):
     def _changes_of(self, name: str, since: int, until: int) -> Iterator[pa.RecordBatch]:
         yield from ask(self, operation(Face.STORE, "changes_of"), name, since, until)
 
+    @near_first
     def log(self, limit: int = 20) -> Listing[results.LogEntry]:
         return Listing(ask(self, operation(Face.STORE, "log"), limit))
 
@@ -192,6 +288,10 @@ class JoinedStore(Store):
         # Open transactions are rolled back. The store stays open in its owner, which keeps it up.
         del upkeep, on_progress
         self.pool.close()
+        if self._core is not None:
+            self._core.end(f"the store {self.pool.root} is closed")
+        if self._near is not None:
+            self._near.db.close()
 
 
 @remote(Face.TABLE)
@@ -201,10 +301,11 @@ class JoinedTable(Table):
     A write whose answer is lost raises InDoubtError; `outcome` of its transaction id tells.
     """
 
-    __slots__ = ("_db", "_id")
+    __slots__ = ("_db", "_id", "near")
 
     def __init__(self, db: JoinedStore, table_id: int) -> None:
         self._db, self._id = db, table_id
+        self.near = None if db.near is None else db.near.table(table_id)
 
     def __reduce__(self) -> tuple[Callable[..., Table], tuple[object, ...]]:
         """Pickle as path and id: what comes back reads the files, as of any store."""
@@ -218,6 +319,11 @@ class JoinedTable(Table):
     def id(self) -> int:
         return self._id
 
+    def can_read_alone(self) -> bool:
+        """See `JoinedStore`."""
+        return self._db.can_read_alone()
+
+    @near_first
     def dataset(self) -> SnapshotDataset:
         return self._db.snapshot()[self.name].dataset()
 

@@ -1,7 +1,7 @@
 """Targets: where the owner of a store answers: its socket on this machine, or its server's URL.
 
-Both speak `joined.protocol`. Over a URL the path has another prefix, and requests carry an access
-token.
+Both are asked in the words of `joined.protocol`. Over a URL these are in HTTP, the path has a
+prefix, and requests carry an access token.
 """
 
 from __future__ import annotations
@@ -31,16 +31,10 @@ _KEPT_ALIVE = {"TCP_KEEPIDLE": GONE_S // 2, "TCP_KEEPINTVL": GONE_S // 6, "TCP_K
 class SocketTarget(msgspec.Struct, frozen=True):
     """The socket of an owner on this machine."""
 
-    host: ClassVar[str] = "localhost"
-    prefix: ClassVar[str] = "/v1"
     address: str
 
     def __str__(self) -> str:
         return self.address
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {}
 
     def dial(self, timeout_s: float) -> socket.socket:
         """Connect to the socket; OSError if no server answers."""
@@ -56,7 +50,10 @@ class SocketTarget(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ServerTarget:
-    """A server at a URL; the access token is in no representation."""
+    """A server at a URL; the access token is in no representation.
+
+    `host` and `prefix` are the Host and the start of the path in HTTP.
+    """
 
     prefix: ClassVar[str] = "/v1/joined"
     url: str
@@ -94,7 +91,7 @@ class ServerTarget:
 
 
 Target: TypeAlias = SocketTarget | ServerTarget
-"""Where connections go; `host` and `prefix` are the Host and the start of the path in HTTP."""
+"""Where connections go."""
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -32,6 +32,7 @@ from siltstone.engine.catalog.row_input import stream_of
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.filter import pickled
 from siltstone.engine.read.past import LogEntry
+from siltstone.engine.write.sent_writes import Recheck
 from siltstone.engine.write.stage_task import Staged, StageTask
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.formats.arrow_weight import weights
@@ -63,7 +64,7 @@ _CLASSES: dict[str, type] = {
         *(IndexStatus, JobStatus, Status, TableStatus, Backpressure, Vacuumed, Verified),
         CacheUse,
         *(Pin, Schema, InventoryFile, KeyRun, StagedKeys, StagedFiles, Staged, StageTask),
-        *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask, TokenApp),
+        *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask, TokenApp, Recheck),
     )
 }
 _ERRORS: dict[str, type[SiltstoneError]] = {

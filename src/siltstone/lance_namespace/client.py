@@ -172,7 +172,9 @@ class SiltstoneNamespace(_ScopedNamespace):
         self, *, seq: int | None = None, at: str | datetime | None = None, tag: str | None = None
     ) -> SnapshotNamespace:
         """Return all tables at one seq: at `seq`, at a moment, at a tag, or now."""
-        snapshot = self._db.snapshot(seq=seq, at=at, tag=tag)
+        db = self._db
+        opens = db.snapshot_of_owner if isinstance(db, JoinedStore) else db.snapshot
+        snapshot = opens(seq=seq, at=at, tag=tag)
         return SnapshotNamespace(self._db, snapshot, self._keyed)
 
 

@@ -15,10 +15,11 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.admission import SchemaMovedError
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.engine.commit.recent_writes import ForgottenError
+from siltstone.engine.commit.write_set import BLIND, Receipt, WriteSet
 from siltstone.engine.write.row_plan import RowPlan, row_plan
 from siltstone.errors import ConflictError
-from siltstone.formats.manifest import Catalog
+from siltstone.formats.manifest import Catalog, TableDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class GroupUpserts:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._known: tuple[Catalog, dict[str, PlannedTable | None]] | None = None
+        self._known: tuple[Catalog, dict[str | int, PlannedTable | None]] | None = None
 
     def table(self, name: str) -> PlannedTable | None:
         """Return a table by name; None: its rows go alone.
@@ -58,23 +59,55 @@ class GroupUpserts:
             ClosedError, ReadOnlyError: Nothing can be written.
             TableNotFoundError: There is no such table.
         """
+        catalog, known = self._now()
+        if name not in known:
+            known[name] = self._planned(catalog, catalogs.find(catalog, name))
+        return known[name]
+
+    def by_id(self, table_id: int) -> PlannedTable | None:
+        """Return a table by its id; None: its rows go alone, as those of one that is gone.
+
+        Raises:
+            ClosedError, ReadOnlyError: Nothing can be written.
+        """
+        catalog, known = self._now()
+        if table_id not in known:
+            found = catalogs.by_id(catalog, table_id)
+            if found is None or not catalogs.is_alive(found):
+                return None
+            known[table_id] = self._planned(catalog, found)
+        return known[table_id]
+
+    def _now(self) -> tuple[Catalog, dict[str | int, PlannedTable | None]]:
+        """Return the catalog as it is now, and what is known of its tables."""
         self._core.writer()
         catalog, known = self._core.state().view.catalog, self._known
         if known is None or known[0] is not catalog:
             self._known = known = catalog, {}
-        if name not in known[1]:
-            found = catalogs.find(catalog, name)
-            plan = row_plan(catalog, found, table_schema_of(catalogs.schema_of(found)))
-            known[1][name] = None if plan is None else PlannedTable(self._core, plan)
-        return known[1][name]
+        return known
+
+    def _planned(self, catalog: Catalog, found: TableDefinition) -> PlannedTable | None:
+        plan = row_plan(catalog, found, table_schema_of(catalogs.schema_of(found)))
+        return None if plan is None else PlannedTable(self._core, plan)
 
     def commit(self, planned: Sequence[WriteSet]) -> list[Receipt | BaseException | None]:
         """Return for each its receipt, or its error; None: nothing was written, it goes alone.
 
-        Such a one has to wait for room, or its table changed meanwhile.
+        Such a one has to wait for room, its table changed meanwhile, or it needs more than recent
+        writes to know whether it conflicts.
         """
         found = self._core.writer().commit_all(planned)
         if found is None:
             return [None] * len(planned)
-        lost = (SchemaMovedError, ConflictError)
-        return [None if isinstance(each, lost) else each for each in found]
+        return [self._outcome(*each) for each in zip(planned, found, strict=True)]
+
+    def _outcome(
+        self, write_set: WriteSet, found: Receipt | BaseException
+    ) -> Receipt | BaseException | None:
+        if not isinstance(found, SchemaMovedError | ForgottenError | ConflictError):
+            return found
+        if not isinstance(found, ConflictError) or write_set.read_seq is BLIND:
+            return None
+        with self._core.latency.lock:
+            self._core.latency.conflicts += 1
+        return found

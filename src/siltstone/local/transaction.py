@@ -95,7 +95,7 @@ class LocalTransaction(EngineTransaction, Transaction):
             return self._wrote(write, statement, parameters, seen_by(caller))
         from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
-        return collected(self._read_sql(statement, parameters, seen_by(caller)))
+        return collected(self.read_sql(statement, parameters, seen_by(caller)))
 
     def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
         """Run a statement that writes, for a server."""
@@ -144,7 +144,7 @@ class LocalTransaction(EngineTransaction, Transaction):
         given = given_of(write, parameters)
 
         def read(sql: str, given: Given, rows: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
-            return self._read_sql(sql, dict(given) or None, variables, rows=rows)
+            return self.read_sql(sql, dict(given) or None, variables, rows=rows)
 
         def check() -> None:
             from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415 - brings pandas
@@ -171,9 +171,9 @@ class LocalTransaction(EngineTransaction, Transaction):
 
         `alone`: what is done within it is done while no other thread uses the transaction.
         """
-        return self._read_sql(statement, parameters, lambda _: None, alone)
+        return self.read_sql(statement, parameters, lambda _: None, alone)
 
-    def _read_sql(
+    def read_sql(
         self,
         statement: str,
         parameters: queries.Parameters,
@@ -181,6 +181,7 @@ class LocalTransaction(EngineTransaction, Transaction):
         alone: AbstractContextManager[object] = _NOTHING,
         rows: Mapping[str, pa.Table] = _NO_ROWS,
     ) -> pa.RecordBatchReader:
+        """Return the rows of `sql`, whose statement sees `variables` of its caller."""
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`
         from siltstone.query.sql.names import lists_tables  # noqa: PLC0415
 

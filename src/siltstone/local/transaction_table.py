@@ -63,6 +63,11 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         """The table's name, own renames included."""
         return catalogs.name_of(self._table())
 
+    @property
+    def has_key(self) -> bool:
+        """Whether its rows have a key."""
+        return bool(catalogs.schema_of(self._table()).key)
+
     def _table(self) -> TableDefinition:
         return self._tx.definition(self._id)
 

@@ -245,7 +245,7 @@ class _Opening:
 
     def _core(self, wal: Wal, state: State, replayer: Replayer) -> tuple[Core, Committer]:
         options, storage, commits = self._options, self._storage, self._commits
-        recent = RecentWrites(options.shares.recent_writes)
+        recent = RecentWrites(options.shares.recent_writes, floor=state.visible)
         transactions, latency = OpenTransactions(), Latency()
         committer = Committer(
             log=wal,
@@ -261,7 +261,7 @@ class _Opening:
         committer.active_bytes = replayer.nbytes
         core = replace(
             # By name, without a call of Python's: each read and each commit asks.
-            core_of(storage, commits, options, partial(getattr, committer, "state")),
+            core_of(storage, commits, options, partial(getattr, committer.shown, "state")),
             committer=committer,
             recent=recent,
             transactions=transactions,

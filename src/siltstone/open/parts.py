@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from siltstone.api.serving import Endpoint, Service
 from siltstone.choices import Outcome
@@ -17,11 +20,13 @@ from siltstone.engine.commit.reservations import Reservations
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import GivenUp
 from siltstone.engine.recover.following import Follower
+from siltstone.engine.recover.nearby import Nearby
 from siltstone.errors import (
     FencedError,
     PoisonedError,
     ReplacedError,
     RequestError,
+    SiltstoneError,
     SnapshotExpiredError,
     UnavailableError,
     in_words,
@@ -31,7 +36,7 @@ from siltstone.lance_versions.turns import Turns
 from siltstone.maintenance.compaction.optimize import Optimizer
 from siltstone.maintenance.flush.checkpoint import Checkpointer
 from siltstone.maintenance.flush.idle import Rest
-from siltstone.maintenance.flush.refresh import followed
+from siltstone.maintenance.flush.refresh import folded_bases, followed
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.index.indexer import TableIndexes
 from siltstone.maintenance.merge.merge import Merger
@@ -41,6 +46,7 @@ from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.maintenance.schedule.upkeep import Ending, Upkeep
 from siltstone.open.environment import Env, Storage, core_of
 from siltstone.options import Options
+from siltstone.storage.files.files import REMOTE_TYPES
 from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.manifest.witness import Witness
 from siltstone.storage.site import Site
@@ -121,7 +127,7 @@ class Parts:
     commits: CommitHistory
     first_seq: int
     owner: Owner | None = None
-    follower: Follower | None = None
+    follower: Follower | Nearby | None = None
     endpoint: Endpoint | None = None
     service: Service | None = None
     fresh: FreshVersions | None = None
@@ -259,3 +265,35 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
         raise
     core = core_of(storage, commits, options, follower.state)
     return Parts(core, storage, commits, first_seq, follower=follower)
+
+
+def follow_beside(root: Path, options: Options, env: Env) -> tuple[Parts, Nearby] | None:
+    """Return the parts of a store whose owner, in another process, this one has joined.
+
+    Nothing is read yet. None: its files lie elsewhere, or may not be read, or the options say so.
+    """
+    bytes_max = options.followed_bytes_max
+    storage: Storage | None = None
+    try:
+        if not bytes_max or env.files.filesystem(root).startswith(REMOTE_TYPES):
+            return None
+        env.require_store(root)
+        storage = Storage.of(root, options, env)
+    except (SiltstoneError, OSError):  # the owner has them, and will say what is wrong
+        return None
+    site, readers = storage.site, storage.readers
+    adopt = partial(followed, readers=readers, resident_bytes_max=options.shares.flushed)
+    prepare = partial(folded_bases, readers=readers)
+    follower = Follower(
+        site.files, root, site.manifests, readers, adopt, prepare,
+        trusts_mark=True, bytes_max=bytes_max,
+    )  # fmt: skip
+    nearby = Nearby(follower, site.files, root, time.monotonic, _warm_arrow)
+    commits = CommitHistory(site.tables.reader)
+    core = core_of(storage, commits, options, nearby.state)
+    return Parts(core, storage, commits, 0, follower=nearby), nearby
+
+
+def _warm_arrow() -> None:
+    """Make an array: the first one of a process imports pandas, 0.3 s, where that is installed."""
+    pa.array([0])

@@ -1,5 +1,7 @@
 """Shared: the stores that this process has open, each once, and the handles on them.
 
+A store that this process has joined is open, too: its files, to be read.
+
     connect ─▶ OPENING ──▶ OPEN ──the last handle goes──▶ CLOSING ──▶ forgotten
                            ▲  │
                            └──┘ connect with equal options: one handle more
@@ -44,12 +46,13 @@ from typing import TypeVar
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
+from siltstone.engine.recover.nearby import Nearby
 from siltstone.errors import OwnedError, ReplacedError, SiltstoneError
 from siltstone.maintenance.schedule.upkeep import Ending
 from siltstone.open.closing import at_exit, closer, is_after_an_error
 from siltstone.open.environment import Env
 from siltstone.open.owner import own_store
-from siltstone.open.parts import Parts, follow_store
+from siltstone.open.parts import Parts, follow_beside, follow_store
 from siltstone.open.succession import Succession
 from siltstone.options import Options
 
@@ -167,6 +170,10 @@ class Opened:
         why = f"{self.root} was opened before a fork; open it again in this process"
         for core in [self.parts.core, *self._cores]:
             core.refusal = core.refusal or why
+        if self.parts.owner is not None:
+            self.parts.owner.committer.shown.free_in_child()
+        if isinstance(self.parts.follower, Nearby):
+            self.parts.follower.refuse()
 
     def shut(self) -> None:
         """End all parts; a second call ends what the first one did not."""
@@ -205,13 +212,15 @@ class _Registry:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.stores: dict[Path, Opened] = {}
+        self.joined: dict[Path, Opened] = {}
         self.lost: deque[tuple[Opened, int]] = deque()
         self._waiters: list[threading.Lock] = []
 
     def forget(self, opened: Opened) -> None:
         with self.lock:
-            if self.stores.get(opened.root) is opened:
-                del self.stores[opened.root]
+            for opens in (self.stores, self.joined):
+                if opens.get(opened.root) is opened:
+                    del opens[opened.root]
             self.wake()
 
     def give_up(self, root: Path) -> None:
@@ -245,7 +254,7 @@ class _Registry:
             opened, number = self.lost.popleft()
             if number in opened.handles:
                 opened.handles.discard(number)
-                if self._is_idle(opened):
+                if self._is_idle(opened) and opened.parts.owner is not None:
                     closer.ask(partial(_warn, opened))
 
     def _is_idle(self, opened: Opened) -> bool:
@@ -253,14 +262,15 @@ class _Registry:
             opened.phase is StorePhase.OPEN
             and not opened.handles
             and not opened.is_served
-            and self.stores.get(opened.root) is opened
+            and opened in {self.stores.get(opened.root), self.joined.get(opened.root)}
         )
 
     def close_idle(self) -> None:
         """Close the stores whose last handle was lost; the closer's thread calls."""
         with self.lock:
             self.count()
-            idle = [opened for opened in self.stores.values() if self._is_idle(opened)]
+            every = [*self.stores.values(), *self.joined.values()]
+            idle = [opened for opened in every if self._is_idle(opened)]
             for opened in idle:
                 opened.begin_closing(Ending())
         for opened in idle:
@@ -454,10 +464,42 @@ def read(root: Path, options: Options, handle: Callable[[Opened, int], T]) -> T:
         raise
 
 
+def beside(root: Path, options: Options) -> tuple[Opened, int] | None:
+    """Return the files of a store that this process has joined, to be read, and a handle's number.
+
+    All handles share them, with the options of the first one. None: see `follow_beside`.
+    """
+    with DeferredSignals():
+        closer.start()
+        found = _beside(root)
+        if found is not None:
+            return found
+        made = follow_beside(root, options, Env())
+        if made is None:
+            return None
+        with _registry.lock:
+            found = _beside(root)
+            if found is None:
+                opened = _registry.joined[root] = Opened.alone(root, options, made[0])
+                opened.handles.clear()
+                return opened, opened.enter()
+        made[0].close()  # another thread was faster
+        return found
+
+
+def _beside(root: Path) -> tuple[Opened, int] | None:
+    with _registry.lock:
+        opened = _registry.joined.get(root)
+        if opened is None or opened.phase is not StorePhase.OPEN:
+            return None
+        return opened, opened.enter()
+
+
 def _of_this_process() -> list[Opened]:
     with _registry.lock:
-        owned = [each for each in _registry.stores.values() if each.phase is not StorePhase.OPENING]
-    return owned + list(_readers)
+        every = [*_registry.stores.values(), *_registry.joined.values()]
+        opened = [each for each in every if each.phase is not StorePhase.OPENING]
+    return opened + list(_readers)
 
 
 def _end_servers() -> None:
@@ -482,6 +524,13 @@ def _close_all() -> None:
             opened.shut()
 
 
+def _settle() -> None:
+    """Let threads end that import: a child of a fork would wait for what they hold, for ever."""
+    for opened in list(_registry.joined.values()):
+        if isinstance(opened.parts.follower, Nearby):
+            opened.parts.follower.settle()
+
+
 def _refuse_in_child() -> None:
     """Lance does not survive a fork, and the child must not write to the parent's log."""
     for opened in list(_all):
@@ -492,5 +541,5 @@ def _refuse_in_child() -> None:
     _exit.__init__()
 
 
-os.register_at_fork(after_in_child=_refuse_in_child)
+os.register_at_fork(before=_settle, after_in_child=_refuse_in_child)
 at_exit(end_servers=_end_servers, close_stores=_close_all, hurry=_exit.stop)

@@ -26,6 +26,11 @@ A holder needs a thread, too, to commit and to give its turn up.
 """
 
 
+def number_of(transaction_id: str) -> int:
+    """Return the number in a transaction id."""
+    return int(transaction_id.partition("-")[2])
+
+
 class Number:
     """The number that one commit will have; known before it is asked for."""
 
@@ -36,7 +41,7 @@ class Number:
 
     def tell(self, transaction_id: str) -> None:
         """Say under which id the commit is to be found."""
-        self._number = int(transaction_id.partition("-")[2])
+        self._number = number_of(transaction_id)
 
     def __iter__(self) -> Self:
         return self

@@ -176,7 +176,15 @@ class Sessions:
 
     @contextmanager
     def statement(self, session: Session, transaction_id: str | None) -> Generator[str]:
-        """Run one commit under the connection's id.
+        """Run one commit under the connection's id; see `begin_commit` for the errors."""
+        running = self.begin_commit(session, transaction_id)
+        try:
+            yield running
+        finally:
+            self.end_commit(running)
+
+    def begin_commit(self, session: Session, transaction_id: str | None) -> str:
+        """Take the connection's id for a commit, and return it; `end_commit` must follow.
 
         Raises:
             ClosedError: The id that the client names is not this connection's any more.
@@ -192,11 +200,18 @@ class Sessions:
             running = session.reserved
             self._renew(session)
             self._running.add(running)
-        try:
-            yield running
-        finally:
-            with self._lock:
-                self._running.discard(running)
+            return running
+
+    def end_commit(self, running: str) -> None:
+        """Hear that the commit under an id ended."""
+        with self._lock:
+            self._running.discard(running)
+
+    def put_back(self, session: Session, running: str) -> None:
+        """Give the id of a commit that was not tried back to its connection, which asks again."""
+        with self._lock:
+            self._running.discard(running)
+            session.reserved = running
 
     def spend(self, transaction_id: str) -> bool:
         """Spend an id so that nothing commits under it any more; False if it is being committed."""

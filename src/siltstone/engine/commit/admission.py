@@ -12,17 +12,27 @@ The leader calls it, in queue order, with the catalog as the earlier members lea
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions, namespaces
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
-from siltstone.engine.commit.recent_writes import Coded, Keys, LostError, RecentWrites
+from siltstone.engine.commit.recent_writes import (
+    Coded,
+    ForgottenError,
+    Keys,
+    LostError,
+    RecentWrites,
+)
 from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, RowPart, WriteSet
+from siltstone.engine.read.view import State
 from siltstone.errors import (
     ConflictError,
     FencedError,
     RequestError,
     TableExistsError,
 )
+from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
 
@@ -55,10 +65,19 @@ class SchemaMovedError(Exception):
 
 
 class RecheckError(Exception):
-    """A scanned table was written since: the caller evaluates its predicates, and resubmits."""
+    """A scanned table was written since: the caller evaluates its predicates, and resubmits.
 
-    def __init__(self, upto: int) -> None:
-        self.upto = upto
+    Where the owner of another process admits, it said the `keys` that were written up to `upto`,
+    by incarnation, and `now` is a state that has them.
+    """
+
+    def __init__(
+        self,
+        upto: int,
+        now: State | None = None,
+        keys: Mapping[int, Sequence[Key]] | None = None,
+    ) -> None:
+        self.upto, self.now, self.keys = upto, now, keys
 
 
 def admit(write_set: WriteSet, seq: int, catalog: Catalog, recent: RecentWrites) -> Catalog:
@@ -80,8 +99,6 @@ def refusal(write_set: WriteSet, error: Exception, catalog: Catalog) -> Exceptio
     if type(error) is not LostError:
         return error
     read_seq = write_set.read_seq or 0
-    if error.place is None:
-        return ConflictError("*", "*", read_seq, error.found[1])
     try:
         part = write_set.parts[error.place]
         assert isinstance(part, RowPart)
@@ -264,7 +281,7 @@ def _check_version(part: AdvancePart, catalog: Catalog) -> None:
 
 def _check_rows(write_set: WriteSet, read_seq: int, recent: RecentWrites, catalog: Catalog) -> None:
     if read_seq < recent.floor:
-        raise ConflictError("*", "*", read_seq, recent.floor)
+        raise ForgottenError(recent.floor)
     for part in write_set.parts:
         if isinstance(part, AdvancePart):
             continue

@@ -1,6 +1,6 @@
 """Commit: the one path by which a write becomes durable and then visible.
 
-    admit ──▶ log ──▶ apply ──▶ reveal
+    admit ──▶ log ──▶ apply ──▶ reveal: to other processes (MARK), and here (`shown`)
               the commit point: before it a crash forgets the write, after it a crash keeps it
 
 Group commit by leader and followers: a caller that finds no leader becomes the leader. It takes the
@@ -8,8 +8,8 @@ whole queue, writes it as one frame, and wakes the next leader before its follow
 next sync overlaps their waking. There is no commit thread: a single writer pays no hop. Steps
 (seal, a late sync) wait in the same queue and run between two groups, never between log and apply.
 
-Locks: `_queue_lock` for the queue and the leadership; `_state_lock` to swap `state`, never held
-over I/O. `state` is read without a lock. Only the leader writes the log, memtables and catalog.
+Locks: `_queue_lock` for the queue and the leadership; that of `shown` to swap the state, which is
+read without a lock. Only the leader writes the log, memtables and catalog.
 
 The file is long so that the whole path, of callers and leader, can be read in one piece.
 """
@@ -29,6 +29,7 @@ from siltstone.engine.catalog.commit_log import CommitLog, transaction_id
 from siltstone.engine.commit import admission, effects, interrupts
 from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
+from siltstone.engine.commit.shown import Shown
 from siltstone.engine.commit.waiters import DONE, LEAD, Waiter, divided, fail, taken_lock, wait
 from siltstone.engine.commit.write_set import (
     AdvancePart,
@@ -73,6 +74,8 @@ class Log(Protocol):
     def append(
         self, *, first_seq: Seq, last_seq: Seq, payload: Sequence[Buffer], sync: bool = True
     ) -> None: ...
+
+    def tell(self) -> None: ...
 
     def sync(self) -> None: ...
 
@@ -139,7 +142,7 @@ class Committer:
         `clock_ns` is the time of day, `clock_s` never goes back. `latency` gets the commits, from
         their wait for room to their receipt.
         """
-        self.state = state
+        self.shown = Shown(state)
         self._log, self._epoch = log, epoch
         self._last_seq, self._last_time = state.visible, last_time_us
         self._logged_from = 0
@@ -150,7 +153,7 @@ class Committer:
         self.free: tuple[Sequence[object], int] = (), 0
         """No commit asks for room while these generations are sealed, and fewer bytes active."""
         self._told_bytes = 0
-        self._queue_lock, self._state_lock = allocate_lock(), allocate_lock()
+        self._queue_lock = allocate_lock()
         self._queue: list[Waiter] = []
         self.is_led = False
         """Whether a commit is under way. Written under the lock of the queue, read by anyone."""
@@ -163,6 +166,11 @@ class Committer:
         It needs the committer, so it is made later.
         """
         self._throttle = throttle
+
+    @property
+    def state(self) -> State:
+        """What readers see. It may wait while a commit is being shown, see `shown`."""
+        return self.shown.state
 
     @property
     def durable_seq(self) -> int:
@@ -189,11 +197,11 @@ class Committer:
             UnavailableError: There is no space for the log; nothing was written.
             InDoubtError: The log write failed; recovery decides.
             PoisonedError: An earlier one failed.
-            admission.MovedError, admission.RecheckError, admission.OlderBatchError: The caller
-                handles these (`engine.write.transaction`).
+            admission.MovedError, admission.RecheckError, admission.OlderBatchError,
+                recent_writes.ForgottenError: The caller handles these (`engine.write.submission`).
         """
         begun_s, (sealed, below) = self._clock_s(), self.free
-        if self.active_bytes >= below or self.state.view.sealed is not sealed:
+        if self.active_bytes >= below or self.shown.state.view.sealed is not sealed:
             self._throttle.room(write_set)
         if write_set.nbytes > FRAME_BYTES_MAX:
             raise RequestError(
@@ -271,9 +279,12 @@ class Committer:
 
     def swap_view(self, change: Callable[[View], View]) -> View:
         """Replace the view by `change(view)`; for maintenance, which changes no result."""
-        with DeferredSignals(), self._state_lock:
-            self.state = State(change(self.state.view), self.state.visible)
-            return self.state.view
+        shown = self.shown
+        with DeferredSignals(), shown.lock:
+            before = shown.state
+            view = change(before.view)
+            shown.show(State(view, before.visible))
+            return view
 
     def _enter_all(self, waiters: Sequence[Waiter]) -> None:
         """Give waiters places one behind the other, and wait until all of them are done."""
@@ -365,7 +376,7 @@ class Committer:
 
     def _write(self, taken: list[Waiter]) -> None:
         """Admit and remember a group in one pass, log it, apply it."""
-        catalog, first = self.state.view.catalog, self._last_seq + 1
+        catalog, first = self.shown.state.view.catalog, self._last_seq + 1
         admitted: list[Waiter] = []
         members: list[group.Member] = []
         blobs: list[pa.Buffer] = []
@@ -409,7 +420,8 @@ class Committer:
         except (OSError, PoisonedError) as error:
             self._poison(_hanging_on(taken, admitted), error)
             return
-        self._apply(admitted, first, time_us, changes_view=changes_view)
+        tell = self._log.tell if is_sync else None
+        self._apply(admitted, first, time_us, tell, changes_view=changes_view)
 
     def _admit_anew(
         self, write_set: WriteSet, seq: int, catalog: Catalog, blobs: list[pa.Buffer]
@@ -462,23 +474,33 @@ class Committer:
                     raise ConflictError(name, "*", 0, written or self._last_seq)
 
     def _apply(
-        self, admitted: list[Waiter], first: int, time_us: int, *, changes_view: bool
+        self,
+        admitted: list[Waiter],
+        first: int,
+        time_us: int,
+        tell: Callable[[], object] | None,
+        *,
+        changes_view: bool,
     ) -> None:
-        """Put the rows into the memtables, then show the whole group in one assignment."""
-        view, last = self.state.view, first + len(admitted) - 1
+        """Put the rows into the memtables, then show the whole group in one assignment.
+
+        `tell` shows it to other processes, if it is durable.
+        """
+        shown = self.shown
+        view, last = shown.state.view, first + len(admitted) - 1
         if not changes_view:
             self._apply_rows(view, admitted, first, time_us)
-            with self._state_lock:
-                self.state = State(self.state.view, last)
+            with shown.lock:
+                shown.show(State(shown.state.view, last), tell)
         else:
-            with self._state_lock:
-                view = self.state.view
+            with shown.lock:
+                view = shown.state.view
                 for index, waiter in enumerate(admitted):
                     assert waiter.write_set is not None
                     view = effects.changed(view, waiter.write_set, first + index, time_us + index)
                     # One by one: a bulk commit shuts the memtable that earlier members write to.
                     self._apply_rows(view, [waiter], first + index, time_us + index)
-                self.state = State(view, last)
+                shown.show(State(view, last), tell)
         self._last_seq, self._last_time = last, time_us + len(admitted) - 1
         if self.active_bytes >= self._told_bytes:
             self._told_bytes = self._throttle.grown(self.active_bytes)

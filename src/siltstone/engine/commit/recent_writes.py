@@ -6,8 +6,10 @@
 
 Only this module decides conflicts (first committer wins), so they are found even if the conflicting
 write was flushed and merged meanwhile (a merged delete leaves no trace in base). It forgets writes
-that no open transaction can conflict with. Above `bytes_max` it also forgets the oldest writes and
-raises `floor`: a transaction that read below it is refused, never admitted without a check.
+that no open transaction can conflict with, but for the newest ones in `window_bytes`: transactions
+of joined processes are not known here before they commit. Above `bytes_max` it also forgets writes
+that open transactions need. What it forgets raises `floor`: who read below it is never admitted
+without a check. Above the floor all is known, so an owner begins with the seq that it found.
 
 Lock: one, for all methods; no step under it is slower than a search, in files where a load was
 committed since the transaction began.
@@ -82,13 +84,17 @@ class Coded(msgspec.Struct, frozen=True):
     code: int
 
 
+class ForgottenError(Exception):
+    """What was written since our read seq is not remembered: it is below the `floor`."""
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+
+
 class LostError(Exception):
-    """A later commit wrote a key of ours: `place` is our table, `found` the key and its seq.
+    """A later commit wrote a key of ours: `place` is our table, `found` the key and its seq."""
 
-    `place` is None if our read seq is below the floor: the writes since then are forgotten.
-    """
-
-    def __init__(self, place: int | None, found: tuple[Key | Coded, int]) -> None:
+    def __init__(self, place: int, found: tuple[Key | Coded, int]) -> None:
         self.place, self.found = place, found
 
 
@@ -106,14 +112,18 @@ _Ordered = tuple[int, int, int, Sequence[Key], bool]
 class RecentWrites:
     """See the module. Codes of hashed keys may collide, which refuses a transaction needlessly."""
 
-    def __init__(self, bytes_max: int = _BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = _BYTES_MAX, floor: int = 0) -> None:
         self._bytes_max = bytes_max
+        self.window_bytes = 0
+        """So many bytes of the newest writes stay, whether an open transaction needs them or not.
+
+        One assignment, by any thread."""
         self._lock = threading.Lock()
         self._writes: dict[int, _Writes] = {}
         self._order: deque[_Ordered] = deque()
         self._since = 0
         self.nbytes = 0
-        self.floor = 0
+        self.floor = floor
         self.is_due = False
         """Whether it is time to `forget`: so much was written since the last time."""
 
@@ -122,12 +132,13 @@ class RecentWrites:
 
         Raises:
             LostError: It does; nothing is recorded.
+            ForgottenError: What was written since is not remembered; nothing is recorded.
             MemoryError: `take_back` undoes what is recorded.
         """
         with self._lock:
             if read_seq is not None:
                 if read_seq < self.floor:
-                    raise LostError(None, ("*", self.floor))
+                    raise ForgottenError(self.floor)
                 _refuse_lost(self._writes, written, read_seq)
             for incarnation, keys, _ in written:
                 writes, values = self._writes.get(incarnation), keys.values
@@ -170,16 +181,17 @@ class RecentWrites:
 
     def forget(self, oldest: int) -> None:
         """Forget the writes that no open transaction needs: none reads below `oldest`."""
+        window = min(self.window_bytes, self._bytes_max)
         with self._lock:
             self._since, self.is_due = 0, False
-            while self._order and self._order[0][0] <= oldest:
+            while self._order and self._order[0][0] <= oldest and self.nbytes > window:
                 self._drop_first()
             while self.nbytes > self._bytes_max and len(self._order) > 1:
-                self.floor = max(self.floor, self._order[0][0])
                 self._drop_first()
 
     def _drop_first(self) -> None:
         seq, incarnation, size, keys, _ = self._order.popleft()
+        self.floor = max(self.floor, seq)  # first: who read below it must not be let in
         self.nbytes -= size
         writes = self._writes.get(incarnation)
         if writes is None:

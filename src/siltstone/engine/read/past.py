@@ -203,7 +203,7 @@ class CommitHistory:
         since = catalogs.app_of(state.view.catalog, token.app).since
         for log in _logs(state.view):
             found = log.token(token, since)
-            if found is not None:
+            if found is not None and found.seq <= state.visible:
                 return found
         wanted = (pc.field("app") == token.app) & (pc.field("batch") == token.batch)
         flushed = self._flushed(state.view.record, wanted)

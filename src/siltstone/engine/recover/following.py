@@ -16,25 +16,32 @@ and the refresh then leaves no state behind.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
+from siltstone.engine.levels.base import Base
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, State, View
 from siltstone.engine.recover.cutting import cut
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import BusyError, CorruptionError, ReplacedError
+from siltstone.formats.log.frame import Frame, Mark
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.files.place import named, require_in_place
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
-from siltstone.storage.wal.follower import SegmentRecycled, WalFollower
+from siltstone.storage.wal.follower import LogTooLong, SegmentRecycled, WalFollower
 from siltstone.units import SegmentNumber
 
 ATTEMPTS_MAX = 64
-Adopt: TypeAlias = Callable[[View, Record, object, Sequence[Generation]], View]
-"""Returns a view over a newer record, with the rows of these generations as the record has them."""
+Bases: TypeAlias = Mapping[str, Base]
+Adopt: TypeAlias = Callable[[View, Record, object, Sequence[Generation], Bases], View]
+"""Returns a view over a newer record, with the rows of these generations as the record has them.
+
+It gets the bases that `Prepare` made of the record; what is not among them it makes itself."""
+Prepare: TypeAlias = Callable[[View, Record], Bases]
 
 
 class Follower:
@@ -47,10 +54,23 @@ class Follower:
         manifests: ManifestStore,
         readers: Readers,
         adopt: Adopt | None = None,
+        prepare: Prepare | None = None,
+        *,
+        trusts_mark: bool = False,
+        bytes_max: int | None = None,
     ) -> None:
-        """`adopt`: how a newer record becomes the view; None: it is read anew, with the log."""
+        """Begin to follow at the first look.
+
+        `adopt`: how a newer record becomes the view; None: it is read anew, with the log.
+        `prepare`: makes of a newer record what takes long, for `prepare`.
+        `trusts_mark`, `bytes_max`: see `WalFollower`; above `bytes_max` bytes of the log the
+        follower holds nothing, and raises LogTooLong.
+        """
         self._files, self._root = files, root
         self._manifests, self._readers, self._adopt = manifests, readers, adopt
+        self._make_ready = prepare
+        self._ready: tuple[int, Bases] = 0, MappingProxyType({})
+        self._trusts_mark, self._bytes_max = trusts_mark, bytes_max
         self._lock = threading.RLock()
         self._ends = 0
         self._state: State | None = None
@@ -77,6 +97,71 @@ class Follower:
                 if self._ends != ends:
                     self._let_go()
 
+    def forward(self, mark: Mark, wait_s: float) -> State | None:
+        """Return the state at a MARK if one read of the log leads there; None: `state` does.
+
+        It waits at most `wait_s` for another look.
+
+        Raises:
+            LogTooLong: What is not flushed has become more than `bytes_max`.
+        """
+        if not self._lock.acquire(timeout=wait_s):
+            return None
+        ends = self._ends
+        try:
+            return self._forward(mark)
+        finally:
+            if self._ends != ends:
+                self._let_go()
+            self._lock.release()
+
+    def _forward(self, mark: Mark) -> State | None:
+        state, replayer, wal = self._state, self._replayer, self._wal
+        if state is None or replayer is None or wal is None:
+            return None
+        frames = wal.forward(mark)
+        if not frames:
+            return None if frames is None else state
+        self._state = None  # an error from here on: the next look begins anew
+        self._state = found = self._applied(replayer, frames)
+        return found
+
+    def _applied(self, replayer: Replayer, frames: Sequence[Frame]) -> State:
+        for frame in frames:
+            replayer.apply(frame.first_seq, frame.payload)
+        if self._bytes_max is not None and replayer.nbytes > self._bytes_max:
+            self._let_go()
+            raise LogTooLong(replayer.nbytes)
+        return State(replayer.finish(), self._seen_now(replayer.last_seq))
+
+    def prepare(self) -> bool:
+        """Make ready what a newer record needs, for the next `state`; say whether there is one.
+
+        It reads files, and holds no lock meanwhile.
+        """
+        state = self._state
+        if state is None or self._make_ready is None:
+            return False
+        newer = self._manifests.newer_record(state.view.record)
+        if newer is None:
+            return False
+        self._ready = newer.number, self._make_ready(state.view, newer)
+        return True
+
+    @property
+    def store_id(self) -> bytes:
+        """The id of the store; empty before the first look."""
+        return b"" if self._known is None else bytes.fromhex(self._known.store_id)
+
+    def has_newer(self) -> bool:
+        """Return whether there is a newer record, or another store in the place of this one."""
+        known, state = self._known, self._state
+        if not self._files.are_in_place() or known is None:
+            return True
+        if state is not None and self._is_replaced(state):
+            return True
+        return self._manifests.newer_record(known) is not None
+
     def _newest(self) -> State:
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -97,7 +182,10 @@ class Follower:
             self._let_go()
 
     def _let_go(self) -> None:
+        wal, self._ready = self._wal, (0, MappingProxyType({}))
         self._state = self._replayer = self._wal = self._lease = None
+        if wal is not None:
+            wal.close()
 
     def _moved(self, record: Record) -> bool:
         """Say whether the record is newer than the one that the failed look was based on."""
@@ -115,13 +203,14 @@ class Follower:
         if state is not None and not frames:
             return state
         self._state = None
-        for frame in frames:
-            replayer.apply(frame.first_seq, frame.payload)
-        if newer is not None and not self._adopted(replayer, *newer):
-            return self._look()
+        found = self._applied(replayer, frames)
+        if newer is not None:
+            if not self._adopted(replayer, *newer):
+                return self._look()
+            found = State(replayer.finish(), replayer.last_seq)
         _require_whole(replayer, self._root)
-        self._state = State(replayer.finish(), self._seen_now(replayer.last_seq))
-        return self._state
+        self._state = found
+        return found
 
     def _where_to_go_on(
         self,
@@ -145,7 +234,15 @@ class Follower:
         self._state, self._known, self._lease = None, record, lease
         replayer = Replayer(view_of(record, lease, self._readers), self._readers)
         self._replayer = replayer
-        wal = WalFollower(self._files, self._root / "wal", store_id=bytes.fromhex(record.store_id))
+        if self._wal is not None:
+            self._wal.close()
+        wal = WalFollower(
+            self._files,
+            self._root / "wal",
+            store_id=bytes.fromhex(record.store_id),
+            trusts_mark=self._trusts_mark,
+            bytes_max=self._bytes_max,
+        )
         self._wal = wal
         return replayer, wal
 
@@ -157,7 +254,11 @@ class Follower:
             return False
         self._known, self._lease = record, lease
         view, flushed = cut(replayer.finish(), record)
-        replayer.view = self._adopt(view, record, lease, flushed)
+        number, bases = self._ready
+        bases = bases if number == record.number else MappingProxyType({})
+        replayer.view = self._adopt(view, record, lease, flushed, bases)
+        replayer.nbytes = sum(levels.active.nbytes for levels in replayer.view.levels.values())
+        self._ready = 0, MappingProxyType({})
         return True
 
     def _is_replaced(self, state: State) -> bool:

@@ -28,7 +28,7 @@ from siltstone.engine.read.view import (
 )
 from siltstone.errors import InvariantError
 from siltstone.formats.log import group
-from siltstone.formats.manifest import Record
+from siltstone.formats.manifest import Catalog, Record
 from siltstone.formats.rows import Row, UnfitError
 from siltstone.units import require
 
@@ -71,6 +71,7 @@ class Replayer:
         self.last_seq, self.last_time_us = view.record.flushed_seq, view.record.last_time_us
         self.nbytes = 0
         self._pending: dict[int, _Pending] = {}
+        self._schemas: tuple[Catalog | None, dict[tuple[int, int], TableSchema]] = None, {}
 
     def apply(self, first_seq: int, payload: bytes | memoryview) -> None:
         """Apply one frame; commits at or below the view's last seq are skipped."""
@@ -130,8 +131,16 @@ class Replayer:
         self.view = with_attached(self.view, entry, seq, opened, table_schema, keys)
 
     def _table_schema(self, incarnation: int, schema_id: int) -> TableSchema:
-        table = catalogs.owner_of(self.view.catalog, incarnation)
-        return table_schema_of(catalogs.schema_by_id(table, schema_id))
+        catalog, known = self._schemas
+        if catalog is not self.view.catalog:  # a follower asks for the same one at each commit
+            known = {}
+            self._schemas = self.view.catalog, known
+        found = known.get((incarnation, schema_id))
+        if found is None:
+            table = catalogs.owner_of(self.view.catalog, incarnation)
+            found = table_schema_of(catalogs.schema_by_id(table, schema_id))
+            known[incarnation, schema_id] = found
+        return found
 
     def _apply_rows(self, entry: group.RowsEntry, seq: int) -> None:
         pending = self._pending.get(entry.incarnation)

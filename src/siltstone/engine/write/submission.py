@@ -21,6 +21,7 @@ from siltstone.engine.commit.admission import (
     SchemaMovedError,
 )
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.recent_writes import ForgottenError
 from siltstone.engine.commit.write_set import (
     BLIND,
     AdvancePart,
@@ -33,10 +34,11 @@ from siltstone.engine.commit.write_set import (
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.view import View
+from siltstone.engine.read.view import State, View
 from siltstone.engine.write.keyed_writes import widened
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
+from siltstone.formats.keys import Key
 from siltstone.formats.log.group import DELETE
 from siltstone.formats.manifest import TableDefinition
 
@@ -73,6 +75,8 @@ def _submitted(
             return core.submit(made)
         except (AlreadyAppliedError, OlderBatchError) as found:
             return _applied(core, made, found)
+        except ForgottenError as lost:
+            raise ConflictError("*", "*", made.read_seq or 0, lost.floor) from None
         except (SchemaMovedError, MovedError, RecheckError, ConflictError) as lost:
             made = _again(core, make, made, lost, plain, view)
     if isinstance(made, Receipt):
@@ -213,29 +217,39 @@ def _recheck(core: Core, made: WriteSet, recheck: RecheckError, view: View | Non
     reads = made.reads
     assert reads is not None
     assert view is not None
-    now = core.state()
+    now = recheck.now or core.state()
     for incarnation, predicates in reads.scans.items():
         table = catalogs.owner_of(now.view.catalog, incarnation)
         name = catalogs.name_of(table)
-        keys, is_all = core.recent.keys_since(incarnation, reads.checked, KEYS_CHECKED_MAX)
+        keys, is_all = _keys_since(core, recheck, incarnation, reads.checked)
         if not is_all or (keys and None in predicates):
             raise ConflictError(name, "*", made.read_seq or 0, recheck.upto)
         if keys:
-            _check_images(core, made, view, table, keys, predicates, recheck.upto)
-    reads.checked = now.visible
+            _check_images(core, made, view, now, table, keys, predicates, recheck.upto)
+    reads.checked = now.visible if recheck.now is None else recheck.upto
+
+
+def _keys_since(
+    core: Core, recheck: RecheckError, incarnation: int, checked: int
+) -> tuple[Sequence[Key], bool]:
+    """Return the keys written to a table since the last look, and whether these are all."""
+    if recheck.keys is None:
+        return core.recent.keys_since(incarnation, checked, KEYS_CHECKED_MAX)
+    found = recheck.keys.get(incarnation, ())
+    return [tuple(key) if type(key) is list else key for key in found], True
 
 
 def _check_images(
     core: Core,
     made: WriteSet,
     view: View,
+    now: State,
     table: TableDefinition,
     keys: Sequence[object],
     predicates: Sequence[Filter | RangePredicate | None],
     upto: int,
 ) -> None:
     read_seq = made.read_seq or 0
-    now = core.state()
     before = core.readers.open(view, table, read_seq)
     # By the columns that the predicates name, whatever was renamed since.
     after = core.readers.open(now.view, table, now.visible, defined_at=read_seq)

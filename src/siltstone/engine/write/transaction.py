@@ -20,7 +20,7 @@ from siltstone.choices import Durability, Isolation
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
+from siltstone.engine.commit.write_set import Part, ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.read.kept import keepers, kept_from, readable
 from siltstone.engine.read.view import State
 from siltstone.engine.write.bulk import refuse_later_columns
@@ -227,6 +227,20 @@ class EngineTransaction:
         self.catalog = catalogs.apply(self.catalog, entry, self.read_seq + 1, 0)
         self._changes.append(entry)
         cross(Failpoint.DDL_AFTER_PLAN)
+
+    def note_reads(self, reads: ReadSet) -> None:
+        """Count what was read elsewhere at the same seq, if it is serializable."""
+        own = self._reads
+        if own is None:
+            return
+        for incarnation, keys in reads.keys.items():
+            own.keys.setdefault(incarnation, set()).update(keys)
+        for incarnation, predicates in reads.scans.items():
+            own.scans.setdefault(incarnation, []).extend(predicates)
+
+    def row_parts(self) -> tuple[list[Part], ReadSet | None]:
+        """Return what it wrote and read so far, while that is rows of keyed tables alone."""
+        return self.rows.parts(self.catalog), self._reads
 
     @contextmanager
     def whole(self) -> Generator[None]:

@@ -71,22 +71,32 @@ def followed(
     record: Record,
     lease: object,
     flushed: Sequence[Generation],
+    bases: Mapping[str, Base],
     *,
     readers: Readers,
     resident_bytes_max: int,
 ) -> View:
-    """Return a follower's view over `record`; no other level of it holds an older record."""
-    bases = folded_bases(view, record, readers)
+    """Return a follower's view over `record`; no other level of it holds an older record.
+
+    `bases` are those of `folded_bases`, as far as they were made before.
+    """
+    bases = folded_bases(view, record, readers, bases)
     found = refreshed(
         view, record, lease, flushed, readers, bases, resident_bytes_max=resident_bytes_max
     )
     return renewed(found, renewals(found, readers))
 
 
-def folded_bases(view: View, record: Record, readers: Readers) -> dict[str, Base]:
+def folded_bases(
+    view: View,
+    record: Record,
+    readers: Readers,
+    made: Mapping[str, Base] = MappingProxyType({}),
+) -> dict[str, Base]:
     """Return the bases of `record` that follow on those of the view, ready to find rows, by path.
 
-    It reads files. Done before the swap, no reader waits for it, nor builds it in its own thread.
+    It reads files, unless they are among those that were `made` before. Done before the swap, no
+    reader waits for it, nor builds it in its own thread.
     """
     found: dict[str, Base] = {}
     for storage in record.keyed:
@@ -98,6 +108,9 @@ def folded_bases(view: View, record: Record, readers: Readers) -> dict[str, Base
             or storage.base == old.storage.base
             or storage.merged_seq < old.storage.merged_seq
         ):
+            continue
+        if storage.base.path in made:
+            found[storage.base.path] = made[storage.base.path]
             continue
         base = readers.base(catalogs.owner_of(view.catalog, storage.incarnation), storage)
         if base is not None:

@@ -6,8 +6,7 @@ accepted ─▶ waits for a head ─▶ answers ─▶ idle ─▶ waits for the
 Above the bound of connections the one that waits longest for a head is cut for the next one. If all
 have asked for something, a few more may ask, but only for the health of the server.
 
-What a joined process opens lives with its connection, as its session. A Unix socket's connection
-has one from the beginning, and belongs to a process of the right user, or is refused.
+What a joined process opens lives with its connection, as its session.
 
 The parser has no bound: what is not body (heads, the framing of chunks, trailers) is
 counted here, but for the rest of a piece in which another message ended.
@@ -19,7 +18,6 @@ import asyncio
 import contextlib
 import re
 import socket
-import struct
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -32,14 +30,12 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from siltstone.errors import RequestError
 from siltstone.joined.targets import keep_alive
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.sessions import Session, Sessions
 from siltstone.units import require
 
-_CREDENTIALS = struct.Struct("3i")
 _LOOKS_PER_HEAD = 10
 _PIECE_BYTES = 16 << 10
 HEALTH_MAX = 8
@@ -89,13 +85,10 @@ class HttpConnection(HttpToolsProtocol):
         if policy.connections_max is not None and not self._finds_room(policy.connections_max):
             transport.abort()
             return
-        if policy.user is not None:
-            self._refuse_others(_peer(sock), policy.user)
-        else:
-            with contextlib.suppress(OSError):  # gone already
-                # asyncio does it only for sockets that name their protocol, and ours does not.
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                keep_alive(sock)
+        with contextlib.suppress(OSError):  # gone already
+            # asyncio does it only for sockets that name their protocol, and ours does not.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(sock)
         if policy.header_timeout_s is not None:
             self._watch(policy.header_timeout_s)
 
@@ -114,21 +107,20 @@ class HttpConnection(HttpToolsProtocol):
         # What is private here is of others of this class.
         silent = [each for each in around if each is not self and each._waits_for_head()]  # noqa: SLF001
         if silent:
-            end(min(silent, key=lambda each: each._waits_since))  # noqa: SLF001
+            min(silent, key=lambda each: each._waits_since).end()  # noqa: SLF001
             return True
         self._asks_health_alone = True
         return len(around) <= most + HEALTH_MAX
+
+    def end(self) -> None:
+        """Cut the connection, once what was written is passed on."""
+        cast("_Corked", self.transport).flush()
+        self.transport.abort()
 
     def _waits_for_head(self) -> bool:
         """Say whether nothing was asked yet, or a later head has begun and is not whole."""
         cycle = cast("Any", self.cycle)
         return cycle is None or (self._is_in_head and cycle.response_complete)
-
-    def _refuse_others(self, peer: int, user: int) -> None:
-        session = self.session()
-        if peer != user:
-            text = f"the store is served to user {user}, not to user {peer}"
-            session.refusal = RequestError(text)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -275,20 +267,8 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-def end(connection: HttpConnection) -> None:
-    """Cut a connection, once what was written is passed on."""
-    cast("_Corked", connection.transport).flush()
-    connection.transport.abort()
-
-
 def _nothing() -> None:
     pass
-
-
-def _peer(sock: socket.socket) -> int:
-    """Return the user at the other end, as the kernel noted it at `connect`."""
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return cast("int", _CREDENTIALS.unpack(data)[1])
 
 
 class _Corked:

@@ -64,8 +64,6 @@ class ListenerPolicy:
     graceful_s: float
     """How long a stop waits for answers on their way."""
     sweep_every_s: float
-    user: int | None = None
-    """A Unix socket: only processes of this user are served."""
     connections_max: int | None = None
     """Of connections above it some are cut, see `connections`; None: each is a session, and those
     are bounded."""

@@ -99,7 +99,7 @@ class Bodies:
         if has_room or policy.drains:
             request.may_go_on = True
         if not has_room:
-            raise _no_room(policy)
+            raise no_room(policy)
         self.nbytes += len(body)
 
     async def read(self, request: HttpRequest, bytes_max: int, policy: RequestPolicy) -> bytes:
@@ -127,7 +127,7 @@ class Bodies:
                         self._take(body, chunk, bytes_max, policy)
             request.may_go_on = True
             if not body.has_room:
-                raise _no_room(policy)
+                raise no_room(policy)
             return b"".join(body.chunks)
         except BaseException as error:
             self.nbytes -= body.nbytes
@@ -146,7 +146,7 @@ class Bodies:
             self.nbytes += len(chunk)
             return
         if not policy.drains:
-            raise _no_room(policy)
+            raise no_room(policy)
         body.has_room = False
         body.chunks.clear()
         self.nbytes -= body.nbytes
@@ -159,7 +159,8 @@ def _refused_head(request: HttpRequest, bytes_max: int) -> RequestError:
     return RequestError("a request says how long it is: content-length, not chunks")
 
 
-def _no_room(policy: RequestPolicy) -> BusyError:
+def no_room(policy: RequestPolicy) -> BusyError:
+    """Return the refusal of a body for which there is no room."""
     return BusyError(
         f"the bodies of other requests fill the {policy.bodies_bytes_max} bytes of the server; try"
         " again later"

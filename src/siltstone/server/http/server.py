@@ -17,7 +17,6 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -25,8 +24,6 @@ import uvicorn
 
 from siltstone.errors import UnavailableError
 from siltstone.process import threads
-from siltstone.server.http.arrivals import Arrivals
-from siltstone.server.http.connections import HttpConnection, end
 from siltstone.server.http.handover import HandOver
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.router import Router
@@ -44,6 +41,14 @@ class SpentIds(Protocol):
     def remove(self, spend: Callable[[str], bool], /) -> None: ...
 
 
+class ServedConnection(Protocol):
+    """A connection that ends with its server."""
+
+    def end(self) -> None:
+        """Cut it, once what was written is passed on."""
+        ...
+
+
 class HttpServer:
     """See the module. One thread opens, one closes."""
 
@@ -56,6 +61,7 @@ class HttpServer:
         executor: ThreadPoolExecutor,
         sessions: Sessions,
         *others: Sessions,
+        connection: Callable[[HandOver], Callable[..., asyncio.Protocol]],
         reservations: SpentIds,
         at_end: Callable[[], object],
         certificate: Path | None = None,
@@ -65,6 +71,7 @@ class HttpServer:
 
         Args:
             executor: Runs what may wait; it is shut down with the server.
+            connection: Returns what makes the protocol of a connection that was accepted.
             sessions: Of the connections; these and `others` are swept and closed.
             reservations: Where the ids that connections hold are spent when a client asks for one.
             at_end: Called when the server is closed, perhaps more than once.
@@ -78,12 +85,9 @@ class HttpServer:
         self._reservations, self._at_end = reservations, at_end
         reservations.add(sessions.spend)
         self._handover = HandOver()
-        arrivals = Arrivals(router, self._handover)
         config = uvicorn.Config(
             router,
-            http=cast(
-                "Any", partial(HttpConnection, policy, sessions, executor.submit, arrivals.add)
-            ),
+            http=cast("Any", connection(self._handover)),
             interface="asgi3",
             loop="asyncio",
             lifespan="off",
@@ -213,7 +217,7 @@ class ServerThread(uvicorn.Server):
         # Else we would wait for a client that does not read what was sent, and a client would wait
         # on a socket that stays open. An answer of this turn of the loop is not sent yet.
         for connection in list(self.server_state.connections):
-            end(cast("HttpConnection", connection))
+            cast("ServedConnection", connection).end()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 

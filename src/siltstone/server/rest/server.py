@@ -23,6 +23,8 @@ from siltstone.joined.targets import server_at
 from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.server.http.arrivals import Arrivals
+from siltstone.server.http.connections import HttpConnection
 from siltstone.server.http.lane import Lane
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.policy import LanePolicy, ListenerPolicy, RequestPolicy
@@ -130,6 +132,13 @@ class RestServer:
             executor,
             self.joined_sessions,
             self.sessions,
+            connection=lambda handover: partial(
+                HttpConnection,
+                policy,
+                self.joined_sessions,
+                executor.submit,
+                Arrivals(self.router, handover).add,
+            ),
             reservations=parts.reservations,
             at_end=self.jobs.close,
             certificate=certificate,

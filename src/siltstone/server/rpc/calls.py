@@ -25,11 +25,13 @@ from siltstone.lance_namespace import operations as lance
 from siltstone.lance_namespace.scope import LiveScope, Scope, SnapshotScope, TransactionScope
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.lance_versions.turns import Turns
+from siltstone.local.sent_commits import SentCommits, adopt
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.local.transaction import LocalTransaction
 from siltstone.operations import Codec, Effect, Face, Operation, operation
+from siltstone.process.turns import NONE_CLOSED
 from siltstone.server.rpc.turns import SessionTurns
-from siltstone.server.served import Number, Served
+from siltstone.server.served import Number, Served, number_of
 from siltstone.server.sessions import Session, Sessions
 
 LANCE = "lance_catalog"
@@ -106,6 +108,7 @@ class Calls:
     def __init__(self, served: Served, sessions: Sessions) -> None:
         self._served, self._sessions = served, sessions
         self._turns, self._session_turns = Turns(), SessionTurns(served)
+        self._sent = SentCommits(served.parts.core)
 
     # the store
 
@@ -116,6 +119,7 @@ class Calls:
             "transaction": self._begin,
             "snapshot": self._open,
             "turn": self._turn,
+            "commit_writes": self._commit_writes,
             LANCE: self._lance_of_store,
         }
         if asked.name in own:
@@ -194,6 +198,20 @@ class Calls:
         closed = sorted(self._served.turns.closed)
         return Outcome({"id": key, "seq": tx.read_seq} | ({"closed": closed} if closed else {}))
 
+    def _commit_writes(self, call: RpcCall) -> Outcome:
+        """Commit a transaction that ran in the process that sends it.
+
+        One of a first try that wrote closed tables is sent back with their names.
+        """
+
+        def commit_writes(writes: object, is_first: bool = False) -> object:
+            closed = self._served.turns.closed if is_first else NONE_CLOSED
+            with self._sessions.statement(call.session, call.statement) as transaction_id:
+                return self._sent.commit(writes, number_of(transaction_id), closed)
+
+        bound = _bound(commit_writes, call)
+        return Outcome(commit_writes(*bound.args, **bound.kwargs))
+
     def _turn(self, call: RpcCall) -> Outcome:
         bound = _bound(self._session_turns.turn, replace(call, arguments=[call.session]))
         return Outcome(self._session_turns.turn(*bound.args, **bound.kwargs))
@@ -215,6 +233,8 @@ class Calls:
             tx, db = held.transaction, self._served.db
             if asked.name == LANCE:
                 return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
+            if asked.name == "adopt":
+                return Outcome(adopt(tx, *_bound(_writes, call).args))
             if asked.codec is not Codec.RESULT:
                 return _answered(asked, tx, call, partial(self._sessions.resumed, held))
         # Other calls, and the end, would wait for a statement, in threads that all share.
@@ -299,6 +319,10 @@ def _id_of(face: Any, call: RpcCall) -> object:
 
     table = id_of(*_bound(id_of, call).args)
     return table.name if isinstance(face, LocalSnapshot) else table.id
+
+
+def _writes(writes: object) -> object:
+    return writes
 
 
 def _number(table: str) -> int:

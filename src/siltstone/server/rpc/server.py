@@ -9,9 +9,11 @@ the other end must be of the same user (SO_PEERCRED); the modes of the socket do
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,11 +21,14 @@ from siltstone.errors import UnavailableError
 from siltstone.joined import protocol
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.server.http.handover import HandOver
 from siltstone.server.http.lane import Lane
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.policy import LanePolicy, ListenerPolicy, RequestPolicy
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
+from siltstone.server.rpc.commits import Commits
+from siltstone.server.rpc.frames import FrameConnections
 from siltstone.server.rpc.routes import rpc_use
 from siltstone.server.rpc.wire import RpcWire
 from siltstone.server.served import Served
@@ -85,9 +90,29 @@ class LocalServer:
             name="siltstone-endpoint",
             graceful_s=2,
             sweep_every_s=max(0.05, min(idle_s / 4, 5.0)),
-            user=os.geteuid() if user is None else user,
         )
         router = Router(rpc_use("/v1", served, self.sessions, self.pipeline))
+        commits = Commits(served, self.sessions)
+        made: list[FrameConnections] = []
+
+        def connection(handover: HandOver) -> Callable[..., asyncio.Protocol]:
+            found = FrameConnections(
+                router,
+                self.pipeline,
+                self.sessions,
+                commits,
+                user=os.geteuid() if user is None else user,
+                submit=executor.submit,
+                handover=handover,
+            )
+            made.append(found)
+            return found.made
+
+        def at_end() -> None:
+            for each in made:
+                each.close()
+            self._remove()
+
         self.http = HttpServer(
             address,
             router,
@@ -95,8 +120,9 @@ class LocalServer:
             listener,
             executor,
             self.sessions,
+            connection=connection,
             reservations=parts.reservations,
-            at_end=self._remove,
+            at_end=at_end,
         )
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Follower: reads the log of a store that this process does not own.
 
-    an owner that has recovered the log holds MARK, and MARK is valid ──▶ up to MARK
+    MARK is valid; an owner that has recovered the log holds it, or is known to ──▶ up to MARK
     else    walk the newest segment to its last whole frame ─▶ read it as it is on the disk
             ─▶ sync the file and the names in `wal/` ─▶ up to there
 
@@ -65,13 +65,70 @@ class SegmentRecycled(Exception):
         super().__init__(f"{path} at byte {offset}: not the frame that was durable there")
 
 
+class LogTooLong(Exception):
+    """A poll would read more than its caller wants to hold; nothing was read."""
+
+
 class WalFollower:
     """A position in the log, and the frames after it since the last poll."""
 
-    def __init__(self, files: Files, directory: Path, *, store_id: bytes) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        *,
+        store_id: bytes,
+        trusts_mark: bool = False,
+        bytes_max: int | None = None,
+    ) -> None:
+        """Begin at the start of the log.
+
+        `trusts_mark`: since this machine started, an owner wrote MARK, which the caller knows from
+        that owner: then it has all that was acknowledged, whether the owner lives or not.
+        `bytes_max`: a poll that would read more of the log raises LogTooLong.
+        """
         self._files, self._directory, self._store_id = files, directory, store_id
+        self._trusts_mark, self._bytes_max = trusts_mark, bytes_max
+        self._open: tuple[Path, File] | None = None
+        self._opened = 0, 0
         self.position: Position | None = None
         """The start of the next poll; None before the first poll that found a log."""
+
+    def forward(self, mark: Mark) -> list[Frame] | None:
+        """Return the frames up to a MARK in the segment that was read last; None: `poll` instead.
+
+        It keeps that segment open, so it costs one read.
+        """
+        at = self.position
+        if at is None or mark.segment != at.segment or mark.epoch != at.epoch:
+            return None
+        if mark.offset <= at.offset:
+            return []
+        try:
+            path, file = self._segment(at)
+            data = file.pread(mark.offset - at.offset, at.offset)
+            source = SegmentSource(path, self._store_id, at.epoch, at.segment, at.offset)
+            frames = list(walk(data, source, at))
+        except (CorruptionError, OSError):  # recycled, or damaged: a poll finds out
+            return None
+        if not frames or frames[-1].end != mark.offset:
+            return None
+        self.position = frames[-1].behind
+        return frames
+
+    def _segment(self, at: Position) -> tuple[Path, File]:
+        if self._open is None or self._opened != (at.epoch, at.segment):
+            self.close()
+            path = segment_path(self._directory, at.epoch, at.segment)
+            self._open = path, self._files.open(path, write=False)
+            self._opened = at.epoch, at.segment
+        return self._open
+
+    def close(self) -> None:
+        """Close the segment that `forward` keeps open."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
     def poll(self, floor: SegmentNumber) -> list[Frame]:
         """Return the durable frames from segment `floor` on that no poll returned, in order.
@@ -105,7 +162,9 @@ class WalFollower:
         if position is not None and target <= position.place:
             return []
         frames: list[Frame] = []
-        for header, end in self._stretches(target, floor):
+        stretches = self._stretches(target, floor)
+        self._refuse_too_long(stretches)
+        for header, end in stretches:
             start = header.start
             if position is not None and position.place[:2] == start.place[:2]:
                 start = position
@@ -113,11 +172,17 @@ class WalFollower:
         self.position = position
         return frames
 
+    def _refuse_too_long(self, stretches: list[tuple[SegmentHeader, Position | int]]) -> None:
+        ends = [end if isinstance(end, int) else end.offset for _, end in stretches]
+        known = 0 if self.position is None else self.position.offset
+        if self._bytes_max is not None and sum(ends) - known > self._bytes_max:
+            raise LogTooLong(sum(ends) - known)
+
     def _end(self, floor: SegmentNumber, *, believes_mark: bool) -> _Place | None:
         """Return the place up to which the log is durable; see the module."""
         # The lock first: its holder has written MARK. Then MARK, then the segments: an owner
         # that goes on only adds to the log.
-        is_held = mark_is_held(self._files, self._directory)
+        is_held = self._trusts_mark or mark_is_held(self._files, self._directory)
         mark = read_mark(self._files, self._directory, self._store_id)
         if mark is not None and is_held and believes_mark:
             return mark.place

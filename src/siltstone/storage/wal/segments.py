@@ -36,6 +36,7 @@ from siltstone.storage.files.files import Files, refusals
 from siltstone.units import Epoch, SegmentNumber
 
 MARK_NAME = "MARK"
+_MARK_READS = 3
 
 _NAME = re.compile(r"([0-9]{8,})-([0-9]{12,})\.wal")
 
@@ -96,11 +97,18 @@ def read_part(files: Files, path: Path, start: int, end: int) -> bytes:
 
 
 def read_mark(files: Files, directory: Path, store_id: bytes) -> Mark | None:
-    """Return MARK, the end of the durable log; None if absent, torn or of another store."""
-    try:
-        return decode_mark(files.read(directory / MARK_NAME), store_id)
-    except FileNotFoundError:
-        return None
+    """Return MARK, the end of the durable log; None if absent, torn or of another store.
+
+    What looks torn is read again: the owner may write it just now (once in four million reads).
+    """
+    for _ in range(_MARK_READS):
+        try:
+            found = decode_mark(files.read(directory / MARK_NAME), store_id)
+        except FileNotFoundError:
+            return None
+        if found is not None:
+            return found
+    return None
 
 
 def mark_is_held(files: Files, directory: Path) -> bool:

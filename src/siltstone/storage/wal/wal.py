@@ -1,7 +1,7 @@
 """WAL: the log of a store, to which its owner appends.
 
-    append   (next segment when the frame does not fit) ─▶ pwritev, synced ─▶ MARK
-                                                           the commit point
+    append   (next segment when the frame does not fit) ─▶ pwritev, synced      the commit point
+    tell     MARK: other processes see what is durable
     next     sync the old one ─▶ take a ready file ─▶ write its header ─▶ fdatasync ─▶ MARK
 
     OPEN ──a write or sync stopped half-way──▶ POISONED      nothing is written or synced any more
@@ -24,11 +24,12 @@ would succeed without the bytes (Rebello, ATC 2020), and frames of the segment b
 follow a half-written header. Only a missing next segment is a clean failure, because then not a
 byte of the frame or of a header was written.
 
-MARK tells other processes the end of the durable log. The log writes it after each sync and before
-the acknowledgement, and never syncs it: it may be behind the durable end, never beyond it.
+MARK tells other processes the end of the durable log. It is written after each sync and before the
+acknowledgement, and never synced: it may be behind the durable end, never beyond it. After `append`
+the committer says when (`tell`), so that its own readers see a commit no later than others do.
 
-Lock: none here. One thread at a time calls `append`, `sync`, `rotate` and `close`: the leader of a
-group, under the committer's lock. `prepare` and `retire` may run at the same time, see
+Lock: none here. One thread at a time calls `append`, `tell`, `sync`, `rotate` and `close`: the
+leader of a group, under the committer's lock. `prepare` and `retire` may run at the same time, see
 `storage.wal.segment_pool`. Recovery creates the one `Wal` of an owner:
 `storage.wal.recovery.recover`.
 """
@@ -124,7 +125,7 @@ class Wal:
 
     @property
     def durable_seq(self) -> Seq:
-        """The last synced seq. Any thread may read it."""
+        """The last seq that is synced and in MARK. Any thread may read it."""
         return self._durable_seq
 
     @property
@@ -150,6 +151,8 @@ class Wal:
         self, *, first_seq: Seq, last_seq: Seq, payload: Sequence[Buffer], sync: bool = True
     ) -> None:
         """Write one frame with the commits `first_seq` to `last_seq`; durable on return if `sync`.
+
+        Then `tell` comes before anybody hears of them.
 
         Raises:
             UnavailableError: There is no space for a next segment, or the store is not at its path
@@ -188,7 +191,22 @@ class Wal:
         if sync:
             if not is_synced:
                 self._file.sync()
-            self._tell_durable()
+            self._require_owned()
+            self._durable_offset = end.offset
+        self._is_poisoned = False
+
+    def tell(self) -> None:
+        """Let other processes see what `append` made durable.
+
+        Raises:
+            OSError: The log is poisoned.
+        """
+        end = self._end
+        if self._durable_offset != end.offset:
+            raise InvariantError(f"MARK at byte {end.offset}, durable to {self._durable_offset}")
+        self._is_poisoned = True
+        self._mark.pwrite(encode_mark(end, self._store_id), 0)
+        self._durable_seq = end.seq
         self._is_poisoned = False
 
     def sync(self) -> None:
@@ -198,11 +216,10 @@ class Wal:
             OSError, PoisonedError: As `append`.
         """
         self._refuse_unusable()
-        if self._durable_offset == self._end.offset:
-            return
-        self._is_poisoned = True
-        self._make_durable()
-        self._is_poisoned = False
+        if self._durable_offset != self._end.offset:
+            self._make_durable()
+        elif self._durable_seq != self._end.seq:
+            self.tell()
 
     def rotate(self) -> SegmentNumber:
         """Start a new segment for later frames; return its number.
@@ -272,7 +289,6 @@ class Wal:
         self._file.pwrite(data, 0)
         self._end = header.start
         self._make_durable()
-        self._is_poisoned = False
 
     def _next_bytes(self) -> int:
         """Return how large the next segment should be: as this one, twice that once it is used."""
@@ -281,16 +297,17 @@ class Wal:
         return min(self._segment_bytes, self._size * (2 if self.wants_next else 1))
 
     def _make_durable(self) -> None:
+        """Sync the file in use, and tell."""
+        self._is_poisoned = True
         self._file.sync()
-        self._tell_durable()
+        self._require_owned()
+        self._durable_offset = self._end.offset
+        self.tell()
 
-    def _tell_durable(self) -> None:
-        """Let other processes see that all up to the end is durable."""
+    def _require_owned(self) -> None:
+        """Look whether the store was still this owner's when what was written became durable."""
         if not self._owned.look().st_nlink:
             raise OSError(errno.ESTALE, str(self._owned.lost()))
-        end = self._end
-        self._mark.pwrite(encode_mark(end, self._store_id), 0)
-        self._durable_offset, self._durable_seq = end.offset, end.seq
 
     def _refuse_unusable(self) -> None:
         if self._is_closed:

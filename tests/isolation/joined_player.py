@@ -1,0 +1,56 @@
+"""Player: two threads of one process that play on a store which they join, or own by turns.
+
+python -m tests.isolation.joined_player <store> <journal> <number> <seed> <begun> <turns>
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from pathlib import Path
+
+import siltstone as st
+from proof.isolation.clients import Client
+from proof.isolation.journal import Journal
+
+THREADS = 2
+GONE = (st.UnavailableError, st.ClosedError, st.OwnedError, st.PoisonedError, st.FencedError)
+
+
+def main(store: str, journal: str, number: str, seed: str, begun: str, turns: str) -> None:
+    """Play; whoever finds no owner becomes it, and serves the others."""
+    told, ready = Journal(Path(journal)), threading.Barrier(THREADS)
+
+    def play(place: int) -> None:
+        client = Client(
+            None,
+            told,
+            number=10 * int(number) + place,
+            seed=int(seed),
+            run=0,
+            begun=float(begun),
+        )
+        left = int(turns)
+        while left:
+            with contextlib.suppress(*GONE), st.connect(store, join=True) as db:
+                client.db = db
+                client.resolve()
+                if left == int(turns):
+                    ready.wait(60)
+                    print("ready", flush=True)  # noqa: T201 - who began it waits for that
+                while left:
+                    client.play()
+                    left -= 1
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=play, args=(place,)) for place in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
