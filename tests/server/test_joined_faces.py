@@ -74,7 +74,8 @@ def test_every_read_answers_the_same(tmp_path: Path, *, is_flushed: bool) -> Non
             owner.sql("select sum(price) from t").fetchall()
         )
         assert joined.log() == owner.log()
-        assert joined.status().to_dict() == owner.status().to_dict()
+        cache = {"cache": None}  # its bound follows the free space, which others take meanwhile
+        assert joined.status().to_dict() | cache == owner.status().to_dict() | cache
         assert joined.verify() == owner.verify()
         assert joined.vacuum(grace_s=0.0) == owner.vacuum(grace_s=0.0)
 
