@@ -158,6 +158,13 @@ ALL = (
     Target("http: row transactions/s", 2_500, _plain("http", "row transactions/s, 16 clients")),
     Target("http: point read p50, ms", 3.0, _plain("http", "point read p50 ms"), True),
     Target("http: scan / embedded", 0.5, _plain("http", "scan / embedded")),
+    Target("processes: upsert p50, ms", 0.3, _plain("processes", "upsert p50 ms"), True),
+    Target("processes: 4 together/s", 5_000, _plain("processes", "upserts/s, 4 processes")),
+    Target("processes: least share of 4", 0.5, _plain("processes", "least share of 4")),
+    Target("processes: get and update p50", 0.5, _plain("processes", "transaction p50 ms"), True),
+    Target(
+        "processes: owner's CPU, us", 150, _plain("processes", "owner CPU us of an upsert"), True
+    ),
     Target(
         "versions: create / its syncs alone",
         1.3,

@@ -1,5 +1,6 @@
 """Workloads: one module for each question; the order here is the order of a run."""
 
+from bench.processes.workload import Processes
 from bench.workload import Workload
 from bench.workloads.batches import Batches
 from bench.workloads.compacted import Compacted
@@ -49,6 +50,7 @@ ALL: tuple[Workload, ...] = (
     Publishing(),
     Memory(),
     Serving(),
+    Processes(),
     Starting(),
     Versions(),
 )
