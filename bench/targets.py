@@ -152,6 +152,13 @@ ALL = (
     Target("http: row transactions/s", 2_500, _plain("http", "row transactions/s, 16 clients")),
     Target("http: point read p50, ms", 3.0, _plain("http", "point read p50 ms"), True),
     Target("http: scan / embedded", 0.5, _plain("http", "scan / embedded")),
+    Target("processes: get p50, us", 40.0, _plain("processes", "get us"), True),
+    Target("processes: get, writing, us", 80.0, _plain("processes", "get us, writing"), True),
+    Target("processes: late / all, writing", 1.1, _plain("processes", "late / all, writing"), True),
+    Target("processes: two / one", 1.7, _plain("processes", "two / one")),
+    Target("processes: scan of 1,000 rows, ms", 0.1, _plain("processes", "scan ms"), True),
+    Target("processes: MiB after gets", 200.0, _worst("processes", "MiB"), True),
+    Target("processes: MiB after sql", 280.0, _worst("processes", "MiB after sql"), True),
     Target(
         "versions: create / its syncs alone",
         1.3,

@@ -21,7 +21,7 @@ class Siltstone:
     is_durable = True
     takes = frozenset(
         {*(f"W{number}" for number in range(1, 15)), "CPU", "memory", "http", "start"}
-        | {"versions", "index", "sql", "ranges", "large"}
+        | {"versions", "index", "sql", "ranges", "large", "processes"}
     )
 
     def __init__(self, path: Path, *, keep_log: bool = False, **options: Any) -> None:
@@ -88,6 +88,12 @@ class Siltstone:
         """Declare an index; who settles next builds it, and later what it lacks."""
         self._accounts.create_index(column, build=False)
         self._indexed = True
+
+    def let_join(self) -> None:
+        self._db.serve_local()
+
+    def sql_count(self) -> object:
+        return self._db.sql("select count(*), sum(balance) from accounts").fetchall()
 
     def settle(self) -> None:
         """Checkpoint, then merge the way the scheduler does: in a child at nice 19 (ADR 7)."""

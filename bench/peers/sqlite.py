@@ -16,7 +16,7 @@ _UPSERT = "insert or replace into accounts values (?, ?, ?, ?)"
 class Sqlite:
     name = "sqlite"
     is_durable = True
-    takes = frozenset({"W1", "W2", "W3", "W4", "W6", "W7", "W8", "W9", "large"})
+    takes = frozenset({"W1", "W2", "W3", "W4", "W6", "W7", "W8", "W9", "large", "processes"})
 
     def __init__(self, path: Path, *, keep_log: bool = False) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -88,6 +88,9 @@ class Sqlite:
             columns = list(zip(*chunk, strict=True))
             seen += pa.table([pa.array(c) for c in columns], ACCOUNTS.names).num_rows
         return seen
+
+    def let_join(self) -> None:
+        """Any process may open the file."""
 
     def settle(self) -> None:
         self._connection().execute("pragma wal_checkpoint(truncate)")

@@ -12,6 +12,7 @@ from bench.workloads.memory import Memory
 from bench.workloads.mixed import Mixed
 from bench.workloads.optimizing import Optimizing
 from bench.workloads.point_reads import PointReads
+from bench.workloads.processes import Processes
 from bench.workloads.processor import Processor
 from bench.workloads.publishing import Publishing
 from bench.workloads.ranges import Ranges
@@ -47,6 +48,7 @@ ALL: tuple[Workload, ...] = (
     Publishing(),
     Memory(),
     Serving(),
+    Processes(),
     Starting(),
     Versions(),
 )
