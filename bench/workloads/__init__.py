@@ -13,6 +13,7 @@ from bench.workloads.memory import Memory
 from bench.workloads.mixed import Mixed
 from bench.workloads.optimizing import Optimizing
 from bench.workloads.point_reads import PointReads
+from bench.workloads.processes import Processes
 from bench.workloads.processor import Processor
 from bench.workloads.publishing import Publishing
 from bench.workloads.ranges import Ranges
