@@ -21,7 +21,8 @@ class Siltstone:
     is_durable = True
     takes = frozenset(
         {*(f"W{number}" for number in range(1, 15)), "CPU", "memory", "http", "start"}
-        | {"versions", "index", "sql", "writes", "ranges", "large", "processes"}
+        | {"versions", "index", "sql", "writes", "ranges", "large"}
+        | {"followers", "workers"}
     )
 
     def __init__(self, path: Path, *, keep_log: bool = False, **options: Any) -> None:

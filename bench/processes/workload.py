@@ -20,9 +20,9 @@ _TOGETHER = 4
 _MODULE = "bench.processes.worker"
 
 
-class Processes:
-    name = "processes"
-    title = "several processes on one store"
+class JoinedWrites:
+    name = "workers"
+    title = "writes of several processes on one store"
 
     def prepare(self, peer: Place) -> None:
         """Each round makes a store of its own."""

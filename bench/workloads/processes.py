@@ -32,8 +32,8 @@ class _Shared(Peer, Protocol):
         """Let other processes use the store, too, from now on."""
 
 
-class Processes:
-    name = "processes"
+class JoinedReads:
+    name = "followers"
     title = "reads of processes beside the owner"
 
     def prepare(self, peer: Place) -> None:

@@ -99,7 +99,10 @@ class GroupUpserts:
         found = self._core.writer().commit_all(planned)
         if found is None:
             return [None] * len(planned)
-        return [self._outcome(*each) for each in zip(planned, found, strict=True)]
+        return [
+            each if type(each) is Receipt else self._outcome(write_set, each)
+            for write_set, each in zip(planned, found, strict=True)
+        ]
 
     def _outcome(
         self, write_set: WriteSet, found: Receipt | BaseException

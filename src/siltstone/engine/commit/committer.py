@@ -243,7 +243,7 @@ class Committer:
         """
         begun_s, (sealed, below) = self._clock_s(), self.free
         size = sum(each.nbytes for each in write_sets)
-        if self.active_bytes + size > below or self.state.view.sealed is not sealed:
+        if self.active_bytes + size > below or self.shown.state.view.sealed is not sealed:
             return None
         for each in write_sets:
             require(not each.changes and each.staged_us is None, "a group has rows alone")
