@@ -117,7 +117,7 @@ class OrderedFoot(msgspec.Struct, frozen=True):
         return int(self.starts[page]), int(self.starts[page + 1])
 
 
-class Written(msgspec.Struct, frozen=True):
+class EncodedPages(msgspec.Struct, frozen=True):
     """Pages one behind the other, where each ends in them, and the first and last keys of each."""
 
     data: bytes
@@ -126,10 +126,10 @@ class Written(msgspec.Struct, frozen=True):
     lasts: list[bytes]
 
 
-def encode_pages(keys: ByteKeys, places: np.ndarray, *, salt: int, first: int) -> Written:
+def encode_pages(keys: ByteKeys, places: np.ndarray, *, salt: int, first: int) -> EncodedPages:
     """Return entries as the pages from number `first` on; all but the last one are full."""
     ends, data = _ends_of(keys.array), _data_of(keys.array)
-    pages, found = list[bytes](), Written(b"", [], [], [])
+    pages, found = list[bytes](), EncodedPages(b"", [], [], [])
     size = 0
     for start, end in pairwise(_cuts(ends, data)):
         low, high = data[ends[start] : ends[start + 1]], data[ends[end - 1] : ends[end]]
@@ -141,7 +141,7 @@ def encode_pages(keys: ByteKeys, places: np.ndarray, *, salt: int, first: int) -
         found.ends.append(size)
         found.firsts.append(bytes(low))
         found.lasts.append(bytes(high))
-    return Written(b"".join(pages), found.ends, found.firsts, found.lasts)
+    return EncodedPages(b"".join(pages), found.ends, found.firsts, found.lasts)
 
 
 def decode_page(data: bytes, path: str, foot: OrderedFoot, number: int) -> OrderedPage:
