@@ -90,13 +90,16 @@ def _in_turns(calls: list[Callable[[int], object]], ids: Iterator[int]) -> list[
 def _many_rows(db: st.Store, turn: int) -> Metrics:
     table = db["t"]
     times: dict[str, list[float]] = {"method": [], "copied": [], "queried": []}
-    for number in range(8):
-        frame = _frame((turn * 8 + number + 1) << 30, _MANY)
-        assert frame.num_rows  # the statements name it
+    firsts = (number << 24 for number in itertools.count((turn + 1) << 10))
+    for _ in range(12):  # each with rows that the table has not: what is there changes the work
+        frame = _frame(next(firsts), _MANY)
         times["method"].append(_cpu_s(lambda rows=frame: table.upsert(rows)))
+        frame = _frame(next(firsts), _MANY)
         begin = time.process_time()
         db.sql("insert or replace into t select * from frame")
         times["copied"].append(time.process_time() - begin)
+        frame = _frame(next(firsts), _MANY)
+        assert frame.num_rows  # the statement names it
         begin = time.process_time()
         db.sql("insert or replace into t select id, g + 1, price, name from frame")
         times["queried"].append(time.process_time() - begin)

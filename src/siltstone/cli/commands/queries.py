@@ -34,7 +34,7 @@ def query(
     as_of: AsOf,
     form: Form,
 ) -> None:
-    """Run a SQL query on one snapshot of all tables, or with --write a statement that writes.
+    """Run a SQL query on one snapshot, or with --write a write.
 
     On a store of this machine it reads files, too: from 'orders.csv'. A table of that name wins.
     """
