@@ -42,6 +42,11 @@ def _bytes(name: str) -> int:
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
 
 
+def resident_mib() -> float:
+    """Return the resident memory of this process, with the pages of files that it shares."""
+    return _bytes("VmRSS") / (1 << 20)
+
+
 def _memory(path: str, budget: str, wanted: str) -> None:
     """Warm everything up that is used once, then write and read; see `workloads/memory.py`."""
     store = Siltstone(Path(path), memory_bytes_max=int(budget), tune_malloc=True)

@@ -159,6 +159,13 @@ ALL = (
     Target(
         "processes: owner's CPU, us", 150, _plain("processes", "owner CPU us of an upsert"), True
     ),
+    Target("processes: get p50, us", 40.0, _plain("processes", "get us"), True),
+    Target("processes: get, writing, us", 80.0, _plain("processes", "get us, writing"), True),
+    Target("processes: late / all, writing", 1.1, _plain("processes", "late / all, writing"), True),
+    Target("processes: two / one", 1.7, _plain("processes", "two / one")),
+    Target("processes: scan of 1,000 rows, ms", 0.1, _plain("processes", "scan ms"), True),
+    Target("processes: MiB after gets", 200.0, _worst("processes", "MiB"), True),
+    Target("processes: MiB after sql", 280.0, _worst("processes", "MiB after sql"), True),
     Target(
         "versions: create / its syncs alone",
         1.3,

@@ -89,6 +89,12 @@ class Siltstone:
         self._accounts.create_index(column, build=False)
         self._indexed = True
 
+    def let_join(self) -> None:
+        self._db.serve_local()
+
+    def sql_count(self) -> object:
+        return self._db.sql("select count(*), sum(balance) from accounts").fetchall()
+
     def settle(self) -> None:
         """Checkpoint, then merge the way the scheduler does: in a child at nice 19 (ADR 7)."""
         self._db.checkpoint()

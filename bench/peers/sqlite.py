@@ -89,6 +89,9 @@ class Sqlite:
             seen += pa.table([pa.array(c) for c in columns], ACCOUNTS.names).num_rows
         return seen
 
+    def let_join(self) -> None:
+        """Any process may open the file."""
+
     def settle(self) -> None:
         self._connection().execute("pragma wal_checkpoint(truncate)")
 

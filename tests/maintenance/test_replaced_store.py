@@ -26,8 +26,7 @@ from siltstone.errors import (
 )
 from siltstone.storage.files.locks import FILE_TICK_NS
 from siltstone.storage.manifest.ownership import read_holder
-from siltstone.storage.wal.wal import Wal
-from tests.maintenance.stores import DAY_US, Clock, open_store
+from tests.maintenance.stores import DAY_US, Clock, UnsyncedFile, open_store
 
 SCHEMA = {"id": "int64", "v": "string"}
 ROWS = 60  # of 2 KB: the second segment of the new store is in use
@@ -242,13 +241,16 @@ def test_who_owns_a_store_after_its_lock_was_deleted_is_alone(tmp_path):
 def test_a_commit_whose_store_is_deleted_before_its_answer_is_in_doubt(tmp_path, monkeypatch):
     with open_store(tmp_path / "s") as db:
         db.create_table("t", SCHEMA, "id").upsert([{"id": 1, "v": "first"}])
-        tell = Wal._require_owned
+        writes = UnsyncedFile.pwritev_synced
 
-        def after_it_is_gone(self: Wal) -> None:  # between the sync and the answer
+        def and_is_gone(
+            self: UnsyncedFile, *given: object
+        ) -> bool:  # between the sync and the answer
+            found = writes(self, *given)
             gone(tmp_path / "s")
-            tell(self)
+            return found
 
-        monkeypatch.setattr(Wal, "_require_owned", after_it_is_gone)
+        monkeypatch.setattr(UnsyncedFile, "pwritev_synced", and_is_gone)
         with pytest.raises(InDoubtError):
             upsert(db, 2)
         with pytest.raises(PoisonedError):

@@ -22,6 +22,7 @@ ROWS = pa.table(
         "u": pa.array([1, 2**63, 2**64 - 1], pa.uint64()),
         "ns": pa.array(NANOS, pa.timestamp("ns")),
         "tn": pa.array([1001, 1002, 1000], pa.time64("ns")),
+        "nz": pa.array(NANOS, pa.timestamp("ns", "UTC")),  # microseconds in DuckDB
         "f": [1.0, float("nan"), None],
         "s": [{"x": float("nan"), "u": 1}, {"x": 1.0, "u": 2}, None],
         "deep": pa.array(
@@ -63,6 +64,7 @@ CONDITIONS = [
     "deep.in.u IN (1, 9223372036854775808)", f"deep.in.ts IN ({FIRST}, {LAST})",
     f"deep.in.ns IN ({NS.format(1)}, {NS.format(5)})", f"deep.in.ns IN ({NS.format(0)})",
     "deep.in.tn = '00:00:00.000001001'::TIME_NS", f"deep.in.ns = {NS.format(1)}",
+    f"nz = {FIRST}", f"nz > {FIRST}", f"nz <= {FIRST} AND id > 1", f"nz IN ({FIRST}, {LAST})",
     "f > 0.5", "s.x > 0.5", "f IN ('nan'::DOUBLE, 3)", "s.u IN (1, 5)",
 ]  # fmt: skip
 NAMES = ["t", "sales.t"]

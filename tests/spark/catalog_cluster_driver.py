@@ -127,7 +127,10 @@ Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def _waiting(go: str, opens: bool) -> Work:
-    """Rows of which the first attempt of one task waits for a file; the second one may make it."""
+    """Rows of which the first attempt of one task waits for a file; the second one may make it.
+
+    The second one waits until the first has begun.
+    """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
@@ -136,6 +139,8 @@ def _waiting(go: str, opens: bool) -> Work:
         is_slow = task.partitionId() == 1
         if is_slow:
             Path(f"{go}.{task.attemptNumber()}").touch()
+        while is_slow and not is_first and not Path(f"{go}.0").exists():
+            time.sleep(0.05)
         if is_slow and opens and not is_first:
             Path(go).touch()
         for number, batch in enumerate(batches):

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from siltstone.spark import session
+from siltstone.spark.context import application
 from tests.children import paths_with_pandas
 from tests.spark.followed_stores import World
 
@@ -48,6 +49,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     found.sparkContext.setLogLevel("FATAL")
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def knows_no_stores_of_other_modules() -> Iterator[None]:
+    """Begin each module as a new application does: it remembers 256 stores (ADR 21)."""
+    yield
+    session = SparkSession.getActiveSession()
+    known = None if session is None else application.of_session(session)
+    if known is not None:
+        for path in Path(known.folder).glob("siltstone-reads.json*"):
+            path.unlink()
 
 
 @pytest.fixture

@@ -550,6 +550,16 @@ def test_what_does_not_fit_is_taken_for_read_or_for_foreign(
     assert [known.seen(root, 1, "t1").since for root in ("/a", "/b", "/c", "/d")] == [0, None, 0, 0]
 
 
+def test_an_overwrite_says_that_reads_are_forgotten_and_not_that_seq_0_was_read(
+    db: st.Store, app: App
+) -> None:
+    for number in range(application.STORES_MAX + 1):
+        app.known.tell_commit(f"/{number}", 3, [])
+    with pytest.raises(st.ConflictError, match=r"'o' may have been read.* after 256 stores, and"):
+        app.overwrite([{"id": 1, "v": 1}])
+    app.overwrite([{"id": 1, "v": 1}], expectSeq=db.seq)
+
+
 def test_an_upsert_without_a_column_is_judged_again_at_its_commit(db: st.Store, app: App) -> None:
     def upsert(schema: StructType, **options: object) -> DataSourceArrowWriter:
         return app.planned("o", overwrite=False, schema=schema, **options)

@@ -1,6 +1,5 @@
 """Tasks of Spark sort the keys of their rows; the commit merges them, and leaves one copy."""
 
-# pyright: reportPrivateUsage=false
 # pyright: reportOptionalSubscript=false
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def test_a_task_reports_the_keys_of_its_rows_and_the_commit_takes_them_away(tmp_
     (sorted_keys,) = written.staged.files.keys
     assert keys_in(path) == [path / sorted_keys.run.path]
     with st.connect(path, background=False) as db:
-        commit(db, [writer._job([written])], None)
+        commit(db, [writer.job([written])], None)
         assert db["t"].count() == COUNT + 1
         assert db["t"].get("key 1") == {"id": "key 1", "n": 1}
     assert keys_in(path) == []  # so few rows get no run of their own

@@ -283,7 +283,7 @@ class Committer:
         with DeferredSignals(), shown.lock:
             before = shown.state
             view = change(before.view)
-            shown.show(State(view, before.visible))
+            shown.state = State(view, before.visible)
             return view
 
     def _enter_all(self, waiters: Sequence[Waiter]) -> None:
@@ -486,26 +486,36 @@ class Committer:
 
         `tell` shows it to other processes, if it is durable.
         """
-        shown = self.shown
-        view, last = shown.state.view, first + len(admitted) - 1
+        shown, last = self.shown, first + len(admitted) - 1
         if not changes_view:
-            self._apply_rows(view, admitted, first, time_us)
-            with shown.lock:
-                shown.show(State(shown.state.view, last), tell)
-        else:
-            with shown.lock:
-                view = shown.state.view
-                for index, waiter in enumerate(admitted):
-                    assert waiter.write_set is not None
-                    view = effects.changed(view, waiter.write_set, first + index, time_us + index)
-                    # One by one: a bulk commit shuts the memtable that earlier members write to.
-                    self._apply_rows(view, [waiter], first + index, time_us + index)
-                shown.show(State(view, last), tell)
+            self._apply_rows(shown.state.view, admitted, first, time_us)
+        with shown.lock:
+            before = shown.state
+            view = before.view
+            if changes_view:
+                view = self._applied_to(view, admitted, first, time_us)
+            if tell is not None:
+                shown.before = before
+                del shown.state  # from here on who asks for it waits
+                try:
+                    tell()
+                except BaseException:
+                    shown.put_back()
+                    raise
+            shown.state, shown.before = State(view, last), None
         self._last_seq, self._last_time = last, time_us + len(admitted) - 1
         if self.active_bytes >= self._told_bytes:
             self._told_bytes = self._throttle.grown(self.active_bytes)
         if self._recent.is_due:
             self._recent.forget(self._transactions.oldest(self.current))
+
+    def _applied_to(self, view: View, admitted: list[Waiter], first: int, time_us: int) -> View:
+        """Return the view after commits, one by one: a bulk commit shuts an active memtable."""
+        for index, waiter in enumerate(admitted):
+            assert waiter.write_set is not None
+            view = effects.changed(view, waiter.write_set, first + index, time_us + index)
+            self._apply_rows(view, [waiter], first + index, time_us + index)
+        return view
 
     def _apply_rows(self, view: View, admitted: list[Waiter], first: int, time_us: int) -> None:
         for index, waiter in enumerate(admitted):

@@ -3,8 +3,8 @@
     HERE ──commit──▶ one request with what it wrote (`owner_commits`)
       └──a definition, tag, plain table, bulk load, catalog of Lance──▶ AT THE OWNER ──commit──▶
 
-Here it reads the files of the store at its snapshot, and its owner does not know of it. At the owner
-it lives with one connection: there it goes on at the same seq, with all that it wrote and read. It
+Here it reads the files of the store at its snapshot; its owner does not know of it. At the owner it
+lives with one connection: there it goes on at the same seq, with all that it wrote and read. It
 begins there if it has a token, a claim, turns or an earlier seq, or if this process does not read
 the files. If this process ends, or is idle in it for too long, it is rolled back.
 

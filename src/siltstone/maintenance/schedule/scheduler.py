@@ -378,7 +378,7 @@ class Scheduler:
         again.
         """
         is_full = self._committer.active_bytes >= self._memtable_bytes_max
-        if not is_full and self._committer.state.view.record is self._weighed:
+        if not is_full and self._committer.shown.state.view.record is self._weighed:
             return
         try:
             self._work.look()

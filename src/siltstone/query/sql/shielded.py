@@ -6,6 +6,7 @@ DuckDB turns a filter into an Arrow expression through Python's values, and that
     IN (..) on uint64 above int64        Arrow takes Python's integers for int64
     IN (..) on nanoseconds               Python's times have microseconds: others are found
     any comparison of time64[ns]         has no form at all
+    any of nanoseconds with a zone       DuckDB has microseconds of them, the column has more
     <= NaN on a float                    becomes the literal true: without the column, a null passes
 
 That is DuckDB 1. DuckDB 2 pushes the first two as they are, and keeps the others to itself.
@@ -45,11 +46,14 @@ def is_of_any_column(error: Exception) -> bool:
 
 
 def is_cut(filter: Filter, schema: pa.Schema) -> bool:  # noqa: A002 (pyarrow's word)
-    """Say whether a filter may have lost the nanoseconds of a list, or a whole comparison."""
+    """Say whether a filter may have lost nanoseconds that the column has, or a whole comparison."""
     if filter is None:
         return False
     text = str(filter)
     if _LOST.search(text):
+        return True
+    zoned = [field.name for field in schema if _has_inside(field.type, _has_zoned_nanoseconds)]
+    if any(mentions(text, name) for name in zoned):
         return True
     names = [field.name for field in schema if _has_inside(field.type, _has_nanoseconds)]
     is_list = any(each in text for each in _CUT_LISTS)
@@ -113,3 +117,7 @@ def _fails(kind: Any) -> bool:
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
     return (pa.types.is_timestamp(kind) or pa.types.is_time64(kind)) and kind.unit == "ns"
+
+
+def _has_zoned_nanoseconds(kind: Any) -> bool:
+    return pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None

@@ -23,7 +23,7 @@ ROWS = ""
 """What a statement needs of a table that it counts; else the name of a column."""
 _BATCH_ROWS = 122_880
 _BATCH_BYTES = 4 << 20
-_OF_A_TABLE = {"this", "db", "alias"}
+_OF_A_TABLE = {"this", "db", "catalog", "alias"}
 
 
 @runtime_checkable

@@ -54,6 +54,7 @@ STORES_MAX = 256
 TABLES_MAX = 4096
 SPANS_MAX = 1024
 NAMES_MAX = 16
+FORGOTTEN = f"of which this Spark application knows nothing after {STORES_MAX} stores"
 
 T = TypeVar("T")
 Spans = Sequence[tuple[int, int]]

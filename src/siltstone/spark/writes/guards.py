@@ -19,7 +19,7 @@ from siltstone.api.results import UNKNOWN
 from siltstone.api.tasks import StageTask
 from siltstone.api.transaction import Transaction
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, UnavailableError
-from siltstone.spark.context.application import Application, store_of
+from siltstone.spark.context.application import FORGOTTEN, Application, store_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ class Unchanged:
 
 
 def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
+    # Before the first commit there is no table: reads were forgotten.
+    read = f"was read at seq {since}" if since else f"may have been read, {FORGOTTEN},"
     if changed == UNKNOWN:
         what = f"the store no longer knows whether it changed afterwards (it is at seq {now})"
     else:
@@ -96,7 +98,7 @@ def _outdated(name: str, since: int, changed: int, now: int) -> ConflictError:
         "*",
         since,
         now if changed == UNKNOWN else changed,
-        explained=f"{name!r} was read at seq {since} and {what}: an overwrite would lose that"
+        explained=f"{name!r} {read} and {what}: an overwrite would lose that"
         f' change. Read it again with .option("seq", {now}), and overwrite with'
         f' .option("expectSeq", {now})',
     )

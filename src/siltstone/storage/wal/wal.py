@@ -186,14 +186,18 @@ class Wal:
         if is_synced:
             is_synced = self._syncs_frames = self._file.pwritev_synced(buffers, at.offset)
         if not is_synced:
-            self._file.pwritev(buffers, at.offset)
+            self._write(buffers, at.offset, sync=sync)
         self._end = end
         if sync:
-            if not is_synced:
-                self._file.sync()
-            self._require_owned()
+            if not self._owned.look().st_nlink:
+                raise self._lost()
             self._durable_offset = end.offset
         self._is_poisoned = False
+
+    def _write(self, buffers: Sequence[Buffer], offset: int, *, sync: bool) -> None:
+        self._file.pwritev(buffers, offset)
+        if sync:
+            self._file.sync()
 
     def tell(self) -> None:
         """Let other processes see what `append` made durable.
@@ -300,14 +304,14 @@ class Wal:
         """Sync the file in use, and tell."""
         self._is_poisoned = True
         self._file.sync()
-        self._require_owned()
+        if not self._owned.look().st_nlink:
+            raise self._lost()
         self._durable_offset = self._end.offset
         self.tell()
 
-    def _require_owned(self) -> None:
-        """Look whether the store was still this owner's when what was written became durable."""
-        if not self._owned.look().st_nlink:
-            raise OSError(errno.ESTALE, str(self._owned.lost()))
+    def _lost(self) -> OSError:
+        """Return what ends a write that the store was not this owner's for, once it was durable."""
+        return OSError(errno.ESTALE, str(self._owned.lost()))
 
     def _refuse_unusable(self) -> None:
         if self._is_closed:

@@ -31,11 +31,21 @@ _UNFIT_TEXTS = (
     "Schema error", "Append with different schema", "Not supported", "not implemented",
     "contains null", "non-nullable", "declared as non-null", "KMeans cannot train",
 )  # fmt: skip
+_OVERFLOW_TEXT = "Offset overflow error"
 # Of the tags of promoted versions, when two processes promote at once.
 _MET_TEXTS = ("Version not found error", "Ref conflict error", "Ref not found error")
 
 # Of files that are not published yet, when a vacuum with no grace, or a clean-up, takes them.
 _GONE_TEXTS = ("was not found: Not found", "error: Not found: ")
+
+
+class OffsetOverflow(errors.CorruptionError):
+    """A batch has more bytes than 32-bit offsets count; if it is one row, the file is damaged."""
+
+
+def is_overflow(error: BaseException) -> bool:
+    """Return whether Lance gave up because a batch has more bytes than 32-bit offsets count."""
+    return _OVERFLOW_TEXT in str(error)
 
 
 def is_panic(error: BaseException) -> bool:
@@ -98,7 +108,8 @@ def translated(folder: Path, *, is_reading: bool) -> Generator[None]:
 def _classify_read(error: BaseException, folder: Path, text: str) -> errors.SiltstoneError:
     if isinstance(error, (TypeError, KeyError)) or _OF_REQUESTS in text:
         return errors.RequestError(f"{folder}: {text}")
-    return errors.CorruptionError(folder, None, f"Lance cannot read it: {text}")
+    damage = OffsetOverflow if is_overflow(error) else errors.CorruptionError
+    return damage(folder, None, f"Lance cannot read it: {text}")
 
 
 def _has(text: str, parts: tuple[str, ...]) -> bool:

@@ -21,7 +21,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.types import blobs
 from siltstone.process import deadline
 from siltstone.process.shares import LanceShares
-from siltstone.storage.lance.files.errors import is_panic
+from siltstone.storage.lance.files.errors import OffsetOverflow, is_overflow, is_panic
 from siltstone.storage.lance.files.parts import Part
 from siltstone.storage.lance.files.point_reads import PointReads
 from siltstone.storage.lance.read.pinned_search import LanceSearch
@@ -138,7 +138,6 @@ class LancePinned:
             "offset": offset,
             "scan_in_order": True,
             "with_row_address": addresses,
-            "batch_size": self._batch_rows,
             **self._as_bytes,
             **self._ahead,
         }
@@ -232,9 +231,9 @@ class LancePinned:
     def _taken(self, offsets: np.ndarray, names: Sequence[str]) -> pa.Table:
         """Return rows where Lance counts them; of blobs it takes their places alone."""
         if self._blobs.isdisjoint(names):
-            return self.dataset.take(offsets, columns=list(names))
+            return self._taken_whole(offsets, list(names))
         others = [name for name in names if name not in self._blobs]
-        found = self.dataset.take(offsets, columns=others) if others else None
+        found = self._taken_whole(offsets, others) if others else None
         columns: list[Any] = []
         for name in names:
             if name in others and found is not None:
@@ -243,6 +242,17 @@ class LancePinned:
                 values = self.dataset.read_blobs(name, indices=offsets.tolist())
                 columns.append(pa.array([value for _, value in values], pa.large_binary()))
         return pa.table(columns, schema=pa.schema([self.schema.field(name) for name in names]))
+
+    def _taken_whole(self, offsets: np.ndarray, names: list[str]) -> pa.Table:
+        """Return rows; in halves if they are more bytes than Arrow counts in one batch."""
+        try:
+            return self.dataset.take(offsets, columns=names)
+        except Exception as error:
+            if len(offsets) == 1 or not is_overflow(error):
+                raise
+        middle = len(offsets) // 2
+        halves = [self._taken_whole(some, names) for some in np.split(offsets, [middle])]
+        return pa.concat_tables(halves)
 
     @property
     def _as_bytes(self) -> dict[str, Any]:
@@ -281,16 +291,9 @@ class LancePinned:
             if gone[1] - gone[0] == part.rows:
                 continue
             self.version.check([index])
-            with self.version.data.reading(self.pin.folder):
-                scanner = self.dataset.scanner(
-                    fragments=[self.fragments[index]],
-                    scan_in_order=True,
-                    batch_size=self._batch_rows,
-                    **self._as_bytes,
-                    **self._ahead,
-                )
+            options = {"fragments": [self.fragments[index]], "scan_in_order": True, "filter": None}
             start = part.start
-            for batch in self._stream(scanner):
+            for batch in self._stream({**options, **self._as_bytes, **self._ahead}):
                 low, high = np.searchsorted(dropped, [start, start + batch.num_rows])
                 keep = np.ones(batch.num_rows, dtype=bool)
                 keep[dropped[low:high] - start] = False
@@ -340,12 +343,12 @@ class LancePinned:
         if len(wanted) < len(self.parts) or self._is_reordered:
             options["fragments"] = [self.fragments[index] for index in wanted]
         with self.version.data.reading(self.pin.folder):
-            scanner = self.dataset.scanner(**options)
+            self.dataset.scanner(**options)
         if not wanted:
             return iter(())
         if deadline.is_set() and options["filter"] is not None and not options["use_scalar_index"]:
             return self._in_pieces(wanted, options)
-        return self._stream(scanner, options["filter"])
+        return self._stream(options)
 
     def _in_pieces(
         self, wanted: Iterable[int], options: dict[str, Any]
@@ -355,9 +358,7 @@ class LancePinned:
         for piece in self._pieces(wanted):
             deadline.check()
             fragments = [self.fragments[index] for index in piece]
-            with self.version.data.reading(self.pin.folder):
-                scanner = self.dataset.scanner(**options | {"fragments": fragments, "limit": left})
-            for batch in self._stream(scanner, options["filter"]):
+            for batch in self._stream(options | {"fragments": fragments, "limit": left}):
                 left = None if left is None else left - batch.num_rows
                 yield batch
             if left == 0:
@@ -375,13 +376,36 @@ class LancePinned:
         if piece:
             yield piece
 
-    def _stream(self, scanner: Any, wanted: object = None) -> Iterator[pa.RecordBatch]:
+    def _stream(self, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a scan; smaller ones if Arrow cannot count the bytes of one.
+
+        `_batch_rows` is made of the stored sizes, and texts may be stored on a thousandth.
+        """
+        given = 0
+        while True:
+            try:
+                for batch in self._read(options, given):
+                    given += batch.num_rows
+                    yield batch
+            except OffsetOverflow:
+                if self._batch_rows == 1:
+                    raise
+                self._batch_rows = max(1, self._batch_rows // 16)
+            else:
+                return
+
+    def _read(self, options: dict[str, Any], skipped: int) -> Iterator[pa.RecordBatch]:
         # One block around all batches: entering one for each costs a tenth of a narrow scan. What
         # the consumer raises does not come through here.
+        wanted = options["filter"]
         with self.version.data.reading(self.pin.folder):
+            scanner = self.dataset.scanner(**options, batch_size=self._batch_rows)
             reader = scanner.to_reader() if wanted is None else self._filtered(scanner, wanted)
             try:
-                yield from deadline.checked(reader)
+                for batch in deadline.checked(reader):
+                    if skipped < batch.num_rows:
+                        yield batch.slice(skipped) if skipped else batch
+                    skipped = max(0, skipped - batch.num_rows)
             finally:
                 reader.close()
 
