@@ -16,9 +16,7 @@ _UPSERT = "insert or replace into accounts values (?, ?, ?, ?)"
 class Sqlite:
     name = "sqlite"
     is_durable = True
-    takes = frozenset(
-        {"W1", "W2", "W3", "W4", "W6", "W7", "W8", "W9", "large", "followers", "workers"}
-    )
+    takes = frozenset({"W1", "W2", "W3", "W4", "W6", "W7", "W8", "W9", "large", "processes"})
 
     def __init__(self, path: Path, *, keep_log: bool = False) -> None:
         path.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Processes: what a joined process pays for a write, and four of them together.
+"""Processes: what a joined process pays for reads (`reads`), for a write, and four for theirs.
 
-The owner is a process of its own and does nothing else; SQLite's processes share a file. All write
-rows of their own, each in its own synced commit.
+For the writes the owner is a process of its own and does nothing else; SQLite's processes share a
+file. All write rows of their own, each in its own synced commit.
 """
 
 from __future__ import annotations
@@ -14,20 +14,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.processes import writes
+from bench.processes.reads import Reads
 from bench.workload import Metrics, Place
 
 _TOGETHER = 4
 _MODULE = "bench.processes.worker"
 
 
-class JoinedWrites:
-    name = "workers"
-    title = "writes of several processes on one store"
+class Processes:
+    name = "processes"
+    title = "several processes on one store"
+
+    def __init__(self) -> None:
+        self._reads = Reads()
 
     def prepare(self, peer: Place) -> None:
-        """Each round makes a store of its own."""
+        self._reads.prepare(peer)
 
     def measure(self, peer: Place, turn: int) -> Metrics:
+        return self._reads.measure(peer, turn) | self.writes(peer, turn)
+
+    def writes(self, peer: Place, turn: int) -> Metrics:
+        """Measure the writes, on a store of their own."""
         place = peer.another(f"processes-{turn}")
         with _owner(place) as owner:
             cpu = _cpu_us(owner)

@@ -1,6 +1,6 @@
 """Workloads: one module for each question; the order here is the order of a run."""
 
-from bench.processes.workload import JoinedWrites
+from bench.processes.workload import Processes
 from bench.workload import Workload
 from bench.workloads.batches import Batches
 from bench.workloads.compacted import Compacted
@@ -13,7 +13,6 @@ from bench.workloads.memory import Memory
 from bench.workloads.mixed import Mixed
 from bench.workloads.optimizing import Optimizing
 from bench.workloads.point_reads import PointReads
-from bench.workloads.processes import JoinedReads
 from bench.workloads.processor import Processor
 from bench.workloads.publishing import Publishing
 from bench.workloads.ranges import Ranges
@@ -51,8 +50,7 @@ ALL: tuple[Workload, ...] = (
     Publishing(),
     Memory(),
     Serving(),
-    JoinedReads(),
-    JoinedWrites(),
+    Processes(),
     Starting(),
     Versions(),
 )

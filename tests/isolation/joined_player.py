@@ -39,6 +39,7 @@ def main(store: str, journal: str, number: str, seed: str, begun: str, turns: st
                 client.resolve()
                 if left == int(turns):
                     ready.wait(60)
+                if left == int(turns) and not place:
                     print("ready", flush=True)  # noqa: T201 - who began it waits for that
                 while left:
                     client.play()

@@ -116,6 +116,15 @@ def test_connections_have_their_turns_one_after_the_other(door: Door) -> None:
     assert max(firsts) - min(firsts) <= many
 
 
+def test_a_hundred_processes_at_once_are_all_answered(door: Door) -> None:
+    wires = [door.wire() for _ in range(100)]
+    for turn in range(3):
+        for place, wire in enumerate(wires):
+            upsert(door, wire, {"id": 1_000 * turn + place, "v": "a"})
+        assert len({seq_of(wire.told()) for wire in wires}) == 100
+    assert door.db["t"].count() == 300
+
+
 def test_a_row_commits_under_the_id_that_was_given_out_before(door: Door) -> None:
     """Also the first one after an open, for which the group has no room: it goes alone."""
     with JoinedStore(door.db.path, str(door.address)) as joined:

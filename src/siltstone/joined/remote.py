@@ -126,6 +126,8 @@ def _without_frames(run: Callable[..., object]) -> Callable[..., object]:
         from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        if caller.f_code.co_filename == __file__ and caller.f_back is not None:  # `near_first`
+            caller = caller.f_back
         with refused_elsewhere(caller):
             return run(*arguments, **named)
 

@@ -191,7 +191,7 @@ class RecentWrites:
 
     def _drop_first(self) -> None:
         seq, incarnation, size, keys, _ = self._order.popleft()
-        self.floor = max(self.floor, seq)  # first: who read below it must not be let in
+        self.floor = seq  # they go in order; first: who read below it must not be let in
         self.nbytes -= size
         writes = self._writes.get(incarnation)
         if writes is None:

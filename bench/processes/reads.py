@@ -1,4 +1,4 @@
-"""Processes: what workers that have joined pay for reads, alone and beside a writer.
+"""Reads: what workers that have joined pay for reads, alone and beside a writer.
 
 The store has 50,000 accounts; this process has it open, the workers read by key. `two / one` are
 the reads a second of two workers over those of one, without a writer. Beside the writer, which
@@ -32,9 +32,8 @@ class _Shared(Peer, Protocol):
         """Let other processes use the store, too, from now on."""
 
 
-class JoinedReads:
-    name = "followers"
-    title = "reads of processes beside the owner"
+class Reads:
+    """See the module: the half of `Processes` that reads."""
 
     def prepare(self, peer: Place) -> None:
         peer.store.load(data.base(_KEYS))
@@ -89,7 +88,7 @@ def _workers(
     """Return what some workers found that read at the same time."""
     cast("_Shared", peer.store).let_join()
     told = [peer.name, str(peer.path), str(rows), str(seconds), str(pause_s)]
-    command = [sys.executable, "-m", "bench.worker", *told]
+    command = [sys.executable, "-m", "bench.processes.reader", *told]
     with ExitStack() as ends:
         started = [
             ends.enter_context(

@@ -1,6 +1,7 @@
-"""Worker: a process beside the one that has the store open, `python -m bench.worker`.
+"""Reader: a process beside the one that has the store open.
 
-python -m bench.worker PEER PATH ROWS SECONDS PAUSE_S    reads rows by key, prints what each took
+python -m bench.processes.reader PEER PATH ROWS SECONDS PAUSE_S    reads rows by key, and prints
+what each took
 
 It says "ready" and waits for a line, so that several begin at once. With a pause after each read
 the writer beside it commits meanwhile: each read then finds something new.
