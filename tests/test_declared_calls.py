@@ -29,8 +29,9 @@ def handles(tmp_path: Path) -> Iterator[dict[str, Any]]:
         owner = held.enter_context(st.connect(tmp_path / "s", background=False))
         owner.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
         found: dict[str, Any] = {}
-        for db in (owner, held.enter_context(joined_to(owner))):
-            past, tx = held.enter_context(db.snapshot()), held.enter_context(db.transaction())
+        joined = held.enter_context(joined_to(owner))
+        for db, opens in ((owner, owner.snapshot), (joined, joined.snapshot_of_owner)):
+            past, tx = held.enter_context(opens()), held.enter_context(db.transaction())
             for each in (db, db["t"], past, past["t"], tx, tx["t"]):
                 found[type(each).__name__] = each
         yield found

@@ -254,7 +254,7 @@ def test_an_owner_that_is_killed_before_the_commit_arrives_has_nothing(tmp_path:
         with pytest.raises(st.UnavailableError):
             tx.commit()
         with pytest.raises(st.UnavailableError):
-            joined["t"]
+            joined.status()
         joined.close()
     with st.connect(path, join=True) as db:
         assert db["t"].get(3) is None

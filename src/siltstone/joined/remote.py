@@ -68,7 +68,8 @@ def _made(operation: Operation, declared: object) -> object:
 
     answered = _without_frames(made) if operation.codec is Codec.RESULT else made
     functools.update_wrapper(answered, method)
-    answered = _near_too(operation, answered)
+    if operation.codec is not Codec.RESULT:  # it looks at the frame of its caller
+        answered = _near_too(operation, answered)
     answered.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
     return answered
 
