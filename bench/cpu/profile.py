@@ -51,7 +51,7 @@ _STAGES: tuple[tuple[Any, str, str], ...] = (
     (Wal, "append", "frame and its place in the log"),
     (wal, "encode_frame", "frame and its place in the log"),
     (RealFile, "pwritev_synced", "write and sync"),
-    (Wal, "_tell_durable", "MARK"),
+    (Wal, "tell", "MARK"),
     (wal, "encode_mark", "MARK"),
     (Committer, "_apply_rows", "apply"),
     (Committer, "_apply", "reveal"),
