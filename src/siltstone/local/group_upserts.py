@@ -52,39 +52,23 @@ class GroupUpserts:
         self._core = core
         self._known: tuple[Catalog, dict[str | int, PlannedTable | None]] | None = None
 
-    def table(self, name: str) -> PlannedTable | None:
-        """Return a table by name; None: its rows go alone.
+    def table(self, key: str | int) -> PlannedTable | None:
+        """Return a table by its name, or by its id; None: its rows go alone.
 
         Raises:
             ClosedError, ReadOnlyError: Nothing can be written.
-            TableNotFoundError: There is no such table.
+            TableNotFoundError: There is no table of that name. One whose id is gone goes alone.
         """
-        catalog, known = self._now()
-        if name not in known:
-            known[name] = self._planned(catalog, catalogs.find(catalog, name))
-        return known[name]
-
-    def by_id(self, table_id: int) -> PlannedTable | None:
-        """Return a table by its id; None: its rows go alone, as those of one that is gone.
-
-        Raises:
-            ClosedError, ReadOnlyError: Nothing can be written.
-        """
-        catalog, known = self._now()
-        if table_id not in known:
-            found = catalogs.by_id(catalog, table_id)
-            if found is None or not catalogs.is_alive(found):
-                return None
-            known[table_id] = self._planned(catalog, found)
-        return known[table_id]
-
-    def _now(self) -> tuple[Catalog, dict[str | int, PlannedTable | None]]:
-        """Return the catalog as it is now, and what is known of its tables."""
         self._core.writer()
         catalog, known = self._core.state().view.catalog, self._known
         if known is None or known[0] is not catalog:
             self._known = known = catalog, {}
-        return known
+        if key not in known[1]:
+            found = catalogs.find(catalog, key) if type(key) is str else _by_id(catalog, key)
+            if found is None:
+                return None
+            known[1][key] = self._planned(catalog, found)
+        return known[1][key]
 
     def _planned(self, catalog: Catalog, found: TableDefinition) -> PlannedTable | None:
         plan = row_plan(catalog, found, table_schema_of(catalogs.schema_of(found)))
@@ -114,3 +98,8 @@ class GroupUpserts:
         with self._core.latency.lock:
             self._core.latency.conflicts += 1
         return found
+
+
+def _by_id(catalog: Catalog, key: object) -> TableDefinition | None:
+    found = catalogs.by_id(catalog, key)  # type: ignore[arg-type]
+    return found if found is not None and catalogs.is_alive(found) else None

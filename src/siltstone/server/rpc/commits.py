@@ -77,7 +77,7 @@ class Commits:
         given = _one_row(decode(body))
         if given is None or not (table.isascii() and table.isdecimal()):
             return None
-        planned = self._upserts.by_id(int(table))
+        planned = self._upserts.table(int(table))
         if planned is None:
             return None
         row, missing = given
