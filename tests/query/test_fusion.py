@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.joined.store import JoinedStore
 from tests.query.words_found import found
 from tests.server.stores import joined_to
 
@@ -136,8 +137,18 @@ def test_own_writes_older_seqs_and_joined_processes_are_searched_too(db: st.Stor
         here = table.search("river", k=7, vector=[0, 0], fusion={"words": 1, "vector": 2})
         there = joined["t"].search("river", k=7, vector=[0, 0], fusion={"words": 1, "vector": 2})
         assert there.to_arrow() == here.to_arrow()
-        with pytest.raises(st.RequestError, match="cannot be sent"):
-            joined["t"].search("river", vector=[0, 0], rerank=lambda rows: rows["id"])
+
+        def order(rows: pa.Table) -> pa.Array:
+            return rows["id"]
+
+        here = table.search("river", k=7, vector=[0, 0], rerank=order)
+        there = joined["t"].search("river", k=7, vector=[0, 0], rerank=order)  # it reads the files
+        assert there.to_arrow() == here.to_arrow()
+    with (
+        JoinedStore(db.path, str(db.serve_local())) as asking,
+        pytest.raises(st.RequestError, match="cannot be sent"),
+    ):
+        asking["t"].search("river", vector=[0, 0], rerank=order)
     table.truncate()
     assert table.search("river", vector=[0, 0]).to_pylist() == []
     with db.snapshot(seq=seq) as past:

@@ -48,6 +48,7 @@ from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.formats.rows import Row, UnfitError
+from siltstone.units import require
 
 _LENGTH = struct.Struct("<I")
 _MISFITS = (pa.ArrowException, ArithmeticError, TypeError, ValueError, UnfitError)
@@ -80,8 +81,8 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 def encode(write_set: WriteSet) -> bytes:
     """Return a write set of rows alone as it is sent."""
     assert write_set.read_seq is not None
-    assert not write_set.changes
-    assert write_set.token is None
+    is_plain = not write_set.changes and write_set.token is None
+    require(is_plain, "a write set that is sent has rows alone")
     return encoded(write_set.parts, write_set.reads, write_set.read_seq, is_sync=write_set.is_sync)
 
 

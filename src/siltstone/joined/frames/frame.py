@@ -39,7 +39,6 @@ ROWS, MORE, CLOSED = 1, 2, 4
 Head = tuple[str, str, str, str, str]
 """Path, media type, id, transaction, snapshot."""
 
-assert len(OPENING) == 16
 _encode_head = msgspec.msgpack.Encoder().encode
 _decode_head = msgspec.msgpack.Decoder(Head).decode
 

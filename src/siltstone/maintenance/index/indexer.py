@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -59,7 +60,8 @@ _KIND = "index"
 _log = logging.getLogger(__name__)
 
 
-class CaughtUp(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
     """The result of a catch-up: its tables (by name), its numbers of segments and rows."""
 
     tables: tuple[str, ...]
