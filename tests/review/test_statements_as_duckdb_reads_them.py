@@ -1,0 +1,231 @@
+"""A statement that writes means what DuckDB reads in it, and is refused if DuckDB refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.local.statements import inserts
+from tests.server.stores import opened
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[st.Store]:
+    with opened(tmp_path / "shop") as found:
+        found.sql("create table t (id bigint primary key, v bigint, s varchar)")
+        found.sql("insert into t values (1, 10, 'a'), (2, 20, 'b'), (3, null, null)")
+        yield found
+
+
+def rows(db: st.Store, text: str = "from t order by id") -> list[Any]:
+    return db.sql(text).fetchall()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "delete from t where",
+        "delete from t where -- id = 1",
+        "delete from t where;",
+        "delete from t using",
+    ],
+)
+def test_a_delete_that_ends_behind_where_deletes_nothing(db: st.Store, text: str) -> None:
+    with pytest.raises(st.RequestError):
+        db.sql(text)
+    assert len(rows(db)) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "insert into t values (5,,'x')",
+        "insert into t (id, v) values (7, 1__0)",
+        "insert into t (id, v) values (\u0666, 1)",
+        "insert into t (id,) values (8)",
+    ],
+)
+def test_an_insert_that_duckdb_cannot_read_is_refused(db: st.Store, text: str) -> None:
+    with pytest.raises(st.RequestError):
+        db.sql(text)
+    assert len(rows(db)) == 3
+
+
+def test_values_without_a_value_are_no_row(db: st.Store) -> None:
+    db.sql("create table p (v bigint)")
+    for text in ("insert into p values ()", "insert into p values (,)"):
+        with pytest.raises(st.RequestError):
+            db.sql(text)
+    assert rows(db, "from p") == []
+
+
+def test_a_comment_ends_at_a_carriage_return_as_duckdb_says(db: st.Store) -> None:
+    assert db.sql("select 1 -- x\r + 1").fetchall() == [(2,)]
+    assert db.sql("delete from t where id = 1 -- x\r and v = 99").rows == 0
+    assert len(rows(db)) == 3
+
+
+def test_a_clause_of_merge_that_draws_lots_writes_what_it_says(db: st.Store) -> None:
+    db.sql("create table l (id bigint primary key, v bigint)")
+    db.sql("insert into l select range, 0 from range(1000)")
+    db.sql(
+        "merge into l using (select range as id from range(1000)) s on l.id = s.id"
+        " when matched and random() < 0.5 then update set v = 5"
+    )
+    assert {v for (v,) in rows(db, "select distinct v from l")} == {0, 5}
+
+
+def test_a_clause_of_merge_that_draws_lots_inserts(db: st.Store) -> None:
+    count = db.sql(
+        "merge into t using (select range + 100 as id from range(1000)) s on t.id = s.id"
+        " when not matched and random() < 0.5 then insert (id, v) values (s.id, 7)"
+    ).rows
+    assert count
+    assert count == len(rows(db, "from t where v = 7"))
+
+
+NS = [1577836800000000000, 1577836800000000123, 1577836900000000456]
+
+
+@pytest.fixture
+def moments(tmp_path: Path) -> Iterator[st.Store]:
+    kind = pa.timestamp("ns", "UTC")
+    with opened(tmp_path / "moments") as found:
+        found.create_table("k", pa.schema([("id", kind), ("v", pa.int64())]), "id")
+        found["k"].insert(pa.table({"id": pa.array(NS, kind), "v": [1, 2, 3]}))
+        yield found
+
+
+def held(db: st.Store) -> dict[int, int]:
+    found = db["k"].scan().read_all()
+    ids = found.column("id").cast(pa.int64()).to_pylist()
+    return dict(zip(ids, found.column("v").to_pylist(), strict=True))
+
+
+def test_a_delete_takes_the_row_of_the_nanosecond(moments: st.Store) -> None:
+    moments.sql("delete from k where v + 0 = 2")
+    assert held(moments) == {NS[0]: 1, NS[2]: 3}
+
+
+def test_an_update_changes_the_row_of_the_nanosecond(moments: st.Store) -> None:
+    assert moments.sql("update k set v = v + 10 where v >= 2").rows == 2
+    assert held(moments) == {NS[0]: 1, NS[1]: 12, NS[2]: 13}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(pa.timestamp("ns", "UTC"), NS[1]), (pa.duration("ns"), 123456789)]
+)
+def test_a_copy_keeps_nanoseconds_or_is_refused(
+    tmp_path: Path, kind: pa.DataType, value: int
+) -> None:
+    with opened(tmp_path / "copies") as db:
+        for name in ("a", "b"):
+            db.create_table(name, pa.schema([("id", pa.int64()), ("w", kind)]), "id")
+        db["a"].insert(pa.table({"id": [1], "w": pa.array([value], kind)}))
+        try:
+            db.sql("insert into b select * from a")
+        except st.RequestError:
+            return
+        assert db["b"].scan().read_all().column("w").cast(pa.int64()).to_pylist() == [value]
+
+
+def test_a_refused_returning_leaves_the_transaction_open(db: st.Store) -> None:
+    with db.transaction() as tx:
+        tx.sql("insert into t values (4, 4, 'd')")
+        with pytest.raises(st.RequestError):
+            tx.sql("update t set v = 9 returning nosuch")
+        assert tx.sql("select count(*) from t").fetchall() == [(4,)]
+    assert len(rows(db)) == 4
+
+
+@pytest.mark.parametrize(("kind", "made"), [("uuid", "uuid()"), ("duration", "to_seconds(range)")])
+def test_many_rows_of_any_type_are_inserted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, made: str
+) -> None:
+    monkeypatch.setattr(inserts, "STAGED_BYTES_MIN", 1 << 20)
+    with opened(tmp_path / "large") as db:
+        types = {"uuid": pa.uuid(), "duration": pa.duration("us")}
+        db.create_table("b", pa.schema([("id", pa.int64()), ("w", types[kind])]), "id")
+        assert db.sql(f"insert into b select range, {made} from range(300000)").rows == 300000
+
+
+def test_or_replace_of_many_rows_takes_the_last_of_equal_keys(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "insert or replace into t (id, v) select range % 1000, range from range(3000)"
+    monkeypatch.setattr(inserts, "STAGED_BYTES_MIN", 1)
+    db.sql(text)
+    assert rows(db, "select count(*), min(v) from t") == [(1000, 2000)]
+
+
+@pytest.mark.parametrize("count", [20_000])
+def test_a_statement_of_a_short_text_is_not_called_too_long(db: st.Store, count: int) -> None:
+    text = "insert into t (id, v) values " + ",".join(["(?,?)"] * count)
+    assert len(text) < 1 << 18
+    given = [value for place in range(count) for value in (place + 100, 1)]
+    assert db.sql(text, given).rows == count
+
+
+def test_a_long_list_in_where_is_left_to_duckdb(db: st.Store) -> None:
+    places = ",".join(map(str, range(2, 20_002)))
+    assert db.sql(f"delete from t where id in ({places})").rows == 2
+
+
+def test_a_deep_condition_is_left_to_duckdb(db: st.Store) -> None:
+    for depth in (30, 31, 32, 34):
+        assert db.sql(f"delete from t where {'not ' * depth} id = 99").rows in {0, 3}
+
+
+def test_a_table_that_is_renamed_stays_in_its_namespace(db: st.Store) -> None:
+    db.sql("create table sales.orders (id bigint primary key)")
+    db.sql("alter table sales.orders rename to items")
+    assert db.sql("select count(*) from sales.items").fetchall() == [(0,)]
+
+
+def test_parameters_are_called_as_in_queries(db: st.Store) -> None:
+    assert db.sql("select $x + $X", {"x": 1}).fetchall() == [(2,)]
+    assert db.sql("update t set v = $x where id = $X", {"x": 1}).rows == 1
+    assert db.sql("select $1::int", {"1": 1}).fetchall() == [(1,)]
+    assert db.sql("update t set v = 2 where id = $1", {"1": 1}).rows == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "merge into t using (values (1)) s(id) on case when s.id = t.id then true end"
+            " when matched then delete"
+        ),
+        (
+            "merge into t using (values (1)) s(id) on t.id = s.id when matched then delete"
+            " returning t.id, t.v, merge_action"
+        ),
+        "/* /* */ */ insert into t values (8, 1, 'z')",
+        (
+            "with c as (select 5 as n) insert into t (id, v) values (1, 1)"
+            " on conflict do update set v = (select n from c)"
+        ),
+    ],
+)
+def test_forms_that_duckdb_takes_are_taken(db: st.Store, text: str) -> None:
+    assert db.sql(text).rows == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["delete from t returning count(*)", "update t set v = row_number() over ()"]
+)
+def test_forms_that_duckdb_refuses_are_refused(db: st.Store, text: str) -> None:
+    with pytest.raises(st.RequestError):
+        db.sql(text)
+
+
+def test_a_column_may_be_called_excluded(db: st.Store) -> None:
+    db.sql("create table x (id bigint primary key, excluded bigint, v bigint)")
+    db.sql("insert into x values (1, 7, 8)")
+    db.sql("insert into x values (1, 5, 6) on conflict do update set v = excluded.v + 1")
+    assert rows(db, "from x") == [(1, 7, 7)]
