@@ -135,24 +135,20 @@ class LocalTransaction(EngineTransaction, Transaction):
         from siltstone.local.statements.running import Running  # noqa: PLC0415 - as in `sql`
         from siltstone.local.statements.written import (  # noqa: PLC0415
             given_of,
-            once,
             run_write,
         )
         from siltstone.query.sql.frames import rows_of  # noqa: PLC0415
+        from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415
 
         self._require_open()
+        checked(statement)
         given = given_of(write, parameters)
 
         def read(sql: str, given: Given, rows: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
             return self.read_sql(sql, dict(given) or None, variables, rows=rows)
 
-        def check() -> None:
-            from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415 - brings pandas
-
-            checked(statement, self.core.sql, self._require_open, self.core.spares)
-
         frame = partial(rows_of, variables)
-        run = Running(self, self.core, read, once(check), frame, given, is_alone)
+        run = Running(self, self.core, read, frame, given, is_alone)
         try:
             with self.whole():
                 return run, run_write(write, run)

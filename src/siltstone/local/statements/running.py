@@ -64,14 +64,12 @@ class Written:
 class Running:
     """See the module. `is_alone`: the statement is all of its transaction. One thread.
 
-    `check` refuses the text if DuckDB cannot read it; it is called before DuckDB is asked.
     `frame` returns the rows of a data frame of the caller by its name.
     """
 
     tx: Transaction
     core: Core
     read: Read
-    check: Callable[[], None]
     frame: Callable[[str], pa.Table | None]
     given: Given
     is_alone: bool
@@ -101,7 +99,6 @@ class Running:
 
     def batches(self, sql: str, rows: Mapping[str, pa.Table] = _NONE) -> pa.RecordBatchReader:
         """Run a query; return its rows as they are read."""
-        self.check()
         used = self.given
         if used:
             names = {word.text[1:] for word in words_of(sql) if word.kind == "parameter"}

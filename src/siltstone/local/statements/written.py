@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -98,11 +97,6 @@ def run_write(write: Write, run: Running) -> Written:
             "an index is no part of a transaction: create and drop it with sql() of the store"
         )
     return found(run, write.statement)
-
-
-def once(check: Callable[[], None]) -> Callable[[], None]:
-    """Return what checks at its first call alone."""
-    return cache(check)
 
 
 def result_of(write: Write, written: Written, seq: int | None) -> Result:
