@@ -20,6 +20,7 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.given import Rows
+from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.keys import (
     among,
@@ -156,6 +157,8 @@ def _rows(
     copied = _copied(run, statement, names, fields)
     if copied is not None:
         return copied
+    listed = carried(names, statement.values, run.given) if statement.values else names
+    refuse_cut("INSERT", listed, fields, "insert(), append() or upsert()")
     types = run.columns(fields)
     columns = tuple(types[name] for name in names)
     if statement.values:
@@ -290,6 +293,7 @@ class _Inserting:
         if plain is not None and not set(names).intersection(key):
             chosen = new.select([*key, *plain])
             return chosen.rename_columns([*key, *names])
+        refuse_cut("ON CONFLICT", [*key, *names], self.fields, "upsert()")
         types, name = self.run.columns(self.fields), self.statement.target.name
         query = Values(
             tuple(types[each] for each in (*key, *names)),

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.local.statements.exact import refuse_cut
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.inserts import completed
 from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
@@ -106,6 +107,8 @@ class _Plan:
 
     def run_it(self, source: pa.Table) -> Written:
         """Read, and write what the clauses say."""
+        carried = [*self.key, *(name for each in self.clauses for name in self._assigned(each))]
+        refuse_cut("MERGE", carried, self.fields, "upsert(), update_many() and delete()")
         found = self.run.rows_of(self._query(), self.fields, {ROWS: source})
         acts = found.column(0)
         self._refuse_errors(acts)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import RequestError
 from siltstone.given import Key, Keys
+from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.inserts import assigned
 from siltstone.local.statements.keys import first_twice, keys_of
 from siltstone.local.statements.running import (
@@ -47,6 +48,9 @@ def update(run: Running, statement: UpdateStatement) -> Written:
         count = table.update(wanted, **values)
         keys = [wanted] if count else []
         return _updated(run, statement, table, count, keys)
+    refuse_cut("UPDATE", key, fields, "update_many() or update_where()")
+    values = [[each.value for each in statement.sets]]
+    refuse_cut("UPDATE", carried(names, values, run.given), fields, "update_many()")
     types, target = run.columns(fields), quoted(statement.target.name)
     query = Values(
         (*(types[name] for name in key), *(types[name] for name in names)),
@@ -146,6 +150,7 @@ def delete(run: Running, statement: DeleteStatement) -> Written:
             f"DELETE on {table.name!r}, which has no primary key, takes a WHERE of comparisons"
             " between columns and constants, as delete_where() does"
         )
+    refuse_cut("DELETE", key, fields, "delete() or delete_where()")
     target = quoted(statement.target.name)
     columns = run.columns(fields)
     behind = behind_update(_target(statement), statement.sources, statement.where)
