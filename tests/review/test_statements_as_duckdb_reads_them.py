@@ -102,7 +102,7 @@ def moments(tmp_path: Path) -> Iterator[st.Store]:
         yield found
 
 
-def held(db: st.Store) -> dict[int, int]:
+def held(db: st.Store) -> dict[Any, Any]:
     found = db["k"].scan().read_all()
     ids = found.column("id").cast(pa.int64()).to_pylist()
     return dict(zip(ids, found.column("v").to_pylist(), strict=True))

@@ -35,6 +35,7 @@ from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.merge_clauses import joined_by
 from siltstone.query.sql.writes.queries import (
     ROWS,
+    Chosen,
     TypedColumn,
     Values,
     as_written,
@@ -109,7 +110,7 @@ class _Plan:
         """Read, and write what the clauses say."""
         carried = [*self.key, *(name for each in self.clauses for name in self._assigned(each))]
         refuse_cut("MERGE", carried, self.fields, "upsert(), update_many() and delete()")
-        found = self.run.rows_of(self._query(), self.fields, {ROWS: source})
+        found = self.run.rows_of(self._query(), self.fields, {ROWS: source}).flatten()
         acts = found.column(0)
         self._refuse_errors(acts)
         parts = [self._rows_of(found, acts, place) for place in range(len(self.clauses))]
@@ -127,7 +128,7 @@ class _Plan:
 
     # the query
 
-    def _query(self) -> Values:
+    def _query(self) -> Chosen:
         target, source = quoted(self.statement.target.name), quoted(self.statement.alias)
         is_there = f"{target}.{quoted(self.key[0])} IS NOT NULL"
         has_source = f"{source}.{quoted(_MARK)} IS NOT NULL"
@@ -136,19 +137,20 @@ class _Plan:
             When.NOT_MATCHED: f"NOT ({is_there})",
             When.NOT_MATCHED_BY_SOURCE: f"NOT ({has_source})",
         }
-        cases = " ".join(
-            f"WHEN {tests[each.when]}{_and(each.condition)} THEN {place}"
-            for place, each in enumerate(self.clauses)
-        )
+        whens = [f"{tests[each.when]}{_and(each.condition)}" for each in self.clauses]
+        cases = " ".join(f"WHEN {test} THEN {place}" for place, test in enumerate(whens))
         types = self.run.columns(self.fields)
         columns = [TypedColumn(_ACTS, _INTEGER), *(types[name] for name in self.key)]
         values = [f"CASE {cases} END", *(f"{target}.{quoted(name)}" for name in self.key)]
+        keys, made = dict(enumerate(values[1:], 1)), list[dict[int, str]]()
         for place, clause in enumerate(self.clauses):
+            made.append({0: str(place), **keys})
             for name, each in zip(self._assigned(clause), clause.sets, strict=True):
+                value = made[-1][len(columns)] = text_of(each.value)
                 columns.append(types[name])
-                value = text_of(each.value)
                 values.append(f"CASE WHEN (CASE {cases} END) = {place} THEN {value} END")
-        return Values(tuple(columns), tuple(values), self._behind(), self.statement.given)
+        plain = Values(tuple(columns), tuple(values), self._behind(), self.statement.given)
+        return Chosen(plain, tuple(zip(whens, made, strict=True)))
 
     def _behind(self) -> str:
         whens = {each.when for each in self.clauses}

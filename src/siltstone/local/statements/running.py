@@ -33,6 +33,7 @@ from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.queries import (
     ROWS,
+    Chosen,
     Listed,
     TypedColumn,
     Values,
@@ -146,7 +147,10 @@ class Running:
         return checked(self.rows_of(query, fields, rows), query.columns, fields)
 
     def rows_of(
-        self, query: Values | Listed, fields: pa.Schema, rows: Mapping[str, pa.Table] = _NONE
+        self,
+        query: Values | Listed | Chosen,
+        fields: pa.Schema,
+        rows: Mapping[str, pa.Table] = _NONE,
     ) -> pa.Table:
         """Return the rows of a query as DuckDB names their columns; see `values`."""
         try:
@@ -161,7 +165,7 @@ class Running:
 
     def _refuse_unfit(
         self,
-        query: Values | Listed,
+        query: Values | Listed | Chosen,
         fields: pa.Schema,
         rows: Mapping[str, pa.Table],
         error: RequestError,
