@@ -181,11 +181,25 @@ def test_a_copy_that_duckdb_would_cut_is_refused(
         assert db["b"].count() == 0
 
 
-def test_a_refused_returning_leaves_the_transaction_open(db: st.Store) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "update t set v = 9 returning nosuch",
+        "update t set v = 9 where id = 1 returning nosuch",
+        "delete from t where id = 1 returning s::int",
+        "delete from t where v + 0 = 10 returning s::int",
+        "insert into t values (5, 5, 'e') returning s::int",
+        "insert into t values (1, 5, 'e'), (7, 7, 'g') on conflict do nothing returning s::int",
+        "insert or replace into t values (1, 5, 'e') returning nosuch",
+        "insert into t values (1, 5, 'e') on conflict do update set v = 5 returning nosuch",
+        "merge into t using t as o using (id) when matched then delete returning nosuch",
+    ],
+)
+def test_a_refused_returning_leaves_the_transaction_open(db: st.Store, text: str) -> None:
     with db.transaction() as tx:
         tx.sql("insert into t values (4, 4, 'd')")
         with pytest.raises(st.RequestError):
-            tx.sql("update t set v = 9 returning nosuch")
+            tx.sql(text)
         assert tx.sql("select count(*) from t").fetchall() == [(4,)]
     assert len(rows(db)) == 4
 
@@ -208,6 +222,18 @@ def test_or_replace_of_many_rows_takes_the_last_of_equal_keys(
     monkeypatch.setattr(inserts, "STAGED_BYTES_MIN", 1)
     db.sql(text)
     assert rows(db, "select count(*), min(v) from t") == [(1000, 2000)]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_row_far_behind_that_does_not_fit_is_named(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch, *, is_alone: bool
+) -> None:
+    db.create_table("n", pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), False)]), "id")
+    monkeypatch.setattr(inserts, "STAGED_BYTES_MIN", 1 if is_alone else 1 << 30)
+    text = "insert into n select range, nullif(range, 19999) from range(20001)"
+    with pytest.raises(st.SchemaMismatchError, match="row 20000 of the statement"):
+        db.sql(text)
+    assert rows(db, "from n") == []
 
 
 @pytest.mark.parametrize("count", [20_000])

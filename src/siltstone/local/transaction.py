@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from siltstone.query.sql.writes.statements import Write
 
 _NOTHING = nullcontext()
-_NO_ROWS: Mapping[str, pa.Table] = MappingProxyType({})
 
 
 class _ReadWholeTable(LocalReadable):
@@ -175,7 +173,7 @@ class LocalTransaction(EngineTransaction, Transaction):
         parameters: queries.Parameters,
         variables: Variables,
         alone: AbstractContextManager[object] = _NOTHING,
-        rows: Mapping[str, pa.Table] = _NO_ROWS,
+        rows: Mapping[str, pa.Table] | None = None,
     ) -> pa.RecordBatchReader:
         """Return the rows of `sql`, whose statement sees `variables` of its caller."""
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`

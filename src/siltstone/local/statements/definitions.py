@@ -111,7 +111,8 @@ def alter_table(run: Running, statement: AlterStatement) -> Written:
 def _alter(run: Running, statement: AlterStatement) -> None:
     table = run.table(statement.target)
     if statement.alteration is Alteration.RENAME_TABLE:
-        run.tx.rename_table(table.name, statement.name)
+        namespace, dot, _ = table.name.rpartition(".")
+        run.tx.rename_table(table.name, f"{namespace}{dot}{statement.name}")
     elif statement.alteration is Alteration.RENAME_COLUMN:
         table.rename_column(column_of(statement.name, table.schema), statement.new)
     elif statement.alteration is Alteration.DROP_COLUMN:

@@ -122,6 +122,10 @@ class _Plan:
         if changed:
             refuse_twice("MERGE", pa.concat_tables(changed))
         self._refuse_existing(parts)
+        acts_too = self.fields.append(pa.field("merge_action", pa.string()))
+        self.run.check_returned(
+            self._without_action(), acts_too, self.statement.target, self.statement.given
+        )
         gone = self._before(parts)
         count = self._write(parts)
         return Written(count, self._returned(parts, gone))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -204,6 +204,18 @@ class Running:
             return None
         return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
 
+    def check_returned(
+        self, returning: Returning, fields: pa.Schema, target: Target, given: str = ""
+    ) -> None:
+        """Refuse what DuckDB cannot return, before the first row is written.
+
+        Raises:
+            RequestError: It is no expression over columns of `fields`.
+        """
+        if returning and not self.is_alone:  # else its transaction ends with it
+            plain = [each.with_nullable(True) for each in fields.remove_metadata()]
+            self.returned(returning, pa.schema(plain).empty_table(), target, given)
+
     # many rows
 
     def stage(
@@ -212,9 +224,15 @@ class Running:
         op: StagedOp,
         rows: object,
         missing: Missing = "refuse",
+        *,
+        keeps_last: bool = False,
     ) -> int:
-        """Write many rows as a bulk commit; return how many."""
+        """Write many rows as a bulk commit; return how many.
+
+        `keeps_last`: of rows with equal keys the last one counts; else they are refused.
+        """
         task = begin(self.core, table.name, op, missing=missing)
+        task = replace(task, keeps_last=keeps_last)
         pieces = list[Staged]()
         self.staged.append((task, pieces))
         pieces.append(task.run(rows))
@@ -246,8 +264,10 @@ class _Types:
 _TYPES = _Types()
 
 
-def checked(found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema) -> pa.Table:
-    """Return rows under the names of their columns.
+def checked(
+    found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema, before: int = 0
+) -> pa.Table:
+    """Return rows under the names of their columns; `before` them the statement has so many.
 
     Raises:
         SchemaMismatchError: There are more of them than columns, or a value may not be null.
@@ -255,8 +275,8 @@ def checked(found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema) 
     if found.num_columns != len(columns):
         raise _other_width(len(columns), found.num_columns)
     found = found.rename_columns([column.name for column in columns])
-    refuse_nulls(found, fields)
-    return fitted(found, fields)
+    refuse_nulls(found, fields, before)
+    return fitted(found, fields, before)
 
 
 def _other_width(wanted: int, found: int) -> SchemaMismatchError:
@@ -264,8 +284,8 @@ def _other_width(wanted: int, found: int) -> SchemaMismatchError:
     return SchemaMismatchError(text)
 
 
-def refuse_nulls(rows: pa.Table, fields: pa.Schema) -> None:
-    """Refuse rows with a null where their table takes none.
+def refuse_nulls(rows: pa.Table, fields: pa.Schema, before: int = 0) -> None:
+    """Refuse rows with a null where their table takes none; see `checked`.
 
     Raises:
         SchemaMismatchError: There is one: its column and its row.
@@ -273,7 +293,7 @@ def refuse_nulls(rows: pa.Table, fields: pa.Schema) -> None:
     for name in rows.column_names:
         column = rows.column(name)
         if column.null_count and not fields.field(name).nullable:
-            row = pc.index(pc.is_null(column), pa.scalar(True)).as_py() + 1
+            row = before + pc.index(pc.is_null(column), pa.scalar(True)).as_py() + 1
             raise SchemaMismatchError(f"row {row} of the statement: column {name!r} takes no null")
 
 

@@ -160,6 +160,18 @@ def _named(text: str, words: list[Word]) -> str:
     return "".join([*pieces, text[end:]]) if pieces else text
 
 
+def first_of(text: str) -> int:
+    """Return where the first word of a text begins, behind blanks and comments.
+
+    Raises:
+        RequestError: A comment does not end.
+    """
+    place = 0
+    while (found := _WORD.match(text, place)) and found.lastgroup in {"gap", "comment"}:
+        place = _end_of(text, found)
+    return place
+
+
 def _cut(text: str) -> Iterator[Word]:
     place, open_ = 0, list[str]()
     while place < len(text):
