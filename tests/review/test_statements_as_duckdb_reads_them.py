@@ -228,7 +228,11 @@ def test_or_replace_of_many_rows_takes_the_last_of_equal_keys(
 def test_a_row_far_behind_that_does_not_fit_is_named(
     db: st.Store, monkeypatch: pytest.MonkeyPatch, *, is_alone: bool
 ) -> None:
-    db.create_table("n", pa.schema([("id", pa.int64()), pa.field("v", pa.int64(), False)]), "id")
+    db.create_table(
+        "n",
+        pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.int64(), nullable=False)]),
+        "id",
+    )
     monkeypatch.setattr(inserts, "STAGED_BYTES_MIN", 1 if is_alone else 1 << 30)
     text = "insert into n select range, nullif(range, 19999) from range(20001)"
     with pytest.raises(st.SchemaMismatchError, match="row 20000 of the statement"):
@@ -287,18 +291,3 @@ def test_parameters_are_called_as_in_queries(db: st.Store) -> None:
 )
 def test_forms_that_duckdb_takes_are_taken(db: st.Store, text: str) -> None:
     assert db.sql(text).rows == 1
-
-
-@pytest.mark.parametrize(
-    "text", ["delete from t returning count(*)", "update t set v = row_number() over ()"]
-)
-def test_forms_that_duckdb_refuses_are_refused(db: st.Store, text: str) -> None:
-    with pytest.raises(st.RequestError):
-        db.sql(text)
-
-
-def test_a_column_may_be_called_excluded(db: st.Store) -> None:
-    db.sql("create table x (id bigint primary key, excluded bigint, v bigint)")
-    db.sql("insert into x values (1, 7, 8)")
-    db.sql("insert into x values (1, 5, 6) on conflict do update set v = excluded.v + 1")
-    assert rows(db, "from x") == [(1, 7, 7)]

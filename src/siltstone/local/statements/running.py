@@ -102,7 +102,7 @@ class Running:
         """Run a query; return its rows as they are read."""
         used = self.given
         if used:
-            names = {word.text[1:] for word in words_of(sql) if word.kind == "parameter"}
+            names = {folded(each.text[1:]) for each in words_of(sql) if each.kind == "parameter"}
             used = {name: value for name, value in used.items() if name in names}
         return self.read(sql, used, rows)
 

@@ -76,7 +76,7 @@ def _parsed(sql: str) -> Write | None:
         return None
     if not isinstance(statement, InsertStatement):
         _refuse_queries_as(statement, words[: len(words) - len(main)])
-    names = frozenset(word.text[1:] for word in words if word.kind == "parameter")
+    names = frozenset(folded(each.text[1:]) for each in words if each.kind == "parameter")
     return Write(statement, names)
 
 
