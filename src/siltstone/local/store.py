@@ -357,8 +357,10 @@ class LocalStore(Store):
         """Run a statement that writes, as one commit."""
         from siltstone.local.statements.definitions import change_index  # noqa: PLC0415
         from siltstone.local.statements.written import result_of  # noqa: PLC0415
+        from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415
 
         self._core.writer()
+        checked(statement)
         written = change_index(self, write.statement)
         if written is not None:
             return result_of(write, written, None)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from siltstone.query.sql.writes.statements import Write
 
 _NOTHING = nullcontext()
-_NO_ROWS: Mapping[str, pa.Table] = MappingProxyType({})
 
 
 class _ReadWholeTable(LocalReadable):
@@ -135,24 +133,20 @@ class LocalTransaction(EngineTransaction, Transaction):
         from siltstone.local.statements.running import Running  # noqa: PLC0415 - as in `sql`
         from siltstone.local.statements.written import (  # noqa: PLC0415
             given_of,
-            once,
             run_write,
         )
         from siltstone.query.sql.frames import rows_of  # noqa: PLC0415
+        from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415
 
         self._require_open()
+        checked(statement)
         given = given_of(write, parameters)
 
         def read(sql: str, given: Given, rows: Mapping[str, pa.Table]) -> pa.RecordBatchReader:
             return self.read_sql(sql, dict(given) or None, variables, rows=rows)
 
-        def check() -> None:
-            from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415 - brings pandas
-
-            checked(statement, self.core.sql, self._require_open, self.core.spares)
-
         frame = partial(rows_of, variables)
-        run = Running(self, self.core, read, once(check), frame, given, is_alone)
+        run = Running(self, self.core, read, frame, given, is_alone)
         try:
             with self.whole():
                 return run, run_write(write, run)
@@ -179,7 +173,7 @@ class LocalTransaction(EngineTransaction, Transaction):
         parameters: queries.Parameters,
         variables: Variables,
         alone: AbstractContextManager[object] = _NOTHING,
-        rows: Mapping[str, pa.Table] = _NO_ROWS,
+        rows: Mapping[str, pa.Table] | None = None,
     ) -> pa.RecordBatchReader:
         """Return the rows of `sql`, whose statement sees `variables` of its caller."""
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`

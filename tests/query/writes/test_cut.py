@@ -112,7 +112,6 @@ def test_statements_of_constants_and_a_frame_that_is_copied_do_without_duckdb(
         raise AssertionError
 
     monkeypatch.setattr("siltstone.query.sql.sql.read", refuse)
-    monkeypatch.setattr("siltstone.query.sql.writes.checked.checked", refuse)
     copied = own["orders"].to_arrow()
     assert copied.num_rows == 3
     for text in (
@@ -127,4 +126,23 @@ def test_statements_of_constants_and_a_frame_that_is_copied_do_without_duckdb(
         "insert into orders from copied on conflict do nothing",
     ):
         own.sql(text)
+    assert own["orders"].count() == 3
+
+
+@pytest.mark.parametrize("piece", ["$a{}$ ", "$$ {} ", "'' {} ' ", "/* {} ", '" {} '])
+def test_a_long_text_without_its_end_is_read_once(piece: str) -> None:
+    text = "delete from t where " + "".join(piece.format(number) for number in range(80_001))
+    with pytest.raises(RequestError):
+        words_of(text)
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\f", "\r", "\u00a0", "\u2003", "\u3000", "\ufeff"])
+def test_what_duckdb_takes_for_a_blank_is_one(own: st.Store, blank: str) -> None:
+    assert own.sql(blank.join(["delete", "from", "orders", "where", "id=1"])).rows == 1
+
+
+@pytest.mark.parametrize("letter", ["\v", "\x1c", "\x85", "\u1680", "\u2028"])
+def test_no_other_letter_is_a_blank(own: st.Store, letter: str) -> None:
+    with pytest.raises(st.RequestError):
+        own.sql(f"delete from orders{letter}where id = 1")
     assert own["orders"].count() == 3

@@ -96,3 +96,49 @@ def test_do_update_may_ask_other_tables(db: st.Store, peer: duckdb.DuckDBPyConne
         peer.execute(text)
     db.sql(text)
     assert db.sql("select v from t where id = 1").fetchall() == [(20,)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("delete from t returning count(*)", [(2,)]),
+        ("update t set v = row_number() over () returning v", [(1,), (2,)]),
+    ],
+)
+def test_aggregates_and_windows_are_taken_where_duckdb_has_none(
+    db: st.Store, peer: duckdb.DuckDBPyConnection, text: str, found: list[tuple[int]]
+) -> None:
+    with pytest.raises(duckdb.BinderException):
+        peer.execute(text)
+    assert sorted(db.sql(text).fetchall()) == found
+
+
+def test_a_column_called_excluded_hides_the_new_row(
+    db: st.Store, peer: duckdb.DuckDBPyConnection
+) -> None:
+    text = "insert into x values (1, 5, 6) on conflict do update set v = excluded.v + 1"
+    for each in (
+        "create table x (id bigint primary key, excluded bigint, v bigint)",
+        "insert into x values (1, 7, 8)",
+    ):
+        db.sql(each)
+        peer.execute(each)
+    peer.execute(text)
+    with pytest.raises(st.RequestError, match="Ambiguous reference"):
+        db.sql(text)
+    assert db.sql("from x").fetchall() == [(1, 7, 8)]
+
+
+def test_returning_that_only_a_value_refutes_ends_the_transaction(
+    db: st.Store, peer: duckdb.DuckDBPyConnection
+) -> None:
+    text = "update t set v = 9 returning ('x' || v)::int"
+    with pytest.raises(duckdb.ConversionException):
+        peer.execute(text)
+    tx = db.transaction()
+    tx.sql("insert into t values (3, 30)")
+    with pytest.raises(st.RequestError, match="Could not convert"):
+        tx.sql(text)
+    with pytest.raises(st.SiltstoneError):
+        tx.commit()
+    assert db.sql("from t order by id").fetchall() == [(1, 10), (2, 20)]

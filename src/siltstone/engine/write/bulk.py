@@ -416,11 +416,10 @@ def _few(
 
 def _few_once(name: str, stage: StageTask, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of a job in hand, each key once: as `unique`, which has them in files."""
-    may_repeat = stage.op == "delete" or stage.order_by is not None
     if stage.order_by is not None:
         values = batch.column(stage.order_by)
         batch = batch.take(pa.array(ascending(values), pa.uint64()))
-    found = many(batch, table_schema_of(stage.schema), name, may_repeat=may_repeat).batch
+    found = many(batch, table_schema_of(stage.schema), name, may_repeat=stage.may_repeat).batch
     assert found is not None
     return found
 
@@ -433,8 +432,7 @@ def _each_key_once(core: Core, name: str, stage: StageTask, files: StagedFiles) 
     names = tuple(stored[n] for n in table_schema.codec.names)
     rows = BulkRows(name, table_schema, pin, names, files.keys)
     order = None if stage.order_by is None else stored[stage.order_by]
-    may_repeat = stage.op == "delete" or order is not None
-    return unique(core.tables, rows, may_repeat=may_repeat, order=order)
+    return unique(core.tables, rows, may_repeat=stage.may_repeat, order=order)
 
 
 def _stored_names(stage: StageTask, table_schema: TableSchema) -> dict[str, str]:

@@ -112,6 +112,13 @@ class StageTask:
     above_us: int = 0
     store_id: str = ""
     missing: Missing = "null"
+    keeps_last: bool = False
+    """Of rows with equal keys the last one counts, as in one `upsert`; else they are refused."""
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether several rows may have one key."""
+        return self.op == "delete" or self.order_by is not None or self.keeps_last
 
     @property
     def creates(self) -> bool:

@@ -111,7 +111,8 @@ def alter_table(run: Running, statement: AlterStatement) -> Written:
 def _alter(run: Running, statement: AlterStatement) -> None:
     table = run.table(statement.target)
     if statement.alteration is Alteration.RENAME_TABLE:
-        run.tx.rename_table(table.name, statement.name)
+        namespace, dot, _ = table.name.rpartition(".")
+        run.tx.rename_table(table.name, f"{namespace}{dot}{statement.name}")
     elif statement.alteration is Alteration.RENAME_COLUMN:
         table.rename_column(column_of(statement.name, table.schema), statement.new)
     elif statement.alteration is Alteration.DROP_COLUMN:
@@ -146,10 +147,11 @@ def _create_index(db: Store, statement: CreateIndexStatement) -> None:
         raise TableNotFoundError(".".join(statement.target.parts), db.tables())
     table = db[name]
     column = column_of(statement.column, table.schema)
-    wanted = statement.name or column
-    if statement.may_exist and any(each.name == wanted for each in table.indexes()):
+    if statement.may_exist and any(each.name == statement.name for each in table.indexes()):
         return
-    table.create_index(column, "bitmap" if statement.kind == "bitmap" else "btree", name=wanted)
+    table.create_index(
+        column, "bitmap" if statement.kind == "bitmap" else "btree", name=statement.name
+    )
 
 
 def _drop_index(db: Store, statement: DropIndexStatement) -> None:

@@ -16,8 +16,10 @@ _NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _DAY_NS = 86_400 * _NS["s"]
 
 
-def fitted(rows: pa.Table, fields: pa.Schema) -> pa.Table:
+def fitted(rows: pa.Table, fields: pa.Schema, before: int = 0) -> pa.Table:
     """Return rows in which columns of `fields` have a type that a table takes for theirs.
+
+    `before` them the statement has so many.
 
     Raises:
         SchemaMismatchError: A duration has months, or parts of its unit.
@@ -25,7 +27,7 @@ def fitted(rows: pa.Table, fields: pa.Schema) -> pa.Table:
     for place, name in enumerate(rows.column_names):
         kind, column = fields.field(name).type, rows.column(place)
         if pa.types.is_interval(column.type) and pa.types.is_duration(kind):
-            made = _durations(name, column, kind)
+            made = _durations(name, column, kind, before)
         elif kind == pa.uuid() and pa.types.is_string(column.type):
             made = _uuids(column)
         else:
@@ -34,7 +36,7 @@ def fitted(rows: pa.Table, fields: pa.Schema) -> pa.Table:
     return rows
 
 
-def _durations(name: str, column: pa.ChunkedArray[Any], kind: Any) -> pa.Array[Any]:
+def _durations(name: str, column: pa.ChunkedArray[Any], kind: Any, before: int) -> pa.Array[Any]:
     found = list[int | None]()
     for row, value in enumerate(column.to_pylist()):
         if value is None:
@@ -43,7 +45,7 @@ def _durations(name: str, column: pa.ChunkedArray[Any], kind: Any) -> pa.Array[A
         whole, rest = divmod(value.days * _DAY_NS + value.nanoseconds, _NS[kind.unit])
         if value.months or rest:
             raise SchemaMismatchError(
-                f"row {row + 1} of the statement: column {name!r} is {kind}, not {value!r}"
+                f"row {before + row + 1} of the statement: column {name!r} is {kind}, not {value!r}"
             )
         found.append(whole)
     return pa.array(found, pa.int64()).cast(kind)

@@ -10,7 +10,7 @@ No statement reads more of its table than the rows that have the keys of its new
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.given import Rows
+from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.keys import (
     among,
@@ -156,6 +157,8 @@ def _rows(
     copied = _copied(run, statement, names, fields)
     if copied is not None:
         return copied
+    listed = carried(names, statement.values, run.given) if statement.values else names
+    refuse_cut("INSERT", listed, fields, "insert(), append() or upsert()")
     types = run.columns(fields)
     columns = tuple(types[name] for name in names)
     if statement.values:
@@ -205,8 +208,18 @@ def _few_or_stream(
     first = checked(pa.Table.from_batches(head, stream.schema), query.columns, fields)
     if nbytes < STAGED_BYTES_MIN:
         return first
-    rest = (batch.rename_columns(first.column_names) for batch in stream)
+    rest = _checked(stream, query, fields, first.num_rows)
     return pa.RecordBatchReader.from_batches(first.schema, chain(first.to_batches(), rest))
+
+
+def _checked(
+    stream: pa.RecordBatchReader, query: Values, fields: pa.Schema, before: int
+) -> Iterator[pa.RecordBatch]:
+    for batch in stream:
+        yield from checked(
+            pa.Table.from_batches([batch]), query.columns, fields, before
+        ).to_batches()
+        before += batch.num_rows
 
 
 # what becomes of them
@@ -218,7 +231,7 @@ def _stage(
     if not table.primary_key:
         return table.append(rows)
     if statement.on_conflict is OnConflict.REPLACE:
-        return run.stage(table, "upsert", rows, "keep")
+        return run.stage(table, "upsert", rows, "keep", keeps_last=True)
     return run.stage(table, "insert", rows)
 
 
@@ -246,12 +259,15 @@ class _Inserting:
     def written(self) -> Written:
         """Write them."""
         if self.statement.on_conflict is OnConflict.REFUSE:
-            count = _write(self.table, self.statement, self.rows, self.names)
-            return self._answer(count, self.rows)
+            return self._inserted(self.rows)
         for name in self.table.primary_key:
             if name not in self.names:
                 raise SchemaMismatchError(f"the statement gives no value of {name!r}, of the key")
         keys = keys_of(self.rows, self.table.primary_key, self.fields)
+        if self.statement.on_conflict is not OnConflict.NOTHING:
+            self.run.check_returned(
+                self.statement.returning, self.fields, self.statement.target, self.statement.given
+            )
         if self.statement.on_conflict is OnConflict.REPLACE:
             _write(self.table, self.statement, self.rows, self.names)
             return self._by_key(distinct(keys), self.rows)
@@ -267,7 +283,9 @@ class _Inserting:
         return self.rows.column_names
 
     def _inserted(self, rows: pa.Table) -> Written:
-        return self._answer(self.table.insert(rows) if rows.num_rows else 0, rows)
+        returned = self._returned(completed(rows, self.fields))
+        count = _write(self.table, self.statement, rows, self.names) if rows.num_rows else 0
+        return Written(count, returned)
 
     def _updated(self, keys: pa.Table, existing: pa.Table) -> Written:
         twice = first_twice(keys)
@@ -290,6 +308,7 @@ class _Inserting:
         if plain is not None and not set(names).intersection(key):
             chosen = new.select([*key, *plain])
             return chosen.rename_columns([*key, *names])
+        refuse_cut("ON CONFLICT", [*key, *names], self.fields, "upsert()")
         types, name = self.run.columns(self.fields), self.statement.target.name
         query = Values(
             tuple(types[each] for each in (*key, *names)),
@@ -298,6 +317,7 @@ class _Inserting:
                 *(text_of(each.value) for each in self.statement.sets),
             ),
             behind_conflict(key, self.fields.names, self.names, name, self.statement.where),
+            self.statement.given,
         )
         rows = {ROWS: new, EXISTING: existing}
         return assigned(self.run, "ON CONFLICT", query, self.fields, key, rows)
@@ -307,11 +327,6 @@ class _Inserting:
 
     # what is returned
 
-    def _answer(self, count: int, rows: pa.Table) -> Written:
-        if not self.statement.returning:
-            return Written(count)
-        return Written(count, self._returned(completed(rows, self.fields)))
-
     def _by_key(self, count: int, rows: pa.Table) -> Written:
         if not self.statement.returning:
             return Written(count)
@@ -319,7 +334,9 @@ class _Inserting:
         return Written(count, self._returned(self.table.get_many(keys)))
 
     def _returned(self, rows: pa.Table) -> pa.Table | None:
-        return self.run.returned(self.statement.returning, rows, self.statement.target)
+        return self.run.returned(
+            self.statement.returning, rows, self.statement.target, self.statement.given
+        )
 
 
 def assigned(

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.local.statements.exact import refuse_cut
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.inserts import completed
 from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
@@ -34,6 +35,7 @@ from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.merge_clauses import joined_by
 from siltstone.query.sql.writes.queries import (
     ROWS,
+    Chosen,
     TypedColumn,
     Values,
     as_written,
@@ -106,7 +108,9 @@ class _Plan:
 
     def run_it(self, source: pa.Table) -> Written:
         """Read, and write what the clauses say."""
-        found = self.run.rows_of(self._query(), self.fields, {ROWS: source})
+        carried = [*self.key, *(name for each in self.clauses for name in self._assigned(each))]
+        refuse_cut("MERGE", carried, self.fields, "upsert(), update_many() and delete()")
+        found = self.run.rows_of(self._query(), self.fields, {ROWS: source}).flatten()
         acts = found.column(0)
         self._refuse_errors(acts)
         parts = [self._rows_of(found, acts, place) for place in range(len(self.clauses))]
@@ -118,13 +122,17 @@ class _Plan:
         if changed:
             refuse_twice("MERGE", pa.concat_tables(changed))
         self._refuse_existing(parts)
+        acts_too = self.fields.append(pa.field("merge_action", pa.string()))
+        self.run.check_returned(
+            self._without_action(), acts_too, self.statement.target, self.statement.given
+        )
         gone = self._before(parts)
         count = self._write(parts)
         return Written(count, self._returned(parts, gone))
 
     # the query
 
-    def _query(self) -> Values:
+    def _query(self) -> Chosen:
         target, source = quoted(self.statement.target.name), quoted(self.statement.alias)
         is_there = f"{target}.{quoted(self.key[0])} IS NOT NULL"
         has_source = f"{source}.{quoted(_MARK)} IS NOT NULL"
@@ -133,19 +141,20 @@ class _Plan:
             When.NOT_MATCHED: f"NOT ({is_there})",
             When.NOT_MATCHED_BY_SOURCE: f"NOT ({has_source})",
         }
-        cases = " ".join(
-            f"WHEN {tests[each.when]}{_and(each.condition)} THEN {place}"
-            for place, each in enumerate(self.clauses)
-        )
+        whens = [f"{tests[each.when]}{_and(each.condition)}" for each in self.clauses]
+        cases = " ".join(f"WHEN {test} THEN {place}" for place, test in enumerate(whens))
         types = self.run.columns(self.fields)
         columns = [TypedColumn(_ACTS, _INTEGER), *(types[name] for name in self.key)]
         values = [f"CASE {cases} END", *(f"{target}.{quoted(name)}" for name in self.key)]
+        keys, made = dict(enumerate(values[1:], 1)), list[dict[int, str]]()
         for place, clause in enumerate(self.clauses):
+            made.append({0: str(place), **keys})
             for name, each in zip(self._assigned(clause), clause.sets, strict=True):
+                value = made[-1][len(columns)] = text_of(each.value)
                 columns.append(types[name])
-                value = text_of(each.value)
                 values.append(f"CASE WHEN (CASE {cases} END) = {place} THEN {value} END")
-        return Values(tuple(columns), tuple(values), self._behind(), self.statement.given)
+        plain = Values(tuple(columns), tuple(values), self._behind(), self.statement.given)
+        return Chosen(plain, tuple(zip(whens, made, strict=True)))
 
     def _behind(self) -> str:
         whens = {each.when for each in self.clauses}

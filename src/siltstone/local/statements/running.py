@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -33,6 +33,7 @@ from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.queries import (
     ROWS,
+    Chosen,
     Listed,
     TypedColumn,
     Values,
@@ -64,14 +65,12 @@ class Written:
 class Running:
     """See the module. `is_alone`: the statement is all of its transaction. One thread.
 
-    `check` refuses the text if DuckDB cannot read it; it is called before DuckDB is asked.
     `frame` returns the rows of a data frame of the caller by its name.
     """
 
     tx: Transaction
     core: Core
     read: Read
-    check: Callable[[], None]
     frame: Callable[[str], pa.Table | None]
     given: Given
     is_alone: bool
@@ -101,10 +100,9 @@ class Running:
 
     def batches(self, sql: str, rows: Mapping[str, pa.Table] = _NONE) -> pa.RecordBatchReader:
         """Run a query; return its rows as they are read."""
-        self.check()
         used = self.given
         if used:
-            names = {word.text[1:] for word in words_of(sql) if word.kind == "parameter"}
+            names = {folded(each.text[1:]) for each in words_of(sql) if each.kind == "parameter"}
             used = {name: value for name, value in used.items() if name in names}
         return self.read(sql, used, rows)
 
@@ -149,7 +147,10 @@ class Running:
         return checked(self.rows_of(query, fields, rows), query.columns, fields)
 
     def rows_of(
-        self, query: Values | Listed, fields: pa.Schema, rows: Mapping[str, pa.Table] = _NONE
+        self,
+        query: Values | Listed | Chosen,
+        fields: pa.Schema,
+        rows: Mapping[str, pa.Table] = _NONE,
     ) -> pa.Table:
         """Return the rows of a query as DuckDB names their columns; see `values`."""
         try:
@@ -164,7 +165,7 @@ class Running:
 
     def _refuse_unfit(
         self,
-        query: Values | Listed,
+        query: Values | Listed | Chosen,
         fields: pa.Schema,
         rows: Mapping[str, pa.Table],
         error: RequestError,
@@ -203,6 +204,18 @@ class Running:
             return None
         return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
 
+    def check_returned(
+        self, returning: Returning, fields: pa.Schema, target: Target, given: str = ""
+    ) -> None:
+        """Refuse what DuckDB cannot return, before the first row is written.
+
+        Raises:
+            RequestError: It is no expression over columns of `fields`.
+        """
+        if returning and not self.is_alone:  # else its transaction ends with it
+            plain = [each.with_nullable(True) for each in fields.remove_metadata()]
+            self.returned(returning, pa.schema(plain).empty_table(), target, given)
+
     # many rows
 
     def stage(
@@ -211,9 +224,15 @@ class Running:
         op: StagedOp,
         rows: object,
         missing: Missing = "refuse",
+        *,
+        keeps_last: bool = False,
     ) -> int:
-        """Write many rows as a bulk commit; return how many."""
+        """Write many rows as a bulk commit; return how many.
+
+        `keeps_last`: of rows with equal keys the last one counts; else they are refused.
+        """
         task = begin(self.core, table.name, op, missing=missing)
+        task = replace(task, keeps_last=keeps_last)
         pieces = list[Staged]()
         self.staged.append((task, pieces))
         pieces.append(task.run(rows))
@@ -245,8 +264,10 @@ class _Types:
 _TYPES = _Types()
 
 
-def checked(found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema) -> pa.Table:
-    """Return rows under the names of their columns.
+def checked(
+    found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema, before: int = 0
+) -> pa.Table:
+    """Return rows under the names of their columns; `before` them the statement has so many.
 
     Raises:
         SchemaMismatchError: There are more of them than columns, or a value may not be null.
@@ -254,8 +275,8 @@ def checked(found: pa.Table, columns: Sequence[TypedColumn], fields: pa.Schema) 
     if found.num_columns != len(columns):
         raise _other_width(len(columns), found.num_columns)
     found = found.rename_columns([column.name for column in columns])
-    refuse_nulls(found, fields)
-    return fitted(found, fields)
+    refuse_nulls(found, fields, before)
+    return fitted(found, fields, before)
 
 
 def _other_width(wanted: int, found: int) -> SchemaMismatchError:
@@ -263,8 +284,8 @@ def _other_width(wanted: int, found: int) -> SchemaMismatchError:
     return SchemaMismatchError(text)
 
 
-def refuse_nulls(rows: pa.Table, fields: pa.Schema) -> None:
-    """Refuse rows with a null where their table takes none.
+def refuse_nulls(rows: pa.Table, fields: pa.Schema, before: int = 0) -> None:
+    """Refuse rows with a null where their table takes none; see `checked`.
 
     Raises:
         SchemaMismatchError: There is one: its column and its row.
@@ -272,7 +293,7 @@ def refuse_nulls(rows: pa.Table, fields: pa.Schema) -> None:
     for name in rows.column_names:
         column = rows.column(name)
         if column.null_count and not fields.field(name).nullable:
-            row = pc.index(pc.is_null(column), pa.scalar(True)).as_py() + 1
+            row = before + pc.index(pc.is_null(column), pa.scalar(True)).as_py() + 1
             raise SchemaMismatchError(f"row {row} of the statement: column {name!r} takes no null")
 
 

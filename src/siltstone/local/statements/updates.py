@@ -9,11 +9,15 @@ For all else DuckDB finds the keys and the new values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from siltstone.api.tables import TransactionTable
+from siltstone.engine.filter import filters as store_filter
 from siltstone.errors import RequestError
 from siltstone.given import Key, Keys
+from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.inserts import assigned
 from siltstone.local.statements.keys import first_twice, keys_of
 from siltstone.local.statements.running import (
@@ -41,12 +45,16 @@ def update(run: Running, statement: UpdateStatement) -> Written:
     table = run.table(statement.target)
     key, fields = require_key(table, "UPDATE"), table.schema
     names = columns_of([each.column for each in statement.sets], fields)
+    run.check_returned(statement.returning, fields, statement.target, statement.given)
     one = _one_row(run, statement, fields, key, names)
     if one is not None:
         wanted, values = one
         count = table.update(wanted, **values)
         keys = [wanted] if count else []
         return _updated(run, statement, table, count, keys)
+    refuse_cut("UPDATE", key, fields, "update_many() or update_where()")
+    values = [[each.value for each in statement.sets]]
+    refuse_cut("UPDATE", carried(names, values, run.given), fields, "update_many()")
     types, target = run.columns(fields), quoted(statement.target.name)
     query = Values(
         (*(types[name] for name in key), *(types[name] for name in names)),
@@ -134,18 +142,16 @@ def delete(run: Running, statement: DeleteStatement) -> Written:
     """Run a DELETE."""
     table = run.table(statement.target)
     key, fields = table.primary_key, table.schema
-    filter_ = _filter(run, statement, fields)
+    filter_ = _filter(run, statement, key, fields)
     if filter_ is not None:
-        gone = None
-        if statement.returning:
-            gone = table.scan(filter=filter_).read_all()
-        count = _delete_where(run, statement, table, key, fields, filter_)
-        return _deleted(run, statement, count, gone)
+        returned = _gone(run, statement, lambda: table.scan(filter=filter_).read_all())
+        return Written(_delete_where(run, statement, table, key, fields, filter_), returned)
     if not key:
         raise RequestError(
             f"DELETE on {table.name!r}, which has no primary key, takes a WHERE of comparisons"
             " between columns and constants, as delete_where() does"
         )
+    refuse_cut("DELETE", key, fields, "delete() or delete_where()")
     target = quoted(statement.target.name)
     columns = run.columns(fields)
     behind = behind_update(_target(statement), statement.sources, statement.where)
@@ -155,9 +161,9 @@ def delete(run: Running, statement: DeleteStatement) -> Written:
     keys = keys_of(found, key, fields)
     if statement.sources:
         keys = keys.group_by(list(key)).aggregate([])
-    gone = table.get_many(keys) if statement.returning else None
+    returned = _gone(run, statement, lambda: table.get_many(keys))
     delete_keys(run, table, keys)
-    return _deleted(run, statement, keys.num_rows, gone)
+    return Written(keys.num_rows, returned)
 
 
 def _delete_where(
@@ -177,16 +183,28 @@ def _delete_where(
     return table.delete_where(filter_)
 
 
-def _filter(run: Running, statement: DeleteStatement, fields: pa.Schema) -> str | None:
+def _filter(
+    run: Running, statement: DeleteStatement, key: tuple[str, ...], fields: pa.Schema
+) -> str | None:
     """Return the filter of the store's that a DELETE has; None: only DuckDB knows its rows."""
     if not statement.where:
         return None if statement.sources else "true"
     if statement.condition is None:
         return None
     try:
-        return filter_of(statement.condition, fields, run.given)
+        found = filter_of(statement.condition, fields, run.given)
     except UnclearError:
         return None
+    return found if not key or _is_taken(found, fields) else None
+
+
+def _is_taken(text: str, fields: pa.Schema) -> bool:
+    """Say whether `delete_where` takes a filter: some are too long for it, or too deep."""
+    try:
+        store_filter.filter_of(text, fields)
+    except RequestError:
+        return False
+    return True
 
 
 def delete_keys(run: Running, table: TransactionTable, keys: pa.Table) -> None:
@@ -199,14 +217,13 @@ def delete_keys(run: Running, table: TransactionTable, keys: pa.Table) -> None:
         table.delete(keys)
 
 
-def _deleted(
-    run: Running, statement: DeleteStatement, count: int, gone: pa.Table | None
-) -> Written:
-    if gone is None:
-        return Written(count)
-    return Written(
-        count, run.returned(statement.returning, gone, statement.target, statement.given)
-    )
+def _gone(
+    run: Running, statement: DeleteStatement, rows: Callable[[], pa.Table]
+) -> pa.Table | None:
+    """Return what RETURNING asks for of the rows that are to be deleted."""
+    if not statement.returning:
+        return None
+    return run.returned(statement.returning, rows(), statement.target, statement.given)
 
 
 def truncate(run: Running, statement: TruncateStatement) -> Written:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from siltstone.errors import RequestError
 from siltstone.local.statements import definitions, inserts, merges, updates
 from siltstone.local.statements.running import Running, Written
 from siltstone.query.sql.result import Result
+from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.parse import write_of
 from siltstone.query.sql.writes.statements import (
     AlterStatement,
@@ -70,15 +70,20 @@ def given_of(write: Write, parameters: Parameters) -> dict[str, object]:
     if parameters is None:
         given = dict[str, object]()
     elif isinstance(parameters, Mapping):
-        given = {str(name): value for name, value in parameters.items()}
+        given = {_meant(str(name)): value for name, value in parameters.items()}
     elif isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
         given = {f"p{place + 1}": value for place, value in enumerate(parameters)}
     else:
         raise RequestError(f"parameters are a sequence or a mapping; got {parameters!r:.80}")
-    if given.keys() != write.parameters:
+    if given.keys() != write.parameters or len(given) != len(parameters or ()):
         wanted, has = _shown(write.parameters), _shown(given)
         raise RequestError(f"the statement has the parameters {wanted}, and was given {has}")
     return given
+
+
+def _meant(name: str) -> str:
+    """Return the name that a parameter has in a statement: `$1` is `$p1`, `$X` is `$x`."""
+    return f"p{name}" if name.isascii() and name.isdecimal() else folded(name)
 
 
 def _shown(names: Any) -> str:
@@ -98,11 +103,6 @@ def run_write(write: Write, run: Running) -> Written:
             "an index is no part of a transaction: create and drop it with sql() of the store"
         )
     return found(run, write.statement)
-
-
-def once(check: Callable[[], None]) -> Callable[[], None]:
-    """Return what checks at its first call alone."""
-    return cache(check)
 
 
 def result_of(write: Write, written: Written, seq: int | None) -> Result:

@@ -49,7 +49,9 @@ _REFUSED = frozenset(  # of DuckDB 1.5 and 2
 _MAY_CALL = re.compile("|".join(_REFUSED), re.IGNORECASE)
 """No name can be written in another way: DuckDB has no escapes for its letters."""
 TEXT_BYTES_MAX = 1 << 20
-GAP = r"(?:\s|--[^\n]*+\n|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+MADE_LENGTH_MAX = 64 << 20
+"""Of a query that is made for a statement that writes: each of its values has a cast, and more."""
+GAP = r"(?:\s|--[^\n\r]*+[\n\r]|/\*(?:[^*]|\*(?!/))*+\*/)*+"
 _EXPLAIN = re.compile(
     rf"{GAP}explain\b(?:{GAP}\(\s*(?:analyze|format)\b[^()]*\)|{GAP}analyze\b)?", re.IGNORECASE
 )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import cast
 
 import pyarrow as pa
@@ -22,7 +21,11 @@ from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
 from siltstone.process.spares import Spares
-from siltstone.query.sql.allowed import TEXT_BYTES_MAX, refuse_all_but_one_query
+from siltstone.query.sql.allowed import (
+    MADE_LENGTH_MAX,
+    TEXT_BYTES_MAX,
+    refuse_all_but_one_query,
+)
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import Reads, lists_tables, reads_of
@@ -55,7 +58,7 @@ def read(
     spares: Spares | None = None,
     at_end: Callable[[], object] = lambda: None,
     variables: Variables = lambda _: None,
-    rows: Mapping[str, pa.Table] = MappingProxyType({}),
+    rows: Mapping[str, pa.Table] | None = None,
 ) -> pa.RecordBatchReader:
     """Run one query, and return its rows as they are read.
 
@@ -71,7 +74,8 @@ def read(
         spares: Keeps DuckDBs that other statements with these bounds used; by default none.
         at_end: Called when the rows were read, or dropped; not if this raises.
         variables: The data frames of the caller; a table of the same name wins.
-        rows: Rows that the statement reads under names that no table can have.
+        rows: Rows under names that no table can have, for a query that is made of a statement that
+            writes: it may be longer than the statement was. None: the query is the caller's own.
 
     Raises:
         TableNotFoundError: Neither a table nor a data frame has a name.
@@ -83,8 +87,9 @@ def read(
         raise RequestError(f"a statement must be a string; got {sql!r}")
     if not is_text(sql):
         raise RequestError(f"a statement has half of a surrogate pair: {sql!r:.80}")
-    if len(sql) > TEXT_BYTES_MAX:
-        raise RequestError(f"the statement is longer than {TEXT_BYTES_MAX} characters")
+    length_max = TEXT_BYTES_MAX if rows is None else MADE_LENGTH_MAX
+    if len(sql) > length_max:
+        raise RequestError(f"the statement is longer than {length_max} characters")
     kept = Spares(0) if spares is None else spares
     statement = Statement(bounds or Options().sql, check, names, kept)
     try:
@@ -97,8 +102,9 @@ def read(
             reads = reads_of(sql)
             _register_tables(statement, reads, tables, names)
             known = [*names, *(call.name for call in searches)]
-            _register_frames(statement, reads.others([*known, *rows]), variables)
-            for name, given in rows.items():
+            made = rows or {}
+            _register_frames(statement, reads.others([*known, *made]), variables)
+            for name, given in made.items():
                 statement.register_frame(name, given)
             found = statement.rows(sql, parameters)
     except BaseException:

@@ -1,27 +1,70 @@
-"""Checked: the text of a statement that writes is read by DuckDB, which shows what is wrong."""
+"""Checked: the text of a statement that writes is read by DuckDB before anything of it runs.
+
+So nothing is guessed from a text that is wrong: `delete from t where` is no DELETE of all rows. The
+DuckDB that reads is one of the process, without tables, which runs nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from siltstone.errors import RequestError
-from siltstone.options import SqlBounds
-from siltstone.process.spares import Spares
-from siltstone.query.sql.statement import Statement
+from siltstone.process import extras
+
+if TYPE_CHECKING:
+    import duckdb
+
+_KEPT_MAX = 256
+"""So many texts are kept that were found right, each at most so long:"""
+_KEPT_LENGTH_MAX = 4_096
 
 
-def checked(sql: str, bounds: SqlBounds, check: Callable[[], object], spares: Spares) -> None:
+class _Reader:
+    """A DuckDB that only reads texts; one thread at a time, under `_lock`."""
+
+    def __init__(self) -> None:
+        self._duckdb = extras.imported("duckdb", "sql()", "DuckDB", "sql")  # half a second
+        self._lock = threading.Lock()
+        self._connection: duckdb.DuckDBPyConnection = self._duckdb.connect(
+            ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
+        )
+
+    def count(self, sql: str) -> int:
+        """Return how many statements a text has.
+
+        Raises:
+            RequestError: DuckDB cannot read it.
+        """
+        with self._lock:
+            try:
+                return len(self._connection.extract_statements(sql))
+            except self._duckdb.Error as error:
+                raise RequestError(f"DuckDB refuses the statement: {error}") from error
+
+
+@cache
+def _reader_of(_process: int) -> _Reader:
+    """Return the reader of a process: the lock of a parent may be held in its forked child."""
+    return _Reader()
+
+
+def checked(sql: str) -> None:
     """Refuse a text that is not one statement of DuckDB's language.
 
     Raises:
         RequestError: DuckDB cannot read it, or makes several statements of it.
         UnavailableError: DuckDB is not installed.
     """
-    statement = Statement(bounds, check, (), spares)
-    try:
-        with statement.step():
-            found = len(statement.connection.extract_statements(sql))
-    finally:
-        statement.close()
+    (_kept if len(sql) <= _KEPT_LENGTH_MAX else _check)(sql)
+
+
+def _check(sql: str) -> None:
+    found = _reader_of(os.getpid()).count(sql)
     if found != 1:
         raise RequestError(f"sql() runs one statement; this text has {found}")
+
+
+_kept = lru_cache(maxsize=_KEPT_MAX)(_check)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.words import Words
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -25,7 +26,7 @@ _EXACT = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class ParameterName:
-    """A parameter by its name."""
+    """A parameter by its name, in small letters."""
 
     name: str
 
@@ -57,7 +58,7 @@ def constant_of(words: Words) -> Constant | None:
         return None
     (word,) = found
     if word.kind == "parameter":
-        return ParameterName(word.text[1:])
+        return ParameterName(folded(word.text[1:]))
     if word.kind == "text" and word.text[0] == "'":
         return LiteralValue(word.text[1:-1].replace("''", "'"))
     if word.kind == "number":

@@ -155,10 +155,9 @@ def _refuse_constraint(word: str) -> NoReturn:
 
 def _create_index(words: Words) -> CreateIndexStatement:
     may_exist, at = _skipped(words, 2, "if", "not", "exists")
-    name = None
-    if words.low(at) != "on":
-        name, at = words.words[at].name, at + 1
-    if words.low(at) != "on":
+    name = words.words[at].name if at < len(words) else None
+    at += 1
+    if name is None or words.low(at) != "on":
         raise RequestError("CREATE INDEX is written as CREATE INDEX name ON table (column)")
     target, at = target_of(words, at + 1, has_alias=False)
     kind = ""

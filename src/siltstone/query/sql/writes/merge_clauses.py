@@ -31,7 +31,8 @@ def merge_of(words: Words, given: str) -> MergeStatement:
         raise RequestError(f"MERGE INTO {target.text} is followed by USING, a table or a query")
     source, alias, at = _source(words, at + 1)
     end = words.find_low("returning", at=at)
-    first = min(words.find_low("when", at=at), end)
+    clauses = _clauses(words[at:end])
+    first = end - sum(map(len, clauses))
     on, using = "", tuple[str, ...]()
     if words.low(at) == "on":
         on = words[at + 1 : first].sql
@@ -39,10 +40,8 @@ def merge_of(words: Words, given: str) -> MergeStatement:
         using = tuple(names_in(words.inside(at + 1)))
     if not (on or using) or first == end:
         raise RequestError("MERGE needs ON condition (or USING (columns)), and WHEN ... THEN ...")
-    clauses = tuple(_clause(each, target.name) for each in _clauses(words[first:end]))
-    return MergeStatement(
-        target, given, source, alias, on, using, clauses, returning_of(words[end:])
-    )
+    read = tuple(_clause(each, target.name) for each in clauses)
+    return MergeStatement(target, given, source, alias, on, using, read, returning_of(words[end:]))
 
 
 def _source(words: Words, at: int) -> tuple[str, str, int]:
@@ -76,7 +75,7 @@ def _clauses(words: Words) -> list[Words]:
         cases += {"case": 1, "end": -1}.get(word.low, 0) if cases or word.low == "case" else 0
         if word.low == "when" and not cases:
             starts.append(at)
-    ends = [*starts[1:], len(words)]
+    ends = [*starts, len(words)][1:]
     return [words[start:end] for start, end in zip(starts, ends, strict=True)]
 
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from siltstone.arguments import is_text
 from siltstone.errors import RequestError
-from siltstone.query.sql.allowed import GAP, TEXT_BYTES_MAX
+from siltstone.query.sql.allowed import TEXT_BYTES_MAX
 from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.clauses import (
     assignments_of,
@@ -38,13 +38,13 @@ from siltstone.query.sql.writes.statements import (
     ValueText,
     Write,
 )
-from siltstone.query.sql.writes.words import Words, words_of
+from siltstone.query.sql.writes.words import Words, first_of, words_of
 
 KEPT_MAX = 256
 """So many statements are kept as they were taken apart, each at most so long:"""
 _KEPT_LENGTH_MAX = 4_096
 _FIRST = re.compile(
-    rf"{GAP}(?:insert|update|delete|merge|truncate|create|drop|alter|(with))\b", re.IGNORECASE
+    r"(?:insert|update|delete|merge|truncate|create|drop|alter|(with))\b", re.IGNORECASE
 )
 _IN_WITH = re.compile(r"\b(?:insert|update|delete|merge)\b", re.IGNORECASE)
 _READS = ("select", "from", "values", "pivot", "unpivot")
@@ -59,7 +59,7 @@ def write_of(sql: object) -> Write | None:
     """
     if not isinstance(sql, str):
         return None
-    found = _FIRST.match(sql)
+    found = _FIRST.match(sql, first_of(sql))
     if found is None or (found[1] and not _IN_WITH.search(sql)):
         return None
     if len(sql) > TEXT_BYTES_MAX or not is_text(sql):
@@ -76,7 +76,7 @@ def _parsed(sql: str) -> Write | None:
         return None
     if not isinstance(statement, InsertStatement):
         _refuse_queries_as(statement, words[: len(words) - len(main)])
-    names = frozenset(word.text[1:] for word in words if word.kind == "parameter")
+    names = frozenset(folded(each.text[1:]) for each in words if each.kind == "parameter")
     return Write(statement, names)
 
 

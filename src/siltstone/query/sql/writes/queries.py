@@ -8,7 +8,7 @@ Casts are those of DuckDB's own assignments. A value that none takes is found by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from siltstone.query.sql.shielded import quoted
@@ -84,6 +84,41 @@ class Listed:
             for number, row in enumerate(self.rows)
         )
         return f"{self.given} SELECT r, v FROM (VALUES {rows}) AS q(r, v, u) WHERE u LIMIT 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A query for one struct of each row: the values by the first of some cases that is true.
+
+    One CASE makes all of it, so a condition is evaluated once: it may be another one each time.
+    """
+
+    plain: Values
+    """The same in columns of their own, in which the misfits are looked for."""
+    cases: tuple[tuple[str, Mapping[int, str]], ...]
+    """A condition, and the expressions of columns by their places; the others are null."""
+
+    @property
+    def columns(self) -> tuple[TypedColumn, ...]:
+        """The members of the struct."""
+        return self.plain.columns
+
+    @property
+    def sql(self) -> str:
+        """The query; the names of the members are numbers, in the order of the columns."""
+        cases = " ".join(f"WHEN {test} THEN {self._struct(made)}" for test, made in self.cases)
+        return f"{self.plain.given} SELECT CASE {cases} END AS chosen {self.plain.behind}"
+
+    def unfit(self, place: int) -> str:
+        """Return a query for the first row whose value a column does not take, and the value."""
+        return self.plain.unfit(place)
+
+    def _struct(self, made: Mapping[int, str]) -> str:
+        members = ", ".join(
+            f'"_{place}": {cast(made.get(place, "NULL"), column.type)}'
+            for place, column in enumerate(self.columns)
+        )
+        return f"{{{members}}}"
 
 
 def text_of(part: ValueText) -> str:

@@ -230,7 +230,7 @@ class CreateIndexStatement:
 
     target: Target
     column: str
-    name: str | None = None
+    name: str
     kind: str = "btree"
     may_exist: bool = False
 

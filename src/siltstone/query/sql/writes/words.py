@@ -16,16 +16,18 @@ from typing import Any
 from siltstone.errors import RequestError
 from siltstone.query.sql.shielded import folded
 
+_SPACES = r" \t\n\f\r\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+"""What DuckDB takes for a blank. Any other letter that is not of ASCII may stand in a name."""
 _WORD = re.compile(
-    r"""
-      (?P<gap> \s+ | --[^\n]* )
+    rf"""
+      (?P<gap> [{_SPACES}]+ | --[^\n\r]* )
     | (?P<comment> /\* )
     | (?P<text> [eExX]?' (?:[^']|'')* ')
-    | (?P<dollars> \$([^\W\d]\w*)?\$ .*? \$(?(5)\5)\$ )
+    | (?P<dollars> \$(?:[^\W\d]\w*)?\$ )
     | (?P<quoted> "(?:[^"]|"")*" )
-    | (?P<parameter> \?\d* | \$\w+ )
-    | (?P<number> (?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)? )
-    | (?P<name> [^\W\d][\w$]* )
+    | (?P<parameter> \?[0-9]* | \$\w+ )
+    | (?P<number> (?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)? )
+    | (?P<name> (?:[A-Za-z_]|[^\x00-\x7f{_SPACES}])(?:[A-Za-z_0-9$]|[^\x00-\x7f{_SPACES}])* )
     | (?P<sign> ::|<=|>=|<>|!=|==|=>|->>|->|\|\||. )
     """,
     re.VERBOSE | re.DOTALL,
@@ -131,8 +133,10 @@ def words_of(text: str) -> Words:
     Raises:
         RequestError: A bracket, a text or a comment does not end; or there are two statements.
     """
-    text = _named(text)
     found = list(_cut(text))
+    named = _named(text, found)
+    if named is not text:
+        text, found = named, list(_cut(named))
     while found and found[-1].low == ";":
         found.pop()
     if any(word.low == ";" and word.depth == 0 for word in found):
@@ -140,10 +144,10 @@ def words_of(text: str) -> Words:
     return Words(text, tuple(found))
 
 
-def _named(text: str) -> str:
+def _named(text: str, words: list[Word]) -> str:
     """Give each placeholder a name: `?` and `$1` are `$p1`."""
     number, pieces, end = 0, list[str](), 0
-    for word in _cut(text):
+    for word in words:
         if word.kind != "parameter":
             continue
         given = word.text[1:]
@@ -156,6 +160,18 @@ def _named(text: str) -> str:
     return "".join([*pieces, text[end:]]) if pieces else text
 
 
+def first_of(text: str) -> int:
+    """Return where the first word of a text begins, behind blanks and comments.
+
+    Raises:
+        RequestError: A comment does not end.
+    """
+    place = 0
+    while (found := _WORD.match(text, place)) and found.lastgroup in {"gap", "comment"}:
+        place = _end_of(text, found)
+    return place
+
+
 def _cut(text: str) -> Iterator[Word]:
     place, open_ = 0, list[str]()
     while place < len(text):
@@ -165,6 +181,8 @@ def _cut(text: str) -> Iterator[Word]:
         if kind in {"gap", "comment"}:
             continue
         word = text[start:place]
+        if word in {"'", '"'}:
+            raise RequestError("the statement ends in a text")
         low = folded(word) if kind in {"name", "sign"} else ""
         if low in _CLOSING and (not open_ or open_.pop() != low):
             raise RequestError(f"the statement has a {low!r} that closes nothing")
@@ -179,6 +197,11 @@ def _end_of(text: str, found: re.Match[str]) -> int:
     """Return where a word ends: the pattern does not find the end of some."""
     if found.lastgroup == "comment":
         return _end_of_comment(text, found.end())
+    if found.lastgroup == "dollars":
+        end = text.find(found[0], found.end())
+        if end < 0:
+            raise RequestError("the statement ends in a text")
+        return end + len(found[0])
     if found.lastgroup == "text" and found[0][0] in "eE":
         return _end_of_escaped(text, found.start() + 2)
     return found.end()
