@@ -3,7 +3,8 @@
     u32 little-endian   length of the head
     head                msgpack: [read seq, sync, reads | nil]
     writes              a group of one commit, as the log has it (`formats.log.group`): rows alone
-    reads               [{incarnation: [key...]}, [scanned incarnation...], checked seq]
+    reads               [{incarnation: [key...]}, [scanned incarnation...], checked seq,
+                         {incarnation of a plain table: the version that was read}]
 
 Nobody here knew of the transaction before. Recent writes decide if they reach back to its read seq;
 else what is kept of the past does (`PastSnapshot`), or the commit is a conflict. Predicates are not
@@ -59,6 +60,7 @@ class SentReads(msgspec.Struct, array_like=True, frozen=True):
     keys: dict[int, list]
     scans: list[int]
     checked: int
+    versions: dict[int, int]
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
@@ -100,7 +102,7 @@ def encoded(
     sent = None
     if reads is not None:
         keys = {number: list(found) for number, found in reads.keys.items()}
-        sent = SentReads(keys, list(reads.scans), reads.checked)
+        sent = SentReads(keys, list(reads.scans), reads.checked, reads.versions)
     head = msgspec.msgpack.encode(_Head(read_seq, is_sync, sent))
     member = group.Member(0, 0, None, entries)
     return b"".join((_LENGTH.pack(len(head)), head, *group.encode(0, 0, [member], blobs)))
@@ -189,18 +191,23 @@ def _reads(sent: SentReads, catalog: Catalog) -> ReadSet:
     """Return what was read; of a scan the predicate stays with its transaction."""
     keys: dict[int, set[Key]] = {}
     for number, found in sent.keys.items():
-        table = _read_table(number, catalog)
+        table = _read_table(number, catalog, is_plain=False)
         parts = len(table_schema_of(catalogs.schema_of(table)).codec.names)
         keys[number] = {tuple(key) if parts > 1 else key for key in found}
     for number in sent.scans:
-        _read_table(number, catalog)
-    return ReadSet(keys, {number: [None] for number in sent.scans}, {}, sent.checked)
+        _read_table(number, catalog, is_plain=False)
+    for number in sent.versions:
+        _read_table(number, catalog, is_plain=True)
+    scans = {number: [None] for number in sent.scans}
+    return ReadSet(keys, scans, dict(sent.versions), sent.checked)
 
 
-def _read_table(number: int, catalog: Catalog) -> TableDefinition:
+def _read_table(number: int, catalog: Catalog, *, is_plain: bool) -> TableDefinition:
     table = catalogs.owner_if_known(catalog, number)
     if table is None:
         raise catalogs.dropped(number, table)
+    if is_plain == bool(catalogs.schema_of(table).key):
+        raise RequestError(f"{catalogs.name_of(table)!r} was not read as a table of its kind")
     return table
 
 
