@@ -128,7 +128,7 @@ def test_reads_that_are_no_keys_are_one_clear_refusal(pair: Both) -> None:
     number = incarnation(owner)
     entry = group.RowsEntry(number, 1, [(1, 2)], [])
     with pytest.raises(st.RequestError):  # "the owner failed: TypeError", and a traceback logged
-        send(pair, [entry], [], [{number: [[1, 2]]}, [], 0])
+        send(pair, [entry], [], [{number: [[1, 2]]}, [], 0, {}])
 
 
 def test_serve_local_says_when_an_idle_transaction_ends(tmp_path: Path) -> None:

@@ -37,8 +37,10 @@ from siltstone.engine.commit.write_set import (
     WriteSet,
     few_rows,
 )
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.memtable import append_batch
 from siltstone.engine.levels.own_rows import OWN_SEQ
+from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.engine.write.past_snapshot import PastSnapshot
@@ -198,7 +200,7 @@ def _reads(sent: SentReads, catalog: Catalog) -> ReadSet:
         _read_table(number, catalog, is_plain=False)
     for number in sent.versions:
         _read_table(number, catalog, is_plain=True)
-    scans = {number: [None] for number in sent.scans}
+    scans: dict[int, list[Filter | RangePredicate | None]] = {each: [None] for each in sent.scans}
     return ReadSet(keys, scans, dict(sent.versions), sent.checked)
 
 
