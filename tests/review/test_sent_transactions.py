@@ -123,6 +123,16 @@ def test_a_batch_of_an_unknown_kind_is_refused(pair: Both) -> None:
     assert owner["t"].count() == 2
 
 
+@pytest.mark.parametrize("op", [group.UPSERT, group.DELETE])
+def test_a_batch_with_a_key_twice_is_refused(pair: Both, op: int) -> None:
+    owner, _ = pair
+    columns = {"id": [1, 1], "v": [1, 2]} if op == group.UPSERT else {"id": [1, 1]}
+    batch = pa.record_batch(columns)
+    with pytest.raises(st.RequestError):
+        send(pair, [group.Batch(incarnation(owner), 1, op, 0)], [batch.serialize()], None)
+    assert owner["t"].count() == 2
+
+
 def test_reads_that_are_no_keys_are_one_clear_refusal(pair: Both) -> None:
     owner, _ = pair
     number = incarnation(owner)

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -46,7 +47,13 @@ from siltstone.engine.recover.replay import batch_fields
 from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.submission import KEYS_CHECKED_MAX, submit
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.errors import ConflictError, RequestError, SnapshotExpiredError
+from siltstone.errors import (
+    ConflictError,
+    RequestError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+)
+from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, TableDefinition
@@ -160,7 +167,7 @@ def _part(
         if isinstance(entry, group.RowsEntry):
             return _few(entry, table.id, table_schema)
         return _many(entry, blobs[entry.blob], table.id, table_schema)
-    except (*_MISFITS, IndexError) as error:
+    except (*_MISFITS, SchemaMismatchError, IndexError) as error:
         name = catalogs.name_of(table)
         raise RequestError(f"rows of {name!r} do not fit its columns: {error}") from error
 
@@ -183,9 +190,15 @@ def _few(entry: group.RowsEntry, table: int, table_schema: TableSchema) -> RowPa
 
 
 def _many(entry: group.Batch, blob: pa.Buffer, table: int, table_schema: TableSchema) -> BatchPart:
-    batch = pa.ipc.read_record_batch(blob, batch_fields(table_schema, entry.op))
-    batch.validate(full=True)
-    codes = table_schema.codec.codes(batch)
+    if entry.op not in {group.UPSERT, group.DELETE}:
+        raise UnfitError(f"a batch of the unknown kind {entry.op}")
+    fields, codec = batch_fields(table_schema, entry.op), table_schema.codec
+    batch = conform(pa.ipc.read_record_batch(blob, fields), table_schema.schema, fields)
+    codes = codec.codes(batch)
+    if len(np.unique(codes)) < len(codes) and (
+        codec.exact or len(set(codec.keys(batch))) < len(codes)
+    ):
+        raise UnfitError("a key is there twice")
     return BatchPart(table, entry.incarnation, table_schema, batch, codes, entry.op, blob)
 
 
@@ -194,8 +207,13 @@ def _reads(sent: SentReads, catalog: Catalog) -> ReadSet:
     keys: dict[int, set[Key]] = {}
     for number, found in sent.keys.items():
         table = _read_table(number, catalog, is_plain=False)
-        parts = len(table_schema_of(catalogs.schema_of(table)).codec.names)
-        keys[number] = {tuple(key) if parts > 1 else key for key in found}
+        codec = table_schema_of(catalogs.schema_of(table)).codec
+        try:
+            keys[number] = {tuple(key) if len(codec.names) > 1 else key for key in found}
+            codec.codes_of(list(keys[number]))
+        except (*_MISFITS, AttributeError) as error:
+            name = catalogs.name_of(table)
+            raise RequestError(f"what was read of {name!r} are no keys of it: {error}") from error
     for number in sent.scans:
         _read_table(number, catalog, is_plain=False)
     for number in sent.versions:
