@@ -141,6 +141,30 @@ def test_reads_that_are_no_keys_are_one_clear_refusal(pair: Both) -> None:
         send(pair, [entry], [], [{number: [[1, 2]]}, [], 0, {}])
 
 
+@pytest.mark.parametrize("how", ["upsert", "upsert_many", "transaction", "read"])
+def test_an_owner_that_is_closing_is_gone_and_its_clients_are_not_closed(
+    pair: Both, how: str
+) -> None:
+    owner, joined = pair
+    tx = joined.transaction()
+    tx["t"].upsert({"id": 3, "v": 1})
+    calls = {
+        "upsert": lambda: joined["t"].upsert({"id": 4, "v": 1}),
+        "upsert_many": lambda: joined["t"].upsert([{"id": i, "v": 1} for i in range(3000)]),
+        "transaction": tx.commit,
+        "read": joined.status,
+    }
+    core = owner._parts.core  # type: ignore[attr-defined]
+    core.refusal = "the store is closed"  # as `close` does first
+    try:
+        with pytest.raises(st.SiltstoneError) as raised:
+            calls[how]()
+    finally:
+        core.refusal = None
+    assert raised.type is st.UnavailableError
+    assert joined["t"].count() == 2
+
+
 def test_serve_local_says_when_an_idle_transaction_ends(tmp_path: Path) -> None:
     """`docs/join.md`: after 60 seconds without a call (`serve_local(idle_s=...)`)."""
     with opened(tmp_path / "shop") as owner:
