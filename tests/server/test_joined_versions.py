@@ -24,6 +24,7 @@ from tests.server.stores import opened
 
 HELLO = {
     "path": "/", "identity": [0, 0], "body_bytes_max": 1, "store": "", "epoch": 1, "pid": 1,
+    "idle_s": 60.0,
 }  # fmt: skip
 Join = Callable[[], object]
 

@@ -42,6 +42,7 @@ def rpc_use(
                 "identity": list(identity),
                 "pid": os.getpid(),
                 "has_witness": True,
+                "idle_s": sessions.idle_s,
                 "body_bytes_max": pipeline.policy.body_bytes_max,
             }
         )
