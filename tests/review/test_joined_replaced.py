@@ -72,3 +72,20 @@ def test_a_commit_is_refused_by_the_owner_of_an_older_copy(tmp_path: Path) -> No
             tx.commit()
         assert other["t"].get(1) == {"id": 1, "v": 700}
     joined.close()
+
+
+def test_a_call_is_refused_by_the_server_of_another_store_at_the_url(tmp_path: Path) -> None:
+    """Its tables have the ids of the first one's."""
+    made(tmp_path / "shop", 10)
+    made(tmp_path / "other", 500)
+    with opened(tmp_path / "shop") as owner:
+        service = owner.serve(port=0)
+        joined = st.connect(service.url)
+        table = joined["t"]
+        port = int(service.url.rpartition(":")[2])
+    with opened(tmp_path / "other") as other:
+        other.serve(port=port)
+        with pytest.raises(st.ReplacedError):
+            table.upsert({"id": 1, "v": 11})
+        assert other["t"].get(1) == {"id": 1, "v": 500}
+    joined.close()
