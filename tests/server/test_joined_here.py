@@ -12,7 +12,7 @@ import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
-from siltstone.joined.transactions import owner_commits, transaction
+from siltstone.joined.transactions import owner_commits
 from siltstone.options import resolve
 from tests.server.stores import joined_to, opened
 from tests.server.wire import wire_to
@@ -204,11 +204,9 @@ def test_a_run_adds_up_beside_others(both: Both) -> None:
 
 
 @near
-def test_an_idle_transaction_ends_and_nothing_is_committed(
-    both: Both, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_transaction_ends_and_nothing_is_committed(both: Both) -> None:
     owner, joined = both
-    monkeypatch.setattr(transaction, "IDLE_S", 0.0)
+    joined.pool.hello["idle_s"] = 0.0
     tx = joined.transaction()
     with pytest.raises(st.ClosedError, match="was idle for more than 0 s"):
         tx["t"].update(1, v=11)

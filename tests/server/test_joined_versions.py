@@ -22,7 +22,10 @@ from siltstone.joined.store import JoinedStore
 from siltstone.joined.values import encode
 from tests.server.stores import opened
 
-HELLO = {"path": "/", "identity": [0, 0], "body_bytes_max": 1, "epoch": 1, "pid": 1}
+HELLO = {
+    "path": "/", "identity": [0, 0], "body_bytes_max": 1, "store": "", "epoch": 1, "pid": 1,
+    "idle_s": 60.0,
+}  # fmt: skip
 Join = Callable[[], object]
 
 

@@ -43,6 +43,7 @@ from siltstone.joined.connection import (
     value_of,
 )
 from siltstone.joined.frames.connection import FrameOwnerConnection
+from siltstone.joined.pinned_store import PinnedStore
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
@@ -64,7 +65,8 @@ class ConnectionPool:
         `answer_timeout_s` is taken for gone: for clients that have another way to go.
 
         Raises:
-            UnavailableError: No owner answers at `address`, or that of another store.
+            UnavailableError: No owner answers at `address`, or that of another store; or the files
+                at `root` cannot be read.
             AccessError: The server wants another access token.
         """
         self.target = SocketTarget(address) if isinstance(address, str) else address
@@ -82,12 +84,22 @@ class ConnectionPool:
         self.has_closed = False
         """Whether there may be some now: an owner says so with each answer."""
         self._near: frozenset[tuple[int, int]] = frozenset()
+        self._pinned = PinnedStore()
         self.give(self._connect())
         if root is not None and not self.is_near(root):
             self.close()
             raise UnavailableError(f"{address} serves {self.hello['path']}, not {root}")
+        if root is not None:
+            self._pin(root)
         weakref.finalize(self, _close_all, self._idle)
         _pools.add(self)
+
+    def _pin(self, root: Path) -> None:
+        try:
+            self._pinned.pin(root)
+        except BaseException:
+            self.close()
+            raise
 
     def is_near(self, root: Path) -> bool:
         """Say whether `root`, here, is the directory of the store that the owner has.
@@ -132,6 +144,7 @@ class ConnectionPool:
 
         Raises:
             UnavailableError: No owner answers.
+            ReplacedError: It is that of another store than before, or of an older copy.
             RequestError: The owner speaks another version, or does not serve this user.
         """
         self.check()
@@ -145,6 +158,7 @@ class ConnectionPool:
             hello = made.look("hello")
             self.check()  # `close` could not end what was not yet connected
             _refuse_version(hello)
+            self._pinned.require_same(hello, self.root)
         except BROKEN as error:
             made.close()
             self.check()
@@ -191,6 +205,7 @@ class ConnectionPool:
             self.refusal = self.refusal or f"the store {self.root} is closed"
             idle, every = list(self._idle), list(self._all)
             self._idle.clear()
+        self._pinned.close()
         for connection in every:
             connection.end()
         for connection in idle:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.nearby import Nearby
+from siltstone.errors import SiltstoneError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.local.store import LocalStore
 from siltstone.open.shared import beside
@@ -61,6 +62,14 @@ class Near:
         db = LocalStore(opened, number)
         db.core.state = _States(nearby, pool).state
         return cls(db, nearby)
+
+    def look(self) -> bool:
+        """Read the files, however long that takes; say whether they could be read."""
+        try:
+            self.nearby.newest()
+        except SiltstoneError:
+            return False
+        return True
 
     def committed(self, seq: int) -> None:
         """Hear of a commit of this process, which its next read is to see."""

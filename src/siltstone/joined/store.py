@@ -26,7 +26,7 @@ from siltstone.api.tables import Table
 from siltstone.choices import Missing, StagedOp
 from siltstone.engine.recover.nearby import AskOwner
 from siltstone.engine.write.stage_task import StageTask
-from siltstone.errors import RequestError, SiltstoneError
+from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.near import Near
 from siltstone.joined.owner_turns import OwnerTurns
@@ -84,7 +84,7 @@ class JoinedStore(Store):
             self._near = Near.of(self.pool, root, options)
         if self._near is not None:
             self.pool.committed = self._near.committed
-        self._core = None if self._near is None else core_of(self.pool, self._near.db)
+        self._core = None if self._near is None else core_of(self.pool, self._near)
 
     @property
     def near(self) -> LocalStore | None:
@@ -95,11 +95,7 @@ class JoinedStore(Store):
         """Wait until this process has read the files; say whether it could, and may."""
         if self._near is None or self.pool.refusal is not None:
             return False
-        try:
-            self._near.nearby.newest()
-        except SiltstoneError:
-            return False
-        return True
+        return self._near.look()
 
     def __repr__(self) -> str:
         if self.pool.refusal is not None:

@@ -64,6 +64,10 @@ class Served:
         core = self.parts.core
         return f"{core.state().view.record.epoch}-{next(core.numbers)}"
 
+    def ended(self) -> str | None:
+        """Return why the store takes no calls any more; None: it does."""
+        return self.parts.core.refusal
+
     def settle(self) -> None:
         """Make all that a call may have seen durable: what is answered survives a power loss."""
         self.parts.core.writer().sync()

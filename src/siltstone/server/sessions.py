@@ -158,6 +158,11 @@ class Sessions:
             self.close(session)
 
     @property
+    def idle_s(self) -> float:
+        """After so many seconds without a call a transaction is over."""
+        return self._idle_s
+
+    @property
     def count(self) -> int:
         """How many transactions and snapshots are open."""
         return len(self._held)

@@ -62,12 +62,13 @@ class PastSnapshot(msgspec.Struct, frozen=True):
         """Refuse a table that is not what it was at `seq`; what the transaction did is no change.
 
         Raises:
-            ConflictError: It was made, truncated, or got other columns since.
+            ConflictError: It was made, dropped, truncated, or got other columns since.
         """
         known = catalogs.by_id(self.now.view.catalog, table.id)
         if known is None:  # the transaction makes it
             return
-        changed = max(known.created, known.schemas[-1].seq, catalogs.incarnation_of(known).seq)
+        renewed = catalogs.incarnation_of(known).seq
+        changed = max(known.created, known.schemas[-1].seq, renewed, known.dropped or 0)
         if changed > self.seq:
             raise self._conflict(known, changed)
 

@@ -3,7 +3,8 @@
     u32 little-endian   length of the head
     head                msgpack: [read seq, sync, reads | nil]
     writes              a group of one commit, as the log has it (`formats.log.group`): rows alone
-    reads               [{incarnation: [key...]}, [scanned incarnation...], checked seq]
+    reads               [{incarnation: [key...]}, [scanned incarnation...], checked seq,
+                         {incarnation of a plain table: the version that was read}]
 
 Nobody here knew of the transaction before. Recent writes decide if they reach back to its read seq;
 else what is kept of the past does (`PastSnapshot`), or the commit is a conflict. Predicates are not
@@ -17,6 +18,7 @@ import struct
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
@@ -36,14 +38,22 @@ from siltstone.engine.commit.write_set import (
     WriteSet,
     few_rows,
 )
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.memtable import append_batch
 from siltstone.engine.levels.own_rows import OWN_SEQ
+from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.submission import KEYS_CHECKED_MAX, submit
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.errors import ConflictError, RequestError, SnapshotExpiredError
+from siltstone.errors import (
+    ConflictError,
+    RequestError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+)
+from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, TableDefinition
@@ -60,6 +70,7 @@ class SentReads(msgspec.Struct, array_like=True, frozen=True):
     keys: dict[int, list]
     scans: list[int]
     checked: int
+    versions: dict[int, int]
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
@@ -101,7 +112,7 @@ def encoded(
     sent = None
     if reads is not None:
         keys = {number: list(found) for number, found in reads.keys.items()}
-        sent = SentReads(keys, list(reads.scans), reads.checked)
+        sent = SentReads(keys, list(reads.scans), reads.checked, reads.versions)
     head = msgspec.msgpack.encode(_Head(read_seq, is_sync, sent))
     member = group.Member(0, 0, None, entries)
     return b"".join((_LENGTH.pack(len(head)), head, *group.encode(0, 0, [member], blobs)))
@@ -157,7 +168,7 @@ def _part(
         if isinstance(entry, group.RowsEntry):
             return _few(entry, table.id, table_schema)
         return _many(entry, blobs[entry.blob], table.id, table_schema)
-    except (*_MISFITS, IndexError) as error:
+    except (*_MISFITS, SchemaMismatchError, IndexError) as error:
         name = catalogs.name_of(table)
         raise RequestError(f"rows of {name!r} do not fit its columns: {error}") from error
 
@@ -180,9 +191,15 @@ def _few(entry: group.RowsEntry, table: int, table_schema: TableSchema) -> RowPa
 
 
 def _many(entry: group.Batch, blob: pa.Buffer, table: int, table_schema: TableSchema) -> BatchPart:
-    batch = pa.ipc.read_record_batch(blob, batch_fields(table_schema, entry.op))
-    batch.validate(full=True)
-    codes = table_schema.codec.codes(batch)
+    if entry.op not in {group.UPSERT, group.DELETE}:
+        raise UnfitError(f"a batch of the unknown kind {entry.op}")
+    fields, codec = batch_fields(table_schema, entry.op), table_schema.codec
+    batch = conform(pa.ipc.read_record_batch(blob, fields), table_schema.schema, fields)
+    codes = codec.codes(batch)
+    if len(np.unique(codes)) < len(codes) and (
+        codec.exact or len(set(codec.keys(batch))) < len(codes)
+    ):
+        raise UnfitError("a key is there twice")
     return BatchPart(table, entry.incarnation, table_schema, batch, codes, entry.op, blob)
 
 
@@ -190,18 +207,28 @@ def _reads(sent: SentReads, catalog: Catalog) -> ReadSet:
     """Return what was read; of a scan the predicate stays with its transaction."""
     keys: dict[int, set[Key]] = {}
     for number, found in sent.keys.items():
-        table = _read_table(number, catalog)
-        parts = len(table_schema_of(catalogs.schema_of(table)).codec.names)
-        keys[number] = {tuple(key) if parts > 1 else key for key in found}
+        table = _read_table(number, catalog, is_plain=False)
+        codec = table_schema_of(catalogs.schema_of(table)).codec
+        try:
+            keys[number] = {tuple(key) if len(codec.names) > 1 else key for key in found}
+            codec.codes_of(list(keys[number]))
+        except (*_MISFITS, AttributeError) as error:
+            name = catalogs.name_of(table)
+            raise RequestError(f"what was read of {name!r} are no keys of it: {error}") from error
     for number in sent.scans:
-        _read_table(number, catalog)
-    return ReadSet(keys, {number: [None] for number in sent.scans}, {}, sent.checked)
+        _read_table(number, catalog, is_plain=False)
+    for number in sent.versions:
+        _read_table(number, catalog, is_plain=True)
+    scans: dict[int, list[Filter | RangePredicate | None]] = {each: [None] for each in sent.scans}
+    return ReadSet(keys, scans, dict(sent.versions), sent.checked)
 
 
-def _read_table(number: int, catalog: Catalog) -> TableDefinition:
+def _read_table(number: int, catalog: Catalog, *, is_plain: bool) -> TableDefinition:
     table = catalogs.owner_if_known(catalog, number)
     if table is None:
         raise catalogs.dropped(number, table)
+    if is_plain == bool(catalogs.schema_of(table).key):
+        raise RequestError(f"{catalogs.name_of(table)!r} was not read as a table of its kind")
     return table
 
 

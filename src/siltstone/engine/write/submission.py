@@ -172,8 +172,10 @@ def _renewed(core: Core, made: WriteSet, lost: ConflictError) -> WriteSet:
 
     It read nothing, so it is as if it had come behind the truncate; anything else stays a conflict.
     """
+    if made.read_seq is not BLIND:
+        raise lost
     parts = [_in_newest_incarnation(core, part) for part in made.parts]
-    if made.read_seq is not BLIND or all(a is b for a, b in zip(parts, made.parts, strict=True)):
+    if all(a is b for a, b in zip(parts, made.parts, strict=True)):
         raise lost
     return msgspec.structs.replace(made, parts=parts, few=None)
 

@@ -237,6 +237,7 @@ class EngineTransaction:
             own.keys.setdefault(incarnation, set()).update(keys)
         for incarnation, predicates in reads.scans.items():
             own.scans.setdefault(incarnation, []).extend(predicates)
+        own.versions.update(reads.versions)
 
     def row_parts(self) -> tuple[list[Part], ReadSet | None]:
         """Return what it wrote and read so far, while that is rows of keyed tables alone."""

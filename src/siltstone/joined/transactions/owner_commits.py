@@ -23,10 +23,12 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import OpenTransactions
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet
 from siltstone.engine.read.view import State
+from siltstone.engine.recover.nearby import AskOwner
 from siltstone.engine.write import sent_writes
 from siltstone.engine.write.sent_writes import Recheck
+from siltstone.errors import ConflictError
 from siltstone.joined.connection_pool import ConnectionPool
-from siltstone.local.store import LocalStore
+from siltstone.joined.near import Near
 from siltstone.process.latency import Latency
 from siltstone.process.turns import TableClosedError
 
@@ -52,8 +54,11 @@ class OwnerCommits:
 
     is_led = poisoned = False
 
-    def __init__(self, pool: ConnectionPool, state: Callable[[], State]) -> None:
-        self._pool, self._state = pool, state
+    def __init__(
+        self, pool: ConnectionPool, state: Callable[[], State], look: Callable[[], object]
+    ) -> None:
+        """Send to the owner; `look` reads the files for as long as that takes."""
+        self._pool, self._state, self._look = pool, state, look
 
     def commit(self, write_set: WriteSet) -> Receipt:
         """Have the owner commit; errors as of `ConnectionPool.commit`, and of the owner's commit.
@@ -71,15 +76,28 @@ class OwnerCommits:
         if isinstance(found, list):
             raise TableClosedError(str(found[0]))
         if isinstance(found, Recheck):
-            raise self._recheck(found)
+            raise self._recheck(write_set, found)
         receipt = cast("Receipt", found)
         pool.committed(receipt.seq)
         return receipt
 
-    def _recheck(self, found: Recheck) -> RecheckError:
-        """Return what to look at: by a state of this process that has what was written."""
+    def _recheck(self, write_set: WriteSet, found: Recheck) -> RecheckError:
+        """Return what to look at: by a state of this process that has what was written.
+
+        Raises:
+            ConflictError: It cannot read the files so far: nobody knows whether another commit won.
+        """
         self._pool.committed(found.upto)
-        return RecheckError(found.upto, self._state(), found.keys)
+        try:
+            return RecheckError(found.upto, self._state(), found.keys)
+        except AskOwner:  # there is nothing to ask it: the predicates are here
+            self._look()
+        try:
+            return RecheckError(found.upto, self._state(), found.keys)
+        except AskOwner as error:
+            explained = f"what was written since its scans is not known ({error}); run it again"
+            read_seq = write_set.read_seq or 0
+            raise ConflictError("*", "*", read_seq, found.upto, explained=explained) from error
 
 
 class _Unregistered(OpenTransactions):
@@ -94,10 +112,10 @@ class _Unregistered(OpenTransactions):
         return visible()  # type: ignore[operator]
 
 
-def core_of(pool: ConnectionPool, near: LocalStore) -> Core:
+def core_of(pool: ConnectionPool, near: Near) -> Core:
     """Return the core of the transactions that run in this process."""
-    core = near.core
-    commits = OwnerCommits(pool, core.state)
+    core = near.db.core
+    commits = OwnerCommits(pool, core.state, near.look)
     return replace(
         core,
         committer=cast("Committer", commits),

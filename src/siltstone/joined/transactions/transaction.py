@@ -51,7 +51,6 @@ T = TypeVar("T")
 
 _HERE = frozenset({"isolation", "durability"})
 """With these alone a transaction may run here."""
-IDLE_S = 60.0
 _WRITES = (
     *("upsert", "insert", "update", "update_many"),
     *("delete", "delete_where", "update_where"),
@@ -145,11 +144,11 @@ class JoinedTransaction(Transaction):
         if not here.is_open:  # a statement could not be taken back
             self.phase = Phase.ENDED
             self._require_open()
-        now_s = time.monotonic()
-        if now_s - self._used_s > IDLE_S:
+        now_s, idle_s = time.monotonic(), self._pool.hello["idle_s"]
+        if now_s - self._used_s > idle_s:
             self.rollback()
             raise ClosedError(
-                f"the transaction was idle for more than {IDLE_S:g} s; nothing of it was committed"
+                f"the transaction was idle for more than {idle_s:g} s; nothing of it was committed"
             )
         self._used_s = now_s
         return here

@@ -93,7 +93,7 @@ class RestServer:
         self.joined_sessions = sessions_of(connections_max=limits.connections_max)
         executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
         self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
-        self.joined = _joined(self.joined_sessions, gate, limits, executor)
+        self.joined = _joined(served, self.joined_sessions, gate, limits, executor)
         self.joined.counters.reads = self.pipeline.counters.reads  # the metrics have both
         self.jobs = JobRoutes(db, limits)
         scope = RequestScope(served, self.sessions, limits)
@@ -165,7 +165,7 @@ def rest_policy(limits: Limits) -> RequestPolicy:
 
 
 def _joined(
-    sessions: Sessions, gate: Gate, limits: Limits, executor: ThreadPoolExecutor
+    served: Served, sessions: Sessions, gate: Gate, limits: Limits, executor: ThreadPoolExecutor
 ) -> Pipeline:
     """Return the pipeline of joined processes that the gate lets pass."""
 
@@ -187,7 +187,7 @@ def _joined(
         body_timeout_s=limits.body_timeout_s,
         read_timeout_s=limits.statement_timeout_s,
     )
-    wire = RpcWire(sessions, tells_all=False, gate=admitted)
+    wire = RpcWire(sessions, tells_all=False, gate=admitted, ended=served.ended)
     return Pipeline(wire, policy, executor, lane=Lane(lane))
 
 

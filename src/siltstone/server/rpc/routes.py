@@ -28,7 +28,7 @@ def rpc_use(
 ) -> tuple[Pipeline, list[Route]]:
     """Return the pipeline with the routes of all operations below `prefix`."""
     db, parts, calls = served.db, served.parts, Calls(served, sessions)
-    epoch = parts.core.state().view.record.epoch
+    record = parts.core.state().view.record
     identity = parts.site.files.identity(db.path)
 
     def hello(_: RpcCall) -> Outcome:
@@ -37,10 +37,12 @@ def rpc_use(
             {
                 "version": protocol.VERSION,
                 "path": str(db.path),
-                "epoch": epoch,
+                "store": record.store_id,
+                "epoch": record.epoch,
                 "identity": list(identity),
                 "pid": os.getpid(),
                 "has_witness": True,
+                "idle_s": sessions.idle_s,
                 "body_bytes_max": pipeline.policy.body_bytes_max,
             }
         )

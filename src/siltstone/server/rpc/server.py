@@ -84,7 +84,8 @@ class LocalServer:
         self.sessions = sessions or Sessions(served.reserve, idle_s=idle_s)
         self.address = address
         executor = ThreadPoolExecutor(THREADS_MAX, "siltstone-server")
-        wire, lane = RpcWire(self.sessions), Lane(LanePolicy())
+        wire = RpcWire(self.sessions, ended=served.ended)
+        lane = Lane(LanePolicy())
         self.pipeline = Pipeline(wire, policy or rpc_policy(), executor, lane=lane)
         listener = ListenerPolicy(
             name="siltstone-endpoint",

@@ -20,7 +20,13 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from siltstone import errors
-from siltstone.errors import RequestError, SiltstoneError, in_words
+from siltstone.errors import (
+    ClosedError,
+    RequestError,
+    SiltstoneError,
+    UnavailableError,
+    in_words,
+)
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER, ByteSink, Pieces, Reply
@@ -67,6 +73,7 @@ class RpcWire:
         *,
         tells_all: bool = True,
         gate: Callable[[HttpRequest, Route], Admitted] = lambda _, __: Admitted(),
+        ended: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Serve the sessions of connections.
 
@@ -74,9 +81,11 @@ class RpcWire:
             tells_all: Whether clients get an unexpected error in its own words, which
                 may hold what only this user may know.
             gate: Says who asks, and whether it may write, or raises AccessError.
+            ended: Says why the store here takes no calls any more, once it is being closed:
+                to clients, whose own are open, it is gone.
         """
         self._sessions, self._gate = sessions, gate
-        self._tells_all = tells_all
+        self._tells_all, self._ended = tells_all, ended
 
     def admit(self, request: HttpRequest, route: Route) -> Session:
         """Return the session of the connection."""
@@ -126,6 +135,8 @@ class RpcWire:
 
     def _told(self, error: Exception) -> SiltstoneError:
         """Return an error that may travel; an unexpected one is logged here."""
+        if type(error) is ClosedError and self._ended() is not None:
+            return UnavailableError("the owner closes the store; nothing was changed by this call")
         if isinstance(error, SiltstoneError):
             return error
         _log.error("a request failed", exc_info=error)
