@@ -14,7 +14,8 @@ is still there.
 than this process may hold. That ends with the next record, for it flushes the log.
 
 Lock: one, for the helper's beginning and end. The follower has its own; a read does not wait for it
-longer than for the helper.
+longer than for the helper. A read amid another of its thread, in a signal's handler or a finalizer,
+cannot wait for that: the owner is asked.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ AGAIN_S = 1.0
 _LOCK_WAIT_S = 0.001
 _TURNS_MAX = 8
 _SETTLE_S = 10.0
+_AMID = "this thread is amid a look at the files"
 _ASKS = (UnavailableError, BusyError, OSError)
 
 
@@ -109,6 +111,8 @@ class Nearby:
     def newest(self) -> State:
         """Return a state as `state` does, over the newest record, however long that takes."""
         helper = self._begun()
+        if self._follower.is_amid or helper.thread is threading.current_thread():
+            raise AskOwner(_AMID)
         helper.is_over.wait()
         self._raise(helper)
         return self.state()
@@ -147,6 +151,8 @@ class Nearby:
         raise AskOwner("the log moves on faster than this process can read it")
 
     def _forward(self, mark: Mark) -> State | None:
+        if self._follower.is_amid:
+            raise AskOwner(_AMID)
         helper = self._helper
         wait_s = WAIT_S if helper is None else max(_LOCK_WAIT_S, self._left_s(helper))
         try:
@@ -186,7 +192,9 @@ class Nearby:
 
     def _begun(self) -> _Helper:
         """Begin a look, unless one is under way."""
-        with self._lock:
+        if not self._lock.acquire(timeout=WAIT_S):
+            raise AskOwner(_AMID)
+        try:
             found = self._helper
             if found is None:
                 found = _Helper(self._clock_s(), self._look)
@@ -194,6 +202,8 @@ class Nearby:
                 self._thread = found.thread
                 self._helper = found
             return found
+        finally:
+            self._lock.release()
 
     def _look(self, helper: _Helper) -> None:
         try:
