@@ -48,3 +48,28 @@ def test_answers_that_a_client_does_not_read_are_bounded(
                     break
                 threading.Event().wait(0.05)
     assert kept <= most
+
+
+def test_a_client_that_reads_late_gets_all_its_answers(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as owner:
+        owner.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
+        owner["t"].upsert({"id": 1, "v": "x" * 100_000})
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(str(owner.serve_local()))
+            head = (f"table/{owner['t'].id}/get", protocol.VALUES_TYPE, "", "", "")
+            sock.sendall(
+                frame.OPENING + b"".join(frame.request_parts(head, encode([[1], {}]))) * 99
+            )
+            sock.settimeout(30)
+            for _ in range(99):
+                (size,) = frame.LENGTH.unpack(_exactly(sock, frame.LENGTH.size))
+                assert len(_exactly(sock, size)) > 100_000
+
+
+def _exactly(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        came = sock.recv(size - len(data))
+        assert came
+        data += came
+    return bytes(data)
