@@ -125,5 +125,6 @@ def test_a_worker_reads_on_after_its_async_commit_was_lost_with_the_owner(tmp_pa
         with joined.transaction(durability="async") as tx:
             tx["t"].upsert({"id": 1, "v": 99})
         owner.kill()
-        assert joined["t"].get(1) in ({"id": 1, "v": 10}, {"id": 1, "v": 99})
+        for _ in range(3):
+            assert joined["t"].get(1) == {"id": 1, "v": 99}  # written, if not synced
         joined.close()

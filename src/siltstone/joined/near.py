@@ -6,7 +6,8 @@ handle has a store that only reads, whose calls are those of any store; where th
 
 A commit of this process that was not synced is above MARK. The next read of the process must see
 it, so it first asks the owner for its durable seq, which the owner syncs its log for. If the owner
-is gone, the commit is not there for now: the next owner finds it, or it was lost.
+is gone, this process reads the log to its end, as one that has no owner does: the commit is there,
+or it was lost.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _States:
         try:
             self.pool.call(operation(Face.STORE, "durable_seq"), "", (), {})
         except UnavailableError:
-            return self.nearby.state()
+            return self.nearby.alone()
         found = self.nearby.state()
         if found.visible < awaited == self.nearby.awaited_seq:
             self.nearby.awaited_seq = 0  # another owner, and the commit was lost: it was not synced

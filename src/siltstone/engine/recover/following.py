@@ -169,6 +169,13 @@ class Follower:
         self._ready = newer.number, self._make_ready(state.view, newer)
         return True
 
+    def distrust_mark(self) -> None:
+        """From now on believe MARK only if an owner holds it."""
+        with self._lock:
+            self._trusts_mark = False
+            if self._wal is not None:
+                self._wal.trusts_mark = False
+
     @property
     def store_id(self) -> bytes:
         """The id of the store; empty before the first look."""

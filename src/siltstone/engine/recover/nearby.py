@@ -7,7 +7,7 @@
 
 A group of commits is in MARK before it is acknowledged, so a read that begins after that sees it.
 MARK is believed whether its owner lives or not: the owner that this process joined wrote it since
-the machine started. Every `LOOK_S` a read also looks for a newer record, and whether the directory
+the machine started; `alone` reads what that owner wrote above it, and synced or not. Every `LOOK_S` a read also looks for a newer record, and whether the directory
 is still there.
 
 `AskOwner` says that the owner has to be asked instead: nothing is ready yet, or the log is more
@@ -116,6 +116,11 @@ class Nearby:
         helper.is_over.wait()
         self._raise(helper)
         return self.state()
+
+    def alone(self) -> State:
+        """Return a state as `newest` does, with what is above MARK if nobody owns the store."""
+        self._follower.distrust_mark()
+        return self.newest()
 
     def close(self) -> None:
         """Release the files. MARK stays open for as long as a read may be under way."""

@@ -88,7 +88,7 @@ class WalFollower:
         `bytes_max`: a poll that would read more of the log raises LogTooLong.
         """
         self._files, self._directory, self._store_id = files, directory, store_id
-        self._trusts_mark, self._bytes_max = trusts_mark, bytes_max
+        self.trusts_mark, self._bytes_max = trusts_mark, bytes_max
         self._open: tuple[Path, File] | None = None
         self._opened = 0, 0
         self.position: Position | None = None
@@ -183,7 +183,7 @@ class WalFollower:
         # The lock first: its holder has written MARK. Then MARK, then the segments: an owner
         # that goes on only adds to the log. Where MARK is trusted, and leads to nothing, a
         # recovery may be under way, which has not written it yet.
-        trusts_mark = self._trusts_mark and is_first
+        trusts_mark = self.trusts_mark and is_first
         is_held = trusts_mark or mark_is_held(self._files, self._directory)
         mark = read_mark(self._files, self._directory, self._store_id)
         if mark is not None and is_held:
