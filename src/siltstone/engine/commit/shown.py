@@ -10,9 +10,8 @@ question.
 
 Lock: `lock`, held by who replaces the state, over no more than the write of MARK, which waits for
 no disk. Readers take it only if there is no state. A finalizer that reads may run in the thread
-that holds it: it gets the state before, as MARK is not written, or nobody here has heard of it. The
-committer takes the state away by itself: a call more, after a sync, costs each commit a
-microsecond.
+that holds it: it gets the state before, instead of waiting for itself. The committer takes the
+state away by itself: a call more, after a sync, costs each commit a microsecond.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 
 A group of commits is in MARK before it is acknowledged, so a read that begins after that sees it.
 MARK is believed whether its owner lives or not: the owner that this process joined wrote it since
-the machine started; `alone` reads what that owner wrote above it, and synced or not. Every `LOOK_S` a read also looks for a newer record, and whether the directory
-is still there.
+the machine started; `alone` reads what that owner wrote above it, synced or not. Every `LOOK_S`
+a read also looks for a newer record, and whether the directory is still there.
 
 `AskOwner` says that the owner has to be asked instead: nothing is ready yet, or the log is more
 than this process may hold. That ends with the next record, for it flushes the log.
@@ -118,7 +118,7 @@ class Nearby:
         return self.state()
 
     def alone(self) -> State:
-        """Return a state as `newest` does, with what is above MARK if nobody owns the store."""
+        """Return a state as `newest` does, with what is above MARK if no process owns the store."""
         self._follower.distrust_mark()
         return self.newest()
 
