@@ -128,3 +128,42 @@ def test_a_worker_reads_on_after_its_async_commit_was_lost_with_the_owner(tmp_pa
         for _ in range(3):
             assert joined["t"].get(1) == {"id": 1, "v": 99}  # written, if not synced
         joined.close()
+
+
+def test_a_worker_goes_on_after_an_error_between_the_log_and_the_state(
+    pair: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, joined = pair
+    joined._near.nearby._due_s = 1e18  # type: ignore[union-attr] - no look now
+    forward = WalFollower.forward
+
+    def interrupted(self: WalFollower, mark: Any) -> Any:
+        forward(self, mark)
+        raise KeyboardInterrupt
+
+    owner["t"].upsert({"id": 1, "v": 11})
+    with monkeypatch.context() as patch:
+        patch.setattr(WalFollower, "forward", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            joined["t"].get(1)
+    assert joined["t"].get(1) == {"id": 1, "v": 11}
+
+
+def test_a_read_only_store_reads_amid_a_read_of_its_thread(
+    pair: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, _ = pair
+    with st.connect(owner.path, read_only=True) as reader:
+        table, poll, seen, is_first = reader["t"], WalFollower.poll, list[Any](), [True]
+
+        def interrupted(self: WalFollower, floor: Any) -> Any:
+            found = poll(self, floor)
+            if is_first.pop() if is_first else False:
+                owner["t"].upsert({"id": 1, "v": 12})  # as another process would just now
+                seen.append(table.get(1))
+            return found
+
+        owner["t"].upsert({"id": 1, "v": 11})
+        monkeypatch.setattr(WalFollower, "poll", interrupted)
+        assert table.get(1)["v"] in (11, 12)  # type: ignore[index] - the second came meanwhile
+        assert (seen, table.get(1)) == ([{"id": 1, "v": 12}], {"id": 1, "v": 12})
