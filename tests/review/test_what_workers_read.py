@@ -67,7 +67,7 @@ def test_a_signal_handler_that_reads_amid_a_read_sees_what_is_there_and_breaks_n
         if commits_more:
             owner["t"].upsert({"id": 1, "v": 12})  # as another process would just now
         try:
-            seen.append(joined["t"].get(1)["v"])
+            seen.append(joined["t"].get(1)["v"])  # type: ignore[index]
         except st.SiltstoneError as error:
             seen.append(error)
 
@@ -79,7 +79,7 @@ def test_a_signal_handler_that_reads_amid_a_read_sees_what_is_there_and_breaks_n
     finally:
         signal.signal(signal.SIGUSR1, before)
     newest = 12 if commits_more else 11
-    assert (seen, joined["t"].get(1)["v"]) == ([newest], newest)
+    assert (seen, joined["t"].get(1)) == ([newest], {"id": 1, "v": newest})
 
 
 def test_a_worker_never_reads_what_mark_does_not_name_while_its_owner_lives(
