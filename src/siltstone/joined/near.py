@@ -5,7 +5,9 @@ handle has a store that only reads, whose calls are those of any store; where th
 `AskOwner`, the call goes to the owner (`remote.near_first`).
 
 A commit of this process that was not synced is above MARK. The next read of the process must see
-it, so it first asks the owner for its durable seq, which the owner syncs its log for.
+it, so it first asks the owner for its durable seq, which the owner syncs its log for. If the owner
+is gone, this process reads the log to its end, as one that has no owner does: the commit is there,
+or it was lost.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.nearby import Nearby
-from siltstone.errors import SiltstoneError
+from siltstone.errors import SiltstoneError, UnavailableError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.local.store import LocalStore
 from siltstone.open.shared import beside
@@ -36,7 +38,10 @@ class _States:
 
     def _synced(self) -> State:
         awaited = self.nearby.awaited_seq
-        self.pool.call(operation(Face.STORE, "durable_seq"), "", (), {})
+        try:
+            self.pool.call(operation(Face.STORE, "durable_seq"), "", (), {})
+        except UnavailableError:
+            return self.nearby.alone()
         found = self.nearby.state()
         if found.visible < awaited == self.nearby.awaited_seq:
             self.nearby.awaited_seq = 0  # another owner, and the commit was lost: it was not synced

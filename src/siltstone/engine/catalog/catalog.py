@@ -231,6 +231,11 @@ def _owner(catalog: Catalog, incarnation: int) -> TableDefinition | None:
     return None
 
 
+def has_schema(table: TableDefinition, schema_id: int) -> bool:
+    """Say whether the table has, or had, a schema with that id."""
+    return any(step.schema.id == schema_id for step in table.schemas)
+
+
 def schema_by_id(table: TableDefinition, schema_id: int) -> Schema:
     """Return the schema with that id."""
     found = next((step.schema for step in table.schemas if step.schema.id == schema_id), None)

@@ -9,13 +9,14 @@ state before. The sign is that `state` is not there: a read that finds it pays n
 question.
 
 Lock: `lock`, held by who replaces the state, over no more than the write of MARK, which waits for
-no disk. Readers take it only if there is no state. The committer takes the state away by itself: a
-call more, after a sync, costs each commit a microsecond.
+no disk. Readers take it only if there is no state. A finalizer that reads may run in the thread
+that holds it: it gets the state before, instead of waiting for itself. The committer takes the
+state away by itself: a call more, after a sync, costs each commit a microsecond.
 """
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 
 from siltstone.engine.read.view import State
 
@@ -27,7 +28,7 @@ class Shown:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.lock = allocate_lock()
+        self.lock = RLock()
         self.before: State | None = None
 
     def __getattr__(self, name: str) -> State:
@@ -35,7 +36,8 @@ class Shown:
         if name != "state":
             raise AttributeError(name)
         with self.lock:
-            return object.__getattribute__(self, "state")
+            before = self.before  # of this very thread, which shows a state just now
+            return object.__getattribute__(self, "state") if before is None else before
 
     def put_back(self) -> None:
         """Put back the state that is away, if it is: other processes could not be told."""
@@ -45,5 +47,5 @@ class Shown:
 
     def free_in_child(self) -> None:
         """In the child of a fork: the thread that would show a state is not there."""
-        self.lock = allocate_lock()
+        self.lock = RLock()
         self.put_back()

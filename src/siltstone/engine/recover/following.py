@@ -9,17 +9,18 @@ ends with ReplacedError if another store, or an older copy, is in their place.
 
 A follower sees only durable commits, and all that were acknowledged; see `storage.wal.follower`. It
 copies rows of the log into its own memtables; the lease on the record keeps its Lance files. Lock:
-one, held during a refresh; its thread may close the follower meanwhile (a signal's handler does),
-and the refresh then leaves no state behind.
+one, held during a refresh. Its thread may come again meanwhile, in a signal's handler or a
+finalizer: one that closes makes the refresh leave no state behind, one that reads does so aside.
 """
 
 from __future__ import annotations
 
 import threading
+from _thread import get_ident
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from siltstone.engine.levels.base import Base
 from siltstone.engine.read.reader import Readers
@@ -35,6 +36,7 @@ from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.wal.follower import LogTooLong, SegmentRecycled, WalFollower
 from siltstone.units import SegmentNumber
 
+T = TypeVar("T")
 ATTEMPTS_MAX = 64
 Bases: TypeAlias = Mapping[str, Base]
 Adopt: TypeAlias = Callable[[View, Record, object, Sequence[Generation], Bases], View]
@@ -72,7 +74,7 @@ class Follower:
         self._ready: tuple[int, Bases] = 0, MappingProxyType({})
         self._trusts_mark, self._bytes_max = trusts_mark, bytes_max
         self._lock = threading.RLock()
-        self._ends = 0
+        self._ends = self._looks_in = 0
         self._state: State | None = None
         self._replayer: Replayer | None = None
         self._wal: WalFollower | None = None
@@ -90,41 +92,59 @@ class Follower:
             ReplacedError: The directory was moved or replaced, or its contents were.
         """
         with self._lock, named(self._files, self._root):
-            ends = self._ends
-            try:
-                return self._newest()
-            finally:
-                if self._ends != ends:
-                    self._let_go()
+            return self._aside() if self.is_amid else self._in_turn(self._newest)
 
     def forward(self, mark: Mark, wait_s: float) -> State | None:
         """Return the state at a MARK if one read of the log leads there; None: `state` does.
 
-        It waits at most `wait_s` for another look.
+        It waits at most `wait_s` for another look; amid one of its own thread it returns None.
 
         Raises:
             LogTooLong: What is not flushed has become more than `bytes_max`.
         """
-        if not self._lock.acquire(timeout=wait_s):
+        if self.is_amid or not self._lock.acquire(timeout=wait_s):
             return None
-        ends = self._ends
         try:
-            return self._forward(mark)
+            return self._in_turn(lambda: self._forward(mark))
         finally:
+            self._lock.release()
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether this thread is amid a look, and a handler or a finalizer asks."""
+        return self._looks_in == get_ident()
+
+    def _in_turn(self, look: Callable[[], T]) -> T:
+        ends, self._looks_in = self._ends, get_ident()
+        try:
+            return look()
+        finally:
+            self._looks_in = 0
             if self._ends != ends:
                 self._let_go()
-            self._lock.release()
+
+    def _aside(self) -> State:
+        """Read the store with another follower: this one's parts are amid a change."""
+        other = Follower(
+            self._files, self._root, self._manifests, self._readers,
+            trusts_mark=self._trusts_mark, bytes_max=self._bytes_max,
+        )  # fmt: skip
+        other._known, other._seen = self._known, self._seen
+        try:
+            return other.state()
+        finally:
+            other.close()
 
     def _forward(self, mark: Mark) -> State | None:
         state, replayer, wal = self._state, self._replayer, self._wal
         if state is None or replayer is None or wal is None:
             return None
-        frames = wal.forward(mark)
-        if not frames:
-            return None if frames is None else state
         self._state = None  # an error from here on: the next look begins anew
-        self._state = found = self._applied(replayer, frames)
-        return found
+        frames = wal.forward(mark)
+        if frames:
+            state = self._applied(replayer, frames)
+        self._state = state
+        return None if frames is None else state
 
     def _applied(self, replayer: Replayer, frames: Sequence[Frame]) -> State:
         for frame in frames:
@@ -137,9 +157,10 @@ class Follower:
     def prepare(self) -> bool:
         """Make ready what a newer record needs, for the next `state`; say whether there is one.
 
-        It reads files, and holds no lock meanwhile.
+        It reads files, and holds no lock while it does.
         """
-        state = self._state
+        with self._lock:
+            state = self._state
         if state is None or self._make_ready is None:
             return False
         newer = self._manifests.newer_record(state.view.record)
@@ -147,6 +168,13 @@ class Follower:
             return False
         self._ready = newer.number, self._make_ready(state.view, newer)
         return True
+
+    def distrust_mark(self) -> None:
+        """From now on believe MARK only if an owner holds it."""
+        with self._lock:
+            self._trusts_mark = False
+            if self._wal is not None:
+                self._wal.trusts_mark = False
 
     @property
     def store_id(self) -> bytes:
@@ -194,15 +222,16 @@ class Follower:
     def _look(self) -> State:
         require_in_place(self._files, self._root)
         state, newer, replayer, wal = self._where_to_go_on()
+        self._state = None  # an error from here on: the next look begins anew
         if newer is not None:
-            state = self._state = None  # an error from here on: the next look begins anew
+            state = None
             if self._adopted(replayer, *newer):
                 newer = None  # before its owner's log is read: what it flushed may be gone there
         with refusals(f"the log of {self._root} cannot be read"):
             frames = wal.poll(SegmentNumber(replayer.view.record.wal_floor))
         if state is not None and not frames:
+            self._state = state
             return state
-        self._state = None
         found = self._applied(replayer, frames)
         if newer is not None:
             if not self._adopted(replayer, *newer):

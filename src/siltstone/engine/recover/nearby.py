@@ -7,14 +7,15 @@
 
 A group of commits is in MARK before it is acknowledged, so a read that begins after that sees it.
 MARK is believed whether its owner lives or not: the owner that this process joined wrote it since
-the machine started. Every `LOOK_S` a read also looks for a newer record, and whether the directory
-is still there.
+the machine started; `alone` reads what that owner wrote above it, synced or not. Every `LOOK_S`
+a read also looks for a newer record, and whether the directory is still there.
 
 `AskOwner` says that the owner has to be asked instead: nothing is ready yet, or the log is more
 than this process may hold. That ends with the next record, for it flushes the log.
 
 Lock: one, for the helper's beginning and end. The follower has its own; a read does not wait for it
-longer than for the helper.
+longer than for the helper. A read amid another of its thread, in a signal's handler or a finalizer,
+cannot wait for that: the owner is asked.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ AGAIN_S = 1.0
 _LOCK_WAIT_S = 0.001
 _TURNS_MAX = 8
 _SETTLE_S = 10.0
+_AMID = "this thread is amid a look at the files"
 _ASKS = (UnavailableError, BusyError, OSError)
 
 
@@ -109,9 +111,16 @@ class Nearby:
     def newest(self) -> State:
         """Return a state as `state` does, over the newest record, however long that takes."""
         helper = self._begun()
+        if self._follower.is_amid or helper.thread is threading.current_thread():
+            raise AskOwner(_AMID)
         helper.is_over.wait()
         self._raise(helper)
         return self.state()
+
+    def alone(self) -> State:
+        """Return a state as `newest` does, with what is above MARK if no process owns the store."""
+        self._follower.distrust_mark()
+        return self.newest()
 
     def close(self) -> None:
         """Release the files. MARK stays open for as long as a read may be under way."""
@@ -147,6 +156,8 @@ class Nearby:
         raise AskOwner("the log moves on faster than this process can read it")
 
     def _forward(self, mark: Mark) -> State | None:
+        if self._follower.is_amid:
+            raise AskOwner(_AMID)
         helper = self._helper
         wait_s = WAIT_S if helper is None else max(_LOCK_WAIT_S, self._left_s(helper))
         try:
@@ -186,7 +197,9 @@ class Nearby:
 
     def _begun(self) -> _Helper:
         """Begin a look, unless one is under way."""
-        with self._lock:
+        if not self._lock.acquire(timeout=WAIT_S):
+            raise AskOwner(_AMID)
+        try:
             found = self._helper
             if found is None:
                 found = _Helper(self._clock_s(), self._look)
@@ -194,6 +207,8 @@ class Nearby:
                 self._thread = found.thread
                 self._helper = found
             return found
+        finally:
+            self._lock.release()
 
     def _look(self, helper: _Helper) -> None:
         try:

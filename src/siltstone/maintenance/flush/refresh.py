@@ -112,7 +112,10 @@ def folded_bases(
         if storage.base.path in made:
             found[storage.base.path] = made[storage.base.path]
             continue
-        base = readers.base(catalogs.owner_of(view.catalog, storage.incarnation), storage)
+        table = catalogs.owner_of(view.catalog, storage.incarnation)
+        if not catalogs.has_schema(table, storage.base_schema):
+            continue  # of a commit that the view has not: who adopts the record has
+        base = readers.base(table, storage)
         if base is not None:
             try:
                 base.carry(old.base)

@@ -3,8 +3,8 @@
     accepted ─▶ opening ─▶ a request arrives ─▶ whole ─▶ inside ─▶ answered ─▶ the next
                   └──another version, or HTTP──▶ refused in words that it understands, and ended
 
-One request of a connection is inside at a time; what it sends meanwhile is left unread. What its
-client opens lives with the connection, as its session.
+One request of a connection is inside at a time, until its client took enough of the answer; what it
+sends meanwhile is left unread. What its client opens lives with the connection, as its session.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ class FrameConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
     _fd = -1
-    _is_opened = _is_busy = _is_paused = _is_closing = False
-    """Busy: a request of it is inside. Paused: it sent more meanwhile, which is left unread."""
+    _is_opened = _is_busy = _is_paused = _is_closing = _is_untaken = False
+    """Busy: a request of it is inside. Paused: it sent more meanwhile, which is left unread.
+    Untaken: the request is answered, and inside until the client took enough of that."""
     _counted = _dropped = 0
     """Of a request that is not whole: bytes that count among the bodies that are inside, and bytes
     for which there was no room, which do not stand in `_arrived`."""
@@ -147,6 +148,9 @@ class FrameConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable.set()
+        if self._is_untaken:
+            self._is_untaken = False
+            self._answered()
 
     def session(self) -> Session:
         """Return the session: what its client opens lives with the connection."""
@@ -155,7 +159,7 @@ class FrameConnection(asyncio.Protocol):
     def shutdown(self) -> None:
         """End, once what is inside is answered."""
         self._is_closing = True
-        if not self._is_busy:
+        if not self._is_busy or self._is_untaken:
             self.transport.close()
 
     def end(self) -> None:
@@ -289,9 +293,12 @@ class FrameConnection(asyncio.Protocol):
         self._answered()
 
     def _answered(self) -> None:
-        self._is_busy = False
         if self._is_closing:
             self.transport.close()
+        if not self._writable.is_set():
+            self._is_untaken = True
+            return
+        self._is_busy = False
         if self._is_paused:
             self._is_paused = False
             self._all.resume(self._fd)

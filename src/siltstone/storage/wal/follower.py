@@ -88,7 +88,7 @@ class WalFollower:
         `bytes_max`: a poll that would read more of the log raises LogTooLong.
         """
         self._files, self._directory, self._store_id = files, directory, store_id
-        self._trusts_mark, self._bytes_max = trusts_mark, bytes_max
+        self.trusts_mark, self._bytes_max = trusts_mark, bytes_max
         self._open: tuple[Path, File] | None = None
         self._opened = 0, 0
         self.position: Position | None = None
@@ -145,7 +145,7 @@ class WalFollower:
         before: tuple[Path, int | None] | None = None
         for _ in range(ATTEMPTS_MAX):
             try:
-                return self._poll(self._end(floor, believes_mark=before is None), floor)
+                return self._poll(self._end(floor, is_first=before is None), floor)
             except (SegmentRecycled, CorruptionError) as error:
                 # The owner goes on: it wrote while we read, or recycled, or a recovery wrote the
                 # newest segment again. What is missing twice at one place is no such moment.
@@ -178,13 +178,15 @@ class WalFollower:
         if self._bytes_max is not None and sum(ends) - known > self._bytes_max:
             raise LogTooLong(sum(ends) - known)
 
-    def _end(self, floor: SegmentNumber, *, believes_mark: bool) -> _Place | None:
+    def _end(self, floor: SegmentNumber, *, is_first: bool) -> _Place | None:
         """Return the place up to which the log is durable; see the module."""
         # The lock first: its holder has written MARK. Then MARK, then the segments: an owner
-        # that goes on only adds to the log.
-        is_held = self._trusts_mark or mark_is_held(self._files, self._directory)
+        # that goes on only adds to the log. Where MARK is trusted, and leads to nothing, a
+        # recovery may be under way, which has not written it yet.
+        trusts_mark = self.trusts_mark and is_first
+        is_held = trusts_mark or mark_is_held(self._files, self._directory)
         mark = read_mark(self._files, self._directory, self._store_id)
-        if mark is not None and is_held and believes_mark:
+        if mark is not None and is_held:
             return mark.place
         newest = self._newest(floor, mark)
         if newest is None:
