@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import threading
 from collections.abc import Callable
@@ -203,3 +204,25 @@ def test_in_the_child_of_a_fork_no_read_waits_for_a_thread_that_is_not_there() -
         del shown.state
         forked()
     assert children == ["before"]
+
+
+def test_a_commit_that_mark_could_not_tell_is_in_doubt_and_reopening_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its frame is synced before MARK is written: nobody is told, and nothing is lost."""
+
+    def refuse(_: object) -> None:
+        raise OSError(errno.EIO, "no")
+
+    db = st.connect(tmp_path / "s", background=False)
+    db.create_table("t", {"id": "int64"}, primary_key="id").upsert([{"id": 0}])
+    with monkeypatch.context() as patch:
+        patch.setattr(Wal, "tell", refuse)
+        with pytest.raises(st.InDoubtError):
+            db["t"].upsert([{"id": 1}])
+        assert db["t"].get(1) is None
+    with pytest.raises(st.PoisonedError):
+        db["t"].upsert([{"id": 2}])
+    db.close()
+    with st.connect(tmp_path / "s", background=False) as again:
+        assert again["t"].scan().read_all()["id"].to_pylist() == [0, 1]
