@@ -5,10 +5,14 @@ in row order: the index of the flushed memtables, or one that is read once. The 
 in Lance; reads take them by position (few) or scan them (many). Row order in history is seq order,
 and the positions of a pin never change.
 
+After `_MISSES_MIN` rows, or at the third scan, all rows are held in memory, if they fit the room
+that reads have: a store that was opened, or joined, then reads what was flushed before as fast as
+who flushed it.
+
 An attached load that has key runs needs no index in memory: its rows are found by the runs, and are
 at the positions 0, 1, ...
 
-Lock: one, held while the index is loaded, so that it is loaded once.
+Lock: one, held while the index or the rows are loaded, so that they are loaded once.
 """
 
 from __future__ import annotations
@@ -30,6 +34,9 @@ from siltstone.engine.levels.chunk import (
     batch_of,
     between,
     find_version,
+    locate,
+    rows_at,
+    rows_kept,
     run_of,
 )
 from siltstone.engine.levels.kept_batches import batches_kept
@@ -47,6 +54,7 @@ from siltstone.units import require
 _INDEX_ROW_BYTES = 64
 _TAKE_ROWS_MAX = 2_000
 _TAKE_SHARE_MAX = 0.02
+_MISSES_MIN, _MISSES_A_SCAN = 64, 22
 
 
 class HistoryRun:
@@ -61,11 +69,14 @@ class HistoryRun:
         *,
         lease: object = None,
         known: Sequence[IndexedSlice] = (),
+        held: Sequence[Chunk] = (),
+        bytes_left: Callable[[], int] = lambda: 0,
     ) -> None:
         """Open lazily: `opened` is asked once, at the first read; runs are made under locks.
 
         `lease` is whatever keeps the pin's files alive, kept as long as this. `known` is the index
-        of these rows, if it is in memory already (see `known_of`).
+        of these rows, and `held` the rows, if they are in memory already (see `known_of`,
+        `held_of`). `bytes_left`: how many bytes rows may be to be held.
         """
         self.low, self.high = low, high
         self.first_seq, self.last_seq = low + 1, high  # as the seqs of rows may be
@@ -76,6 +87,7 @@ class HistoryRun:
         self._known = tuple(known)
         self._index: tuple[tuple[IndexedSlice, ...], np.ndarray] | None = None
         self._rows: int | None = sum(item.part.rows for item in known) if known else None
+        self.held, self._bytes_left, self._misses = tuple(held), bytes_left, 0
 
     @property
     def table(self) -> PinnedTable | Attached:
@@ -175,12 +187,42 @@ class HistoryRun:
             return self
         known, positions = self._index or (self._known, None)
         kept = _behind(known, seq)
+        held = held_of((self,), seq, self.high) if kept else ()
         run = HistoryRun(
-            self._opened, self._table_schema.schema, seq, self.high, lease=self.lease, known=kept
-        )
+            self._opened, self._table_schema.schema, seq, self.high,
+            lease=self.lease, known=kept, held=held, bytes_left=self._bytes_left,
+        )  # fmt: skip
         if positions is not None and run._rows is not None:
             run._index = kept, positions[len(positions) - run._rows :].copy()
         return run
+
+    # the rows in memory
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of its rows in memory."""
+        return sum(chunk.batch.nbytes for chunk in self.held)
+
+    def _in_memory(self, worth: int = 1) -> tuple[Chunk, ...]:
+        """Return all rows in the order of their ordinals; nothing: they are not worth it yet.
+
+        `worth`: for how many single rows a read counts.
+        """
+        if not self.held and self._misses <= _MISSES_MIN:
+            self._misses += worth
+            if self._misses > _MISSES_MIN:
+                with self._lock:
+                    self.held = self.held or self._hold()
+        return self.held
+
+    def _hold(self) -> tuple[Chunk, ...]:
+        left, found = self._bytes_left(), list[Chunk]()
+        for chunk in self.chunks_upto(self.high):
+            left -= chunk.batch.nbytes
+            if left < 0:
+                return ()
+            found.append(chunk)
+        return tuple(found)
 
     def scan(
         self, columns: Sequence[str], *, with_positions: bool = False
@@ -222,14 +264,18 @@ class HistoryRun:
             version = find_version(item.part.chunks, item.runs, code, key, seq)
             if version is not None:
                 chunk, offset = version
-                return self._found(chunk, offset, int(positions[start + chunk.start + offset]))
+                return self._found(chunk, offset, start + chunk.start + offset, positions)
         return None
 
-    def _found(self, chunk: Chunk, offset: int, position: int) -> Found:
-        written = int(chunk.seqs[offset])
-        if chunk.ops[offset] == DELETE:
+    def _found(self, chunk: Chunk, offset: int, ordinal: int, positions: np.ndarray) -> Found:
+        written = chunk.seqs.item(offset)
+        if chunk.ops.item(offset) == DELETE:
             return Found(None, self._table_schema, written)
-        return self._taken(position, written)
+        held = self._in_memory()
+        if not held:
+            return self._taken(positions.item(ordinal), written)
+        rows, place = locate(held, ordinal)
+        return Found(rows.row_at(place), rows.table_schema, written)
 
     def _taken(self, position: int, written: int) -> Found:
         names = [history_name(c.id) for c in self._columns(self._table_schema)]
@@ -265,6 +311,10 @@ class HistoryRun:
         count = kept.true_count
         if not count:
             return
+        held = () if self._slice is not None else self._in_memory(_MISSES_A_SCAN)
+        if held:
+            yield from rows_kept(_first(held, len(kept)), kept, table_schema, columns)
+            return
         names = self.stored(table_schema, columns)
         stored = [name for name in names if name is not None]
         if not stored or are_few(count, len(kept)):
@@ -284,6 +334,9 @@ class HistoryRun:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of `parts` at some ordinals, ascending."""
         del parts  # as in `rows_kept`
+        if self.held:
+            yield from rows_at(self.held, ordinals, table_schema, columns)
+            return
         names = self.stored(table_schema, columns)
         stored = [name for name in names if name is not None]
         batches = [batch_of([], pa.schema([]), len(ordinals))]
@@ -326,6 +379,30 @@ class HistoryRun:
 def are_few(count: int, of: int) -> bool:
     """Return whether rows are read faster by their positions than by a scan."""
     return count <= max(_TAKE_ROWS_MAX, _TAKE_SHARE_MAX * of)
+
+
+def _first(chunks: Sequence[Chunk], rows: int) -> list[Chunk]:
+    """Return the chunks of the first rows."""
+    return [
+        chunk.cut(0, min(rows, chunk.end) - chunk.start) for chunk in chunks if chunk.start < rows
+    ]
+
+
+def held_of(runs: Sequence[HistoryRun], low: int, high: int) -> tuple[Chunk, ...]:
+    """Return the rows from above `low` to `high` of adjacent runs that become one.
+
+    None if one of them does not hold its rows, or if most of them are not asked for: they would
+    stay in memory with the others.
+    """
+    if not all(run.held for run in runs):
+        return ()
+    found, start = list[Chunk](), 0
+    for chunk in (between(chunk, low, high) for run in runs for chunk in run.held):
+        if len(chunk.codes):
+            found.append(chunk.moved(start))
+            start = found[-1].end
+    before = sum(run.held[-1].end for run in runs)
+    return tuple(found) if 2 * start >= before else ()
 
 
 def _behind(known: Sequence[IndexedSlice], seq: int) -> tuple[IndexedSlice, ...]:

@@ -191,7 +191,8 @@ class KeyedReader:
         """Yield the live rows that `wanted` keeps, with `columns` of the schema.
 
         Two scans of a reader have the same order, unless one of them may be `in_any_order`.
-        `from_memory`: base is read out of memory if it is there, and no index finds the rows.
+        `from_memory`: base is read out of memory if it is there, and no index finds the rows; a
+        small one always is.
         `limit`: the caller takes no more rows than that; more may come.
         """
         shown = list(self.table_schema.arrow.names if columns is None else columns)
@@ -310,6 +311,7 @@ class KeyedReader:
     ) -> Iterator[pa.RecordBatch]:
         overlay = self.overlay()
         if self.base is not None and self.base.rows:
+            from_memory = from_memory or self.base.rows <= _MANY_ROWS
             found = self._in_memory(self.base, overlay, read, wanted) if from_memory else None
             yield from found or self._scan_base(self.base, overlay, read, wanted, limit)
         for source, parts, kept, _ in overlay.levels:

@@ -28,7 +28,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import batch_of
-from siltstone.engine.levels.history_run import HistoryRun
+from siltstone.engine.levels.history_run import HistoryRun, held_of
 from siltstone.engine.levels.sources import Source, known_of
 from siltstone.engine.levels.visibility import VisibilityCache
 from siltstone.engine.read.fallback_rows import FallbackRows
@@ -163,6 +163,7 @@ class Readers:
         self._bases: weakref.WeakSet[Base] = weakref.WeakSet()
         self._kept: weakref.WeakSet[VisibilityCache] = weakref.WeakSet()
         self._images: weakref.WeakSet[Images] = weakref.WeakSet()
+        self._runs: weakref.WeakSet[HistoryRun] = weakref.WeakSet()
         self._vectors = FreshVectors(self._bytes_left)
         self._fallbacks = FallbackRows(tables)
         self._unread: weakref.WeakValueDictionary[str, HistoryRun] = weakref.WeakValueDictionary()
@@ -340,7 +341,8 @@ class Readers:
         for load in storage.loads:
             if low < load.seq <= high:
                 seqs, opened = (load.seq - 1, load.seq), partial(self._attached, load)
-                others.append((load.seq, load.seq, _run(opened, schema, seqs, lease, known)))
+                run = self._run(opened, schema, seqs, lease, known)
+                others.append((load.seq, load.seq, run))
         others += (
             (each.first_seq, each.last_seq, self._refused(table, each, schema, known))
             for each in storage.fallbacks
@@ -350,11 +352,34 @@ class Readers:
             end = min(first - 1, storage.foldable_seq(high))
             if storage.history is not None and at < end:
                 opened = partial(self._tables.open, storage.history)
-                found.append(_run(opened, schema, (at, end), lease, known))
+                found.append(self._run(opened, schema, (at, end), lease, known))
             if other is not None:
                 found.append(other)
             at = max(at, last)
         return tuple(found)
+
+    def _run(
+        self,
+        opened: Callable[[], PinnedTable | Attached],
+        schema: Schema,
+        seqs: tuple[int, int],
+        lease: object,
+        known: Sequence[Source],
+    ) -> HistoryRun:
+        """Return history above one seq, up to another; what is `known` of it is not read again."""
+        low, high = seqs
+        inside = [source for source in known if source.last_seq > low and source.first_seq <= high]
+        is_whole = all(source.last_seq <= high for source in inside)
+        index = known_of(inside, low) if is_whole else ()
+        runs = [source for source in inside if isinstance(source, HistoryRun)]
+        held = held_of(runs, low, high) if index and len(runs) == len(inside) else ()
+        run = HistoryRun(
+            opened, schema, low, high,
+            lease=lease, known=index, held=held, bytes_left=self._bytes_left,
+        )  # fmt: skip
+        with self._noting:
+            self._runs.add(run)
+        return run
 
     def _refused(
         self, table: TableDefinition, rows: Fallback, schema: Schema, known: Sequence[Source]
@@ -387,6 +412,7 @@ class Readers:
         """
         with self._noting:
             bases, kept, images = [*self._bases], [*self._kept], [*self._images]
+            runs = [*self._runs]
         parts = [part for base in bases for part in base.resident_parts]
         twice = sum(part.nbytes for part in parts) - sum({p: p.nbytes for p in parts}.values())
         return (
@@ -394,6 +420,7 @@ class Readers:
             + self._vectors.nbytes
             + (0 if self.parts is None else self.parts.nbytes)
             + sum(each.nbytes for each in (*bases, *kept, *images))
+            + sum(run.held_bytes for run in runs)
             - twice
         )
 
@@ -421,18 +448,3 @@ def _raising(error: SiltstoneError) -> Callable[[], PinnedTable]:
         raise error
 
     return opened
-
-
-def _run(
-    opened: Callable[[], PinnedTable | Attached],
-    schema: Schema,
-    seqs: tuple[int, int],
-    lease: object,
-    known: Sequence[Source],
-) -> HistoryRun:
-    """Return history above one seq, up to another; what is `known` of it is not read again."""
-    low, high = seqs
-    inside = [source for source in known if source.last_seq > low and source.first_seq <= high]
-    is_whole = all(source.last_seq <= high for source in inside)
-    index = known_of(inside, low) if is_whole else ()
-    return HistoryRun(opened, schema, low, high, lease=lease, known=index)

@@ -9,6 +9,7 @@ that live is for its caller, and no read that conflicts.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeGuard
 
 import msgspec
@@ -96,18 +97,26 @@ class KeyedWrites:
         return [RowPart(self.table, self.incarnation, table_schema, upserts, keys, deletes)]
 
     def _many(self, table_schema: TableSchema) -> list[Part]:
+        return [
+            batch_part(self.table, self.incarnation, table_schema, _joined(batches), op)
+            for op, batches in self.batches(table_schema)
+        ]
+
+    def batches(self, table_schema: TableSchema) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+        """Yield what was upserted, and what was deleted (the keys alone), each key once."""
         newest = newest_versions(self.own.whole())
-        parts: list[Part] = []
         for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
-            if not chosen.any():
-                continue
-            kept = np.zeros(newest.chunks[-1].end, bool)
-            kept[newest.ordinals[chosen]] = True
-            fields = batch_fields(table_schema, op)
-            batches = rows_kept(newest.chunks, pa.array(kept), table_schema, fields.names)
-            batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
-            parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
-        return parts
+            if chosen.any():
+                kept = np.zeros(newest.chunks[-1].end, bool)
+                kept[newest.ordinals[chosen]] = True
+                fields = batch_fields(table_schema, op)
+                found = rows_kept(newest.chunks, pa.array(kept), table_schema, fields.names)
+                yield op, (each.cast(fields) if op == DELETE else each for each in found)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the rows, if they are more than a few."""
+        return 0 if self.own.few is not None else self.own.whole().nbytes
 
 
 class Deletion(NamedTuple):
@@ -144,6 +153,10 @@ def deletion(given: object, reader: KeyedReader, *, is_again: bool = False) -> D
 def _reads_as_filter(given: object, table_schema: TableSchema) -> TypeGuard[str]:
     """Say whether a caller would take the rows that match `given` for deleted."""
     return type(given) is str and compares_columns(given, table_schema.arrow)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches([*batches])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def batch_part(

@@ -10,7 +10,7 @@ rows is in `transaction_rows`, for other Lance clients in `lance_versions.versio
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import Enum
 from typing import Self, get_args
@@ -24,6 +24,7 @@ from siltstone.engine.commit.write_set import Part, ReadSet, Receipt, WriteSet, 
 from siltstone.engine.read.kept import keepers, kept_from, readable
 from siltstone.engine.read.view import State
 from siltstone.engine.write.bulk import refuse_later_columns
+from siltstone.engine.write.keyed_writes import KeyedWrites
 from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.plain_writes import ColumnChange
 from siltstone.engine.write.stage_task import Staged, StageTask
@@ -242,6 +243,15 @@ class EngineTransaction:
     def row_parts(self) -> tuple[list[Part], ReadSet | None]:
         """Return what it wrote and read so far, while that is rows of keyed tables alone."""
         return self.rows.parts(self.catalog), self._reads
+
+    def large_writes(self, bytes_min: int) -> list[KeyedWrites]:
+        """Return its writes to each table that has so many bytes of them, a few rows apart."""
+        return [each for each in self.rows.keyed_writes.values() if each.nbytes >= bytes_min]
+
+    def let_go(self, writes: Iterable[KeyedWrites]) -> None:
+        """Forget writes that are committed otherwise."""
+        for each in writes:
+            del self.rows.keyed_writes[each.table]
 
     @contextmanager
     def whole(self) -> Generator[None]:

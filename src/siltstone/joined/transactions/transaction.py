@@ -6,8 +6,9 @@
 Here it reads the files of the store at its snapshot, and its owner does not know of it. At the
 owner it lives with one connection: there it goes on at the same seq, with all that it wrote and
 read. It begins there if it has a token, a claim, turns or an earlier seq, or if this process does
-not read the files. A statement of SQL that writes is run there. If this process ends, or is idle in
-it for too long, it is rolled back.
+not read the files; and it ends there if it wrote many rows, which go as files (`large_writes`). A
+statement of SQL that writes is run there. If this process ends, or is idle in it for too long, it
+is rolled back.
 
 When the answer to its commit is lost, InDoubtError has its id, and `outcome` of the id tells what
 happened.
@@ -35,6 +36,8 @@ from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.owner_turns import UNHEARD
 from siltstone.joined.remote import ask, is_write, near_first, remote, written
+from siltstone.joined.transactions import large_writes
+from siltstone.joined.transactions.large_writes import StagedWrites
 from siltstone.joined.transactions.owner_commits import first_try
 from siltstone.lance_versions.fresh import KEYED
 from siltstone.local.snapshot import seen_by
@@ -251,12 +254,30 @@ class JoinedTransaction(Transaction):
         if self.closed_at:  # its work caught the error, and may have left a part out
             raise TableClosedError(self.closed_at)
         here = self.near
+        if here is None:
+            return self._committed_there()
+        staged = large_writes.staged(self._pool, here)
+        if staged is not None:
+            return self._commit_staged(here, staged)
         self.phase = Phase.ENDED
-        if here is not None:
-            with first_try() if self.closed is UNHEARD else nullcontext():
-                self.receipt = here.commit()
-            self.phase = Phase.COMMITTED
-            return self.receipt
+        with first_try() if self.closed is UNHEARD else nullcontext():
+            self.receipt = here.commit()
+        self.phase = Phase.COMMITTED
+        return self.receipt
+
+    def _commit_staged(self, here: LocalTransaction, staged: StagedWrites) -> Receipt:
+        """Commit at the owner, with the files of what was written here."""
+        try:
+            self._move()
+            for task, pieces in staged.jobs:
+                ask(self, operation(Face.TRANSACTION, "attach"), task, pieces)
+            return self._committed_there()
+        finally:
+            self.rollback()  # if it is open: an error came before the commit
+            staged.discard(here)
+
+    def _committed_there(self) -> Receipt:
+        self.phase = Phase.ENDED
         self._abandoned.detach()
         path = f"transaction/{self._key}/commit"
         self.receipt = found = self._pool.commit(self._home, Message(path))
