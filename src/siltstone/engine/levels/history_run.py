@@ -77,6 +77,10 @@ class HistoryRun:
         self._index: tuple[tuple[IndexedSlice, ...], np.ndarray] | None = None
         self._rows: int | None = sum(item.part.rows for item in known) if known else None
 
+    def through(self, opened: Callable[[], PinnedTable | Attached]) -> HistoryRun:
+        """Return the same row versions, opened by another storage."""
+        return HistoryRun(opened, self._table_schema.schema, self.low, self.high)
+
     @property
     def table(self) -> PinnedTable | Attached:
         """The pinned dataset."""
