@@ -96,6 +96,11 @@ class Failpoint:
     VACUUM_BEFORE_DELETE = Point("the same; the garbage is listed")
     VACUUM_AFTER_DELETE = Point("the garbage is gone")
 
+    OWN_AFTER_CLAIM = Point("the record of the epoch; the log is as the owner before left it")
+    OWN_AFTER_SEGMENT = Point("the same, and a segment of the epoch, which MARK does not name")
+    OWN_AFTER_MARK = Point("the same, and MARK; files off the chain are still there")
+    OWN_AFTER_REPLAY = Point("the log of the epoch alone; LOCK does not say who owns the store")
+
     END_AFTER_LOG = Point("all commits, in the log that is closed; the store is still owned")
     END_AFTER_MERGE = Point("the same, and the record of a merge, if it fitted")
     END_AFTER_OPTIMIZE = Point("the same, and the record of an optimize, if it fitted")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from siltstone.errors import UnavailableError
+from siltstone.storage.wal.chain import Confirmed
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
@@ -18,7 +19,14 @@ QUARANTINE = STORE / "quarantine"
 SEGMENT_BYTES = 4096 + 3 * 136  # three small frames
 
 
-def reopen(files: SimFiles, *, epoch: int, floor: int = 1, last_seq: int = 0) -> Recovery:
+def reopen(
+    files: SimFiles,
+    *,
+    epoch: int,
+    floor: int = 1,
+    last_seq: int = 0,
+    known: Confirmed | None = None,
+) -> Recovery:
     return recover(
         files,
         LOG,
@@ -28,6 +36,7 @@ def reopen(files: SimFiles, *, epoch: int, floor: int = 1, last_seq: int = 0) ->
         quarantine=QUARANTINE,
         segment_bytes=SEGMENT_BYTES,
         last_seq=Seq(last_seq),
+        known=known,
     )
 
 

@@ -22,8 +22,10 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import State
+from siltstone.engine.recover.following import Followed
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import Record, pins_of
 from siltstone.maintenance.compaction.plain_table_commit import OwnPlainTables
 from siltstone.maintenance.flush.checkpoint import Checkpointer
@@ -40,6 +42,7 @@ from siltstone.maintenance.schedule.upkeep import Upkeep, Workers
 from siltstone.open.background import Background
 from siltstone.open.environment import Env, Storage, core_of, give_way, maintainers
 from siltstone.open.parts import Owner, Parts
+from siltstone.open.takeover import taken_over
 from siltstone.options import Options
 from siltstone.process import malloc, threads
 from siltstone.process.latency import Latency
@@ -50,6 +53,7 @@ from siltstone.storage.manifest.format_check import refuse_others
 from siltstone.storage.manifest.manifest_store import claim_epoch, initialise, system_time_us
 from siltstone.storage.manifest.ownership import Ownership, own
 from siltstone.storage.site import bound_to
+from siltstone.storage.wal.chain import Confirmed
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
@@ -63,6 +67,7 @@ def own_store(
     *,
     will_serve: bool = False,
     ends: bool = False,
+    followed: Callable[[], Followed | None] = lambda: None,
 ) -> Parts:
     """Own the store at `root`, which is made if there is none, and return its parts.
 
@@ -72,6 +77,7 @@ def own_store(
         env: The seam to the outside.
         will_serve: Note in LOCK that others will be able to join.
         ends: Note there that this process only maintains the store, and gives way to others.
+        followed: Hands over what this process has read of the log, once it owns the store.
 
     Raises:
         RequestError: Lance does not work in this process.
@@ -92,7 +98,7 @@ def own_store(
         )
 
         def opened(_: object) -> Parts:
-            return _Opening(storage, options, env, ownership, reserve).run()
+            return _Opening(storage, options, env, ownership, reserve).run(followed)
 
         parts = reserve.lend(opened)
         if_it_fails.pop_all()
@@ -110,29 +116,45 @@ class _Opening:
         self._storage = storage
         self._commits = CommitHistory(self._storage.site.tables.reader)
 
-    def run(self) -> Parts:
+    def run(self, followed: Callable[[], Followed | None]) -> Parts:
         """Recover the log of the newest record, claim an epoch, and return the parts."""
         manifests = self._storage.site.manifests
         record = claim_epoch(manifests, manifests.newest())
+        cross(Failpoint.OWN_AFTER_CLAIM)
         with ExitStack() as if_it_fails:
             lease = manifests.lease(record.number)
             if lease is not None:
                 if_it_fails.callback(lease.release)
             if self._options.background and next(pins_of(record), None) is not None:
                 _warm_up(self._env)
-            recovery = self._log_of(record)
+            recovery, replayer = self._recovered(record, lease, followed())
             if_it_fails.callback(_let_go_of_log, recovery.wal)
-            readers = self._storage.readers
-            replayer = Replayer(view_of(record, lease, readers), readers)
             for frame in recovery.frames:
                 replayer.apply(frame.first_seq, frame.payload)
+            cross(Failpoint.OWN_AFTER_REPLAY)
             state = State(replayer.finish(), replayer.last_seq)
             self._storage.site.tables.names.unite_all()
             parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
             return parts
 
-    def _log_of(self, record: Record) -> Recovery:
+    def _recovered(
+        self, record: Record, lease: object, followed: Followed | None
+    ) -> tuple[Recovery, Replayer]:
+        """Return the log above what is known, and what applies it."""
+        manifests, readers = self._storage.site.manifests, self._storage.readers
+        known: Replayer | None = None
+        if followed is not None:
+            known = taken_over(followed, record, lease, manifests, readers)
+        if followed is None or known is None:
+            recovery = self._log_of(record, None)
+        else:
+            recovery = self._log_of(record, followed.place)
+        if known is not None and recovery.goes_on:
+            return recovery, known
+        return recovery, Replayer(view_of(record, lease, readers), readers)
+
+    def _log_of(self, record: Record, known: Confirmed | None) -> Recovery:
         """Recover the log that belongs to a record, which claims the epoch."""
         root = self._root
         recovery = recover(
@@ -148,8 +170,9 @@ class _Opening:
             require_in_place=self._ownership.require_in_place,
             give_way=give_way(self._storage),
             owned=self._ownership,
+            known=known,
         )
-        if recovery.start_seq > record.flushed_seq:
+        if not recovery.goes_on and recovery.start_seq > record.flushed_seq:
             _let_go_of_log(recovery.wal)
             raise CorruptionError(
                 root / "wal",

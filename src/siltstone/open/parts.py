@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from siltstone.api.serving import Endpoint, Service
+from siltstone.api.serving import Endpoint, Service, server_of
 from siltstone.choices import Outcome
 from siltstone.engine.catalog.commit_log import transaction_id
 from siltstone.engine.commit.committer import Committer
@@ -288,12 +288,18 @@ def follow_beside(root: Path, options: Options, env: Env) -> tuple[Parts, Nearby
         site.files, root, site.manifests, readers, adopt, prepare,
         trusts_mark=True, bytes_max=bytes_max,
     )  # fmt: skip
-    nearby = Nearby(follower, site.files, root, time.monotonic, _warm_arrow)
+    nearby = Nearby(follower, site.files, root, time.monotonic, _warm_up)
     commits = CommitHistory(site.tables.reader)
     core = core_of(storage, commits, options, nearby.state)
     return Parts(core, storage, commits, 0, follower=nearby), nearby
 
 
-def _warm_arrow() -> None:
-    """Make an array: the first one of a process imports pandas, 0.3 s, where that is installed."""
+@cache
+def _warm_up() -> None:
+    """Import what a worker needs later, and what it serves with once it is the owner.
+
+    The first array of a process imports pandas, 0.3 s, where that is installed.
+    """
     pa.array([0])
+    with suppress(UnavailableError):  # a package of the extra: it cannot serve
+        server_of("serve_local")

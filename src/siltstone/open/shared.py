@@ -46,6 +46,7 @@ from typing import TypeVar
 
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.interrupts import DeferredSignals
+from siltstone.engine.recover.following import Followed
 from siltstone.engine.recover.nearby import Nearby
 from siltstone.errors import OwnedError, ReplacedError, SiltstoneError
 from siltstone.maintenance.schedule.upkeep import Ending
@@ -111,7 +112,13 @@ class Opened:
     def open(self, *, will_serve: bool) -> int:
         """Own the store; return the number of the first handle."""
         try:
-            self._parts = own_store(self.root, self.options, Env(), will_serve=will_serve)
+            self._parts = own_store(
+                self.root,
+                self.options,
+                Env(),
+                will_serve=will_serve,
+                followed=partial(_followed, self.root),
+            )
         except BaseException:
             _registry.forget(self)
             raise
@@ -493,6 +500,16 @@ def _beside(root: Path) -> tuple[Opened, int] | None:
         if opened is None or opened.phase is not StorePhase.OPEN:
             return None
         return opened, opened.enter()
+
+
+def _followed(root: Path) -> Followed | None:
+    """Return what this process has read of a store that it joined, and now owns."""
+    with _registry.lock:
+        opened = _registry.joined.get(root)
+        if opened is None or opened.phase is not StorePhase.OPEN:
+            return None
+    follower = opened.parts.follower
+    return follower.hand_over() if isinstance(follower, Nearby) else None
 
 
 def _of_this_process() -> list[Opened]:

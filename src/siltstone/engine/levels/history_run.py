@@ -89,6 +89,10 @@ class HistoryRun:
         self._rows: int | None = sum(item.part.rows for item in known) if known else None
         self.held, self._bytes_left, self._misses = tuple(held), bytes_left, 0
 
+    def through(self, opened: Callable[[], PinnedTable | Attached]) -> HistoryRun:
+        """Return the same row versions, opened by another storage."""
+        return HistoryRun(opened, self._table_schema.schema, self.low, self.high)
+
     @property
     def table(self) -> PinnedTable | Attached:
         """The pinned dataset."""

@@ -3,6 +3,7 @@
     refresh ──▶ poll the log as far as it is durable, apply the new frames
             ──▶ a newer record? lease it, and adopt it as an owner does (`cutting`)
     first, or what the record has flushed was not read ──▶ rebuild: newest record (leased) and log
+    this process becomes the owner ──▶ hand over what was read, and begin again at the next look
 
 Each refresh looks whether the directory, and the record that was read before, are still there, and
 ends with ReplacedError if another store, or an older copy, is in their place.
@@ -22,6 +23,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from siltstone.engine.levels.base import Base
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Generation, State, View
@@ -33,6 +36,7 @@ from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.files.place import named, require_in_place
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
+from siltstone.storage.wal.chain import Confirmed
 from siltstone.storage.wal.follower import LogTooLong, SegmentRecycled, WalFollower
 from siltstone.units import SegmentNumber
 
@@ -44,6 +48,19 @@ Adopt: TypeAlias = Callable[[View, Record, object, Sequence[Generation], Bases],
 
 It gets the bases that `Prepare` made of the record; what is not among them it makes itself."""
 Prepare: TypeAlias = Callable[[View, Record], Bases]
+
+
+class Followed(msgspec.Struct, frozen=True, eq=False):
+    """What a follower has read: all commits up to `last_seq`, which end at `place` in the log.
+
+    `nbytes`: of the log above the view's record.
+    """
+
+    view: View
+    last_seq: int
+    last_time_us: int
+    nbytes: int
+    place: Confirmed
 
 
 class Follower:
@@ -202,6 +219,24 @@ class Follower:
                     ) from signal
                 self._state = None
         raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
+
+    def hand_over(self, wait_s: float) -> Followed | None:
+        """Give up what was read: from now on the caller alone appends to it. None: nothing was.
+
+        It waits at most `wait_s` for a look that is under way.
+        """
+        if self.is_amid or not self._lock.acquire(timeout=wait_s):
+            return None
+        try:
+            state, replayer, wal = self._state, self._replayer, self._wal
+            place = None if wal is None else wal.confirmed
+            self._let_go()
+        finally:
+            self._lock.release()
+        if state is None or replayer is None or place is None:
+            return None
+        last = replayer.last_seq, replayer.last_time_us
+        return Followed(replayer.view, *last, replayer.nbytes, place)
 
     def close(self) -> None:
         """Release the record; from now on only open snapshots keep it from vacuum."""

@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from siltstone.engine.read.view import State
-from siltstone.engine.recover.following import Follower
+from siltstone.engine.recover.following import Followed, Follower
 from siltstone.errors import BusyError, UnavailableError
 from siltstone.formats.log.frame import MARK_BYTES, Mark, decode_mark
 from siltstone.process import threads
@@ -40,6 +40,8 @@ WAIT_S = 0.02
 LOOK_S = 0.05
 AGAIN_S = 1.0
 """When it is tried again to read files that could not be read."""
+HAND_OVER_S = 5.0
+"""How long an owner waits for a look that is under way: it reads what the owner would replay."""
 _LOCK_WAIT_S = 0.001
 _TURNS_MAX = 8
 _SETTLE_S = 10.0
@@ -121,6 +123,10 @@ class Nearby:
         """Return a state as `newest` does, with what is above MARK if no process owns the store."""
         self._follower.distrust_mark()
         return self.newest()
+
+    def hand_over(self) -> Followed | None:
+        """Give up what was read, as this process owns the store now; the next read begins anew."""
+        return self._follower.hand_over(HAND_OVER_S)
 
     def close(self) -> None:
         """Release the files. MARK stays open for as long as a read may be under way."""

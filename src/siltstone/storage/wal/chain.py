@@ -25,6 +25,7 @@ from siltstone.formats.log.frame import (
     SegmentHeader,
     SegmentSource,
     claimed_end,
+    decode_frame,
     find_frames,
 )
 from siltstone.storage.files.files import Files
@@ -43,17 +44,30 @@ _ZEROS = bytes(64 << 10)
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """The part of a segment that is in the log: from the end of its header to `end`."""
+    """The part of a segment that is in the log, up to `end`; what is below `start` was read before.
+
+    Without such a part it starts at the end of the header.
+    """
 
     path: Path
     header: SegmentHeader
+    start: Position
     end: Position
 
     @property
     def source(self) -> SegmentSource:
-        """The source of a buffer that begins after the header."""
-        header = self.header
-        return SegmentSource(self.path, header.store_id, header.epoch, header.segment, HEADER_BYTES)
+        """The source of a buffer that begins at `start`."""
+        return _source(self.path, self.header, self.start.offset)
+
+
+class Confirmed(msgspec.Struct, frozen=True):
+    """A place up to which a follower of this process has read the log: it is whole, and durable.
+
+    `last` is the offset of the frame that ends there; 0: a segment begins there.
+    """
+
+    at: Position
+    last: int
 
 
 class Chain(msgspec.Struct, frozen=True):
@@ -63,6 +77,7 @@ class Chain(msgspec.Struct, frozen=True):
     segment, in memory, `tail` the written bytes after them that are no frame. `others` are files
     with the name of a segment and no matching header. `superseded` are former segments of the log:
     below the floor, replaced by one of a later epoch, or (`newest`) about to be replaced.
+    `known`: all before it was left out; None: nothing was.
     """
 
     old: tuple[Stretch, ...]
@@ -71,6 +86,7 @@ class Chain(msgspec.Struct, frozen=True):
     tail: bytes
     others: tuple[FoundSegment, ...]
     superseded: tuple[FoundSegment, ...] = ()
+    known: Position | None = None
 
 
 def read_chain(
@@ -80,11 +96,12 @@ def read_chain(
     store_id: bytes,
     floor: SegmentNumber,
     last_seq: Seq = EMPTY_SEQ,
+    known: Confirmed | None = None,
 ) -> Chain:
     """Return the log in `directory` from segment `floor` on, all of it verified.
 
     The log of a new store is one empty segment of epoch 0 without a file; it begins after
-    `last_seq`.
+    `last_seq`. What is before `known` is left out, if the log still has that place.
 
     Raises:
         CorruptionError: An acknowledged part is damaged or missing, or the log ends before
@@ -104,17 +121,21 @@ def read_chain(
             raise CorruptionError(directory, None, missing)
         return Chain((), _nothing(directory, store_id, last_seq), (), b"", others)
     header = active[age]
-    old = _walk_back(directory, active, header, floor)
+    old, start = _walk_back(directory, active, header, floor), header.start
+    rest = None if known is None else _behind(files, directory, old, header, known)
+    if rest is not None:
+        old, start = rest
     for stretch in old:
         for _ in read_stretch(files, stretch):
             pass
-    newest, frames, tail = _read_newest(files, directory, header, mark)
+    newest, frames, tail = _read_newest(files, directory, header, start, mark)
     if newest.end.seq < last_seq:
         reason = f"the log ends at seq {newest.end.seq}, but seq {last_seq} was durable"
         raise CorruptionError(newest.path, newest.end.offset, reason)
     on_chain = {stretch.path for stretch in old}
     superseded = tuple(s for s in found if s.header is not None and s.path not in on_chain)
-    return Chain(old, newest, frames, tail, others, superseded)
+    at = None if known is None or rest is None else known.at
+    return Chain(old, newest, frames, tail, others, superseded, at)
 
 
 def read_stretch(files: Files, stretch: Stretch) -> Iterator[Frame]:
@@ -123,8 +144,8 @@ def read_stretch(files: Files, stretch: Stretch) -> Iterator[Frame]:
     Raises:
         CorruptionError: The frames do not end exactly where the stretch does.
     """
-    end = stretch.header.start
-    data = read_part(files, stretch.path, HEADER_BYTES, stretch.end.offset)
+    end = stretch.start
+    data = read_part(files, stretch.path, end.offset, stretch.end.offset)
     for frame in walk(data, stretch.source, end):
         end = frame.behind
         yield frame
@@ -163,7 +184,8 @@ def refuse_lost_segments(
 
 def _nothing(directory: Path, store_id: bytes, last_seq: Seq) -> Stretch:
     header = SegmentHeader.beginning(store_id, Epoch(0), FIRST_SEGMENT, last_seq)
-    return Stretch(segment_path(directory, Epoch(0), FIRST_SEGMENT), header, header.start)
+    path = segment_path(directory, Epoch(0), FIRST_SEGMENT)
+    return Stretch(path, header, header.start, header.start)
 
 
 def _walk_back(
@@ -187,17 +209,58 @@ def _walk_back(
                 path, 0, f"segment {header.segment} follows it, but its header is missing"
             )
         header = before
-        old.append(Stretch(path, header, end))
+        old.append(Stretch(path, header, header.start, end))
     return tuple(reversed(old))
 
 
-def _read_newest(
-    files: Files, directory: Path, header: SegmentHeader, mark: Mark | None
-) -> tuple[Stretch, tuple[Frame, ...], bytes]:
+def _behind(
+    files: Files,
+    directory: Path,
+    old: tuple[Stretch, ...],
+    newest: SegmentHeader,
+    known: Confirmed,
+) -> tuple[tuple[Stretch, ...], Position] | None:
+    """Return the older stretches, and where the newest segment starts, behind a place.
+
+    None: the log has no such place any more, or another frame before it.
+    """
+    at = known.at
+    headers = [*(stretch.header for stretch in old), newest]
+    place = next((n for n, header in enumerate(headers) if header.age == at.place[:2]), None)
+    if place is None:
+        is_before = headers[0].previous == at  # all of the segment before was read, and recycled
+        return (old, newest.start) if is_before else None
+    if not _has(files, directory, headers[place], known):
+        return None
+    read = tuple(msgspec.structs.replace(each, start=each.end) for each in old[:place])
+    if place == len(old):
+        return read, at
+    if at.offset > old[place].end.offset:  # it was never durable, and is not in the log
+        return None
+    rest = msgspec.structs.replace(old[place], start=at)
+    return (*read, rest, *old[place + 1 :]), newest.start
+
+
+def _has(files: Files, directory: Path, header: SegmentHeader, known: Confirmed) -> bool:
+    """Say whether the frame that ended at a place is there; its checksum covers all before it."""
+    if not known.last:
+        return known.at == header.start
     path = segment_path(directory, header.epoch, header.segment)
-    data = files.read(path)
-    source = SegmentSource(path, header.store_id, header.epoch, header.segment)
-    end = header.start
+    data = memoryview(read_part(files, path, known.last, known.at.offset))
+    frame = decode_frame(data, known.last, _source(path, header, known.last))
+    return frame is not None and frame.behind == known.at
+
+
+def _source(path: Path, header: SegmentHeader, base: int = 0) -> SegmentSource:
+    return SegmentSource(path, header.store_id, header.epoch, header.segment, base)
+
+
+def _read_newest(
+    files: Files, directory: Path, header: SegmentHeader, start: Position, mark: Mark | None
+) -> tuple[Stretch, tuple[Frame, ...], bytes]:
+    path, base = segment_path(directory, header.epoch, header.segment), start.offset
+    data = read_part(files, path, base, files.size(path))
+    source, end = _source(path, header, base), start
     frames: list[Frame] = []
     for frame in walk(data, source, end):
         frames.append(frame)
@@ -207,9 +270,9 @@ def _read_newest(
         reason = f"a damaged frame: the segment was durable up to byte {durable}"
         raise CorruptionError(path, end.offset, reason)
     # Behind the end of a recycled file lie stale bytes: only what names this place is a torn tail.
-    written = claimed_end(data, end.offset, source) if header.is_recycled else len(data)
-    tail = data[end.offset : _end_of_bytes(data, end.offset, written)]
-    return Stretch(path, header, end), tuple(frames), tail
+    written = claimed_end(data, end.offset, source) - base if header.is_recycled else len(data)
+    tail = data[end.offset - base : _end_of_bytes(data, end.offset - base, written)]
+    return Stretch(path, header, start, end), tuple(frames), tail
 
 
 def _end_of_bytes(data: bytes, start: int, end: int) -> int:

@@ -35,7 +35,12 @@ from siltstone.formats.log.frame import (
     claimed_end,
 )
 from siltstone.storage.files.files import File, Files
-from siltstone.storage.wal.chain import FIRST_SEGMENT, once_durable, refuse_lost_segments
+from siltstone.storage.wal.chain import (
+    FIRST_SEGMENT,
+    Confirmed,
+    once_durable,
+    refuse_lost_segments,
+)
 from siltstone.storage.wal.segments import (
     find_segments,
     mark_is_held,
@@ -91,8 +96,13 @@ class WalFollower:
         self.trusts_mark, self._bytes_max = trusts_mark, bytes_max
         self._open: tuple[Path, File] | None = None
         self._opened = 0, 0
-        self.position: Position | None = None
+        self.confirmed: Confirmed | None = None
         """The start of the next poll; None before the first poll that found a log."""
+
+    @property
+    def position(self) -> Position | None:
+        """The place of `confirmed`."""
+        return None if self.confirmed is None else self.confirmed.at
 
     def forward(self, mark: Mark) -> list[Frame] | None:
         """Return the frames up to a MARK in the segment that was read last; None: `poll` instead.
@@ -113,7 +123,7 @@ class WalFollower:
             return None
         if not frames or frames[-1].end != mark.offset:
             return None
-        self.position = frames[-1].behind
+        self.confirmed = _behind(frames[-1])
         return frames
 
     def _segment(self, at: Position) -> tuple[Path, File]:
@@ -164,12 +174,12 @@ class WalFollower:
         frames: list[Frame] = []
         stretches = self._stretches(target, floor)
         self._refuse_too_long(stretches)
+        found = self.confirmed
         for header, end in stretches:
-            start = header.start
-            if position is not None and position.place[:2] == start.place[:2]:
-                start = position
-            position = self._read(start, end, frames)
-        self.position = position
+            if found is None or found.at.place[:2] != header.age:
+                found = Confirmed(header.start, 0)
+            found = self._read(found, end, frames)
+        self.confirmed = found
         return frames
 
     def _refuse_too_long(self, stretches: list[tuple[SegmentHeader, Position | int]]) -> None:
@@ -292,8 +302,9 @@ class WalFollower:
                 raise CorruptionError(path, 0, f"segment {number} does not follow {number - 1}")
             epoch, number = end.epoch, end.segment
 
-    def _read(self, start: Position, end: Position | int, frames: list[Frame]) -> Position:
-        """Read one segment from `start` to `end` into `frames`; return the position behind."""
+    def _read(self, found: Confirmed, end: Position | int, frames: list[Frame]) -> Confirmed:
+        """Read one segment on to `end` into `frames`; return the place behind."""
+        start = found.at
         path = segment_path(self._directory, start.epoch, start.segment)
         stop = end if isinstance(end, int) else end.offset
         try:
@@ -301,15 +312,19 @@ class WalFollower:
         except FileNotFoundError as error:
             raise SegmentRecycled(path, start.segment, start.offset) from error
         source = SegmentSource(path, self._store_id, start.epoch, start.segment, start.offset)
-        at = start
         known = self.position.seq if self.position is not None else 0
         for frame in walk(data, source, start):
-            at = frame.behind
+            found = _behind(frame)
             if frame.first_seq > known:  # a recovered segment holds again what we have
                 frames.append(frame)
+        at = found.at
         if at.offset != stop or (isinstance(end, Position) and at != end):
             raise SegmentRecycled(path, start.segment, at.offset)
-        return at
+        return found
+
+
+def _behind(frame: Frame) -> Confirmed:
+    return Confirmed(frame.behind, frame.offset)
 
 
 def _age(header: SegmentHeader | None) -> tuple[int, int]:

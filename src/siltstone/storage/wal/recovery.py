@@ -22,6 +22,13 @@ refuses because another siltstone wrote a part. It unlinks ready files before it
 because the disk may be full.
 
 A crash anywhere leaves the old chain, or both chains: recovery runs again.
+
+    … ─ 1-5 ─ 1-6 ─ 2-7      where a follower of this process knows a place in 1-6
+
+It has read the log up to there, and all of that is durable. So nothing is copied: what is behind is
+made durable where it is, as `storage.wal.follower` does, and the fresh segment is the next one,
+whose header says where the old epoch ends. If the disk has other bytes than the page cache, or the
+log has no such place, all is read and copied.
 """
 
 from __future__ import annotations
@@ -34,7 +41,9 @@ from pathlib import Path
 import msgspec
 
 from siltstone.errors import FencedError
+from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.log.frame import (
+    HEADER_BYTES,
     Buffer,
     Frame,
     Position,
@@ -43,7 +52,7 @@ from siltstone.formats.log.frame import (
     encode_mark,
 )
 from siltstone.storage.files.files import REMOTE_TYPES, File, Files, discard, is_temporary
-from siltstone.storage.wal.chain import Chain, Stretch, read_chain, read_stretch
+from siltstone.storage.wal.chain import Chain, Confirmed, Stretch, read_chain, read_stretch
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
 from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, unavailable
 from siltstone.storage.wal.wal import Owned, Wal
@@ -60,7 +69,7 @@ class Recovery(msgspec.Struct, frozen=True):
     retired. The frames begin after `start_seq`, which the record's `flushed_seq` must have reached,
     and end at `last_seq`. Reading the last frame unlinks the files off the chain, but not before,
     because only another siltstone may understand a frame. `torn_tail` is the path of the copied
-    torn tail, if there was one.
+    torn tail, if there was one. `goes_on`: the frames begin behind the place that was known.
     """
 
     frames: Iterator[Frame]
@@ -68,6 +77,7 @@ class Recovery(msgspec.Struct, frozen=True):
     start_seq: Seq
     last_seq: Seq
     torn_tail: Path | None
+    goes_on: bool = False
 
 
 def recover(
@@ -84,6 +94,7 @@ def recover(
     require_in_place: Callable[[], None] = lambda: None,
     give_way: Callable[[], bool] = lambda: False,
     owned: Owned | None = None,
+    known: Confirmed | None = None,
 ) -> Recovery:
     """Recover the log in `directory` for a new owner, whose `epoch` is durably claimed.
 
@@ -100,6 +111,7 @@ def recover(
         require_in_place: Raises if the owner no longer owns the directory; see `SegmentPool`.
         give_way: Deletes what can be had again, on a full disk; see `SegmentPool`.
         owned: What the log asks for each frame whether it is the owner's; None: nothing.
+        known: Up to where a follower of this process has read the log, if one has.
 
     Raises:
         CorruptionError: An acknowledged part of the log is damaged or missing; nothing was changed.
@@ -110,12 +122,16 @@ def recover(
     with unavailable(directory):
         files.mkdir(directory)
         is_local = not files.filesystem(directory).startswith(REMOTE_TYPES)
-        chain = read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
+        chain = _chain(files, directory, store_id, floor, last_seq, known)
         if chain.newest.header.epoch >= epoch:
             raise FencedError(epoch, chain.newest.header.epoch)
         torn_tail = _set_aside(files, quarantine, chain)
-        fresh, size = _write_fresh(files, directory, chain, epoch, segment_bytes)
+        goes_on = chain.known is not None
+        write = _write_next if goes_on else _write_again
+        fresh, size = write(files, directory, chain, epoch, segment_bytes)
+        cross(Failpoint.OWN_AFTER_SEGMENT)
         file, mark = _open_for_append(files, directory, fresh)
+        cross(Failpoint.OWN_AFTER_MARK)
     number = fresh.end.segment
     pool = SegmentPool(
         files,
@@ -137,14 +153,47 @@ def recover(
         syncs_frames=is_local,
         owned=owned,
     )
-    stretches = [*chain.old, fresh]
+    newest = chain.newest if goes_on else fresh
+    stretches = [*chain.old, newest]
+    superseded = [each.path for each in chain.superseded if each.path != newest.path]
+    start_seq = stretches[0].header.previous.seq if chain.known is None else chain.known.seq
     return Recovery(
-        frames=_frames(files, directory, stretches, [each.path for each in chain.superseded]),
+        frames=_frames(files, directory, stretches, superseded),
         wal=wal,
-        start_seq=stretches[0].header.previous.seq,
+        start_seq=start_seq,
         last_seq=wal.end.seq,
         torn_tail=torn_tail,
+        goes_on=goes_on,
     )
+
+
+def _chain(
+    files: Files,
+    directory: Path,
+    store_id: bytes,
+    floor: SegmentNumber,
+    last_seq: Seq,
+    known: Confirmed | None,
+) -> Chain:
+    """Return the log behind a place, all of that durable; or all of the log."""
+    chain = read_chain(
+        files, directory, store_id=store_id, floor=floor, last_seq=last_seq, known=known
+    )
+    if chain.known is None or _is_stored(files, directory, chain):
+        return chain
+    return read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
+
+
+def _is_stored(files: Files, directory: Path, chain: Chain) -> bool:
+    """Make durable what was read of the newest segment; False: the disk has other bytes."""
+    newest = chain.newest
+    with contextlib.closing(files.open(newest.path)) as file:
+        for start, end in ((0, HEADER_BYTES), (newest.start.offset, newest.end.offset)):
+            if file.pread_stored(end - start, start) != file.pread(end - start, start):
+                return False
+        file.sync()
+    files.sync_dir(directory)
+    return True
 
 
 def _frames(
@@ -176,37 +225,55 @@ def _set_aside(files: Files, quarantine: Path, chain: Chain) -> Path | None:
     return copy
 
 
-def _write_fresh(
+def _write_again(
     files: Files, directory: Path, chain: Chain, epoch: Epoch, segment_bytes: int
 ) -> tuple[Stretch, int]:
-    """Write the newest segment again, in the new epoch; it is durable, name and content.
-
-    What was only ready goes first: the disk may be full.
-    """
-    _remove_leftovers(files, directory, chain)
+    """Write the newest segment again, in the new epoch; it is durable, name and content."""
     old = chain.newest
-    data, header = encode_header(
-        msgspec.structs.replace(
-            old.header, epoch=epoch, durable_offset=old.end.offset, is_recycled=False
-        )
+    header = msgspec.structs.replace(
+        old.header, epoch=epoch, durable_offset=old.end.offset, is_recycled=False
     )
-    path = segment_path(directory, epoch, header.segment)
-    size = first_bytes(old.end.offset, segment_bytes)
+    return _write_fresh(files, directory, chain, header, chain.frames, segment_bytes)
+
+
+def _write_next(
+    files: Files, directory: Path, chain: Chain, epoch: Epoch, segment_bytes: int
+) -> tuple[Stretch, int]:
+    """Write the segment behind the newest one, in the new epoch, without a frame."""
+    old = chain.newest
+    number = SegmentNumber(old.end.segment + 1)
+    header = SegmentHeader(old.header.store_id, epoch, number, previous=old.end)
+    return _write_fresh(files, directory, chain, header, (), segment_bytes)
+
+
+def _write_fresh(
+    files: Files,
+    directory: Path,
+    chain: Chain,
+    header: SegmentHeader,
+    frames: Sequence[Frame],
+    segment_bytes: int,
+) -> tuple[Stretch, int]:
+    """Write a segment with frames; what was only ready goes first: the disk may be full."""
+    _remove_leftovers(files, directory, chain)
+    data, header = encode_header(header)
+    path = segment_path(directory, header.epoch, header.segment)
+    size = first_bytes(header.durable_offset, segment_bytes)
     temporary = files.temporary(path)
     try:
         try:
             files.preallocate(temporary, size)
         except OSError:  # no space to spare: then it holds what there is, and not more
-            size, temporary = old.end.offset, files.temporary(path)
+            size, temporary = header.durable_offset, files.temporary(path)
             files.preallocate(temporary, size)
-        end = _fill(files, temporary, data, header, chain.frames)
+        end = _fill(files, temporary, data, header, frames)
         files.rename(temporary, path)
         files.sync_dir(directory)
     except OSError:
         for leftover in (temporary, path):  # give the space back
             discard(files, leftover)
         raise
-    return Stretch(path, header, end), size
+    return Stretch(path, header, header.start, end), size
 
 
 def _fill(
