@@ -1,0 +1,76 @@
+"""A statement that writes takes the rows, the columns and the table that its text names, no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import siltstone as st
+from siltstone.local.statements import inserts
+from tests.server.stores import opened
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[st.Store]:
+    with opened(tmp_path / "shop") as found:
+        found.sql("create table t (id bigint primary key, v bigint, s varchar)")
+        found.sql("insert into t values (1, 10, 'a'), (2, 20, 'b'), (3, null, null)")
+        found.sql("create table p (id bigint, v bigint)")
+        yield found
+
+
+def rows(db: st.Store, text: str = "from t order by id") -> list[Any]:
+    return db.sql(text).fetchall()
+
+
+def stream(kind: pa.DataType) -> pa.RecordBatchReader:
+    """Return rows that can be read once."""
+    ids = pa.array([7, 8], kind)
+    batch = pa.RecordBatch.from_arrays([ids, ids], names=["id", "v"])
+    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.int64()])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "insert into t (id, v) select * from given",
+        "insert or replace into t (id, v) from given",
+        "insert into t by name select * from given",
+        "insert into p from given",
+        "insert into t (id, v) from given on conflict do nothing",
+        "merge into t using given using (id) when not matched and exists (from given) then"
+        " insert (id, v) values (given.id, given.v)",
+    ],
+)
+def test_a_frame_that_can_be_read_once_gives_all_of_its_rows(
+    db: st.Store, text: str, kind: pa.DataType
+) -> None:
+    given = stream(kind)
+    assert given.schema.names == ["id", "v"]
+    assert db.sql(text).rows == 2
+    table = "p" if "into p" in text else "t"
+    assert rows(db, f"select id, v from {table} where id > 3 order by id") == [(7, 7), (8, 8)]
+
+
+def test_such_a_frame_gives_its_rows_again_after_a_conflict(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, write, runs = stream(pa.int32()), getattr(inserts, "_write"), list[int]()  # noqa: B009
+    assert given.schema.names == ["id", "v"]
+
+    def raced(*arguments: Any) -> int:
+        runs.append(1)
+        if len(runs) == 1:
+            db["t"].upsert([{"id": 8, "v": 0, "s": "raced"}])
+        return write(*arguments)
+
+    monkeypatch.setattr(inserts, "_write", raced)
+    assert db.sql("insert or replace into t (id, v) select * from given").rows == 2
+    assert len(runs) == 2
+    assert rows(db, "from t where id > 3 order by id") == [(7, 7, None), (8, 8, "raced")]
+
