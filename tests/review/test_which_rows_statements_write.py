@@ -74,3 +74,47 @@ def test_such_a_frame_gives_its_rows_again_after_a_conflict(
     assert len(runs) == 2
     assert rows(db, "from t where id > 3 order by id") == [(7, 7, None), (8, 8, "raced")]
 
+
+
+ALIKE = pa.schema([("a", pa.int64()), ("A", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.mark.parametrize("key", [["a", "A"], ["v"]])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'update x set v = 9 where a = 1 and "A" = 2',
+        'update x set "A" = 9 where v = 1',
+        'delete from x where "A" = 1',
+        'delete from x where a = 2 and "A" = 1',
+        'insert into x (a, "A", v) values (5, 6, 7)',
+        'insert or replace into x (a, "A", v) values (1, 2, 1)',
+        "merge into x using x as y on x.v = y.v when matched then delete",
+    ],
+)
+def test_columns_that_duckdb_does_not_tell_apart_are_not_guessed(
+    db: st.Store, text: str, key: list[str]
+) -> None:
+    given = [{"a": 1, "A": 2, "v": 1}, {"a": 2, "A": 1, "v": 2}, {"a": 1, "A": 1, "v": 3}]
+    db.create_table("x", ALIKE, key).insert(given)
+    with pytest.raises(st.RequestError, match="does not tell the columns"):
+        db.sql(text)
+    assert sorted(db["x"].to_arrow().to_pylist(), key=lambda row: row["v"]) == given
+
+
+@pytest.mark.parametrize("head", ["memory.", "main.", "memory.main.", ""])
+def test_a_table_is_named_with_its_namespace_and_the_catalog_of_duckdb(
+    db: st.Store, head: str
+) -> None:
+    db.sql("create table sales.t (id bigint primary key)")
+    db.sql("insert into sales.t values (1), (2)")
+    if head != "memory.main.":  # there a namespace is not within another one
+        assert db.sql(f"delete from {head}sales.t where id = 1").rows == 1
+        assert rows(db, "from sales.t") == [(2,)]
+    assert len(rows(db)) == 3
+    db.sql(f"create table {head}made (id bigint primary key)")
+    assert "made" in db
+    assert db.sql(f"delete from {head}t where id = 1").rows == 1
+    assert len(rows(db)) == 2
+    db.sql(f"drop table {head}made")
+    assert "made" not in db
