@@ -14,6 +14,7 @@ from siltstone.local.statements.running import (
     Written,
     column_of,
     columns_of,
+    meant_by,
     name_among,
 )
 from siltstone.query.sql.shielded import folded, quoted
@@ -38,7 +39,7 @@ def create_table(run: Running, statement: CreateStatement) -> Written:
     Raises:
         TableExistsError: A table has the name already.
     """
-    name = _new_name(statement.target)
+    name = meant_by(statement.target)
     found = name_among(statement.target, run.tx.tables())
     if found is not None and statement.if_exists is IfExists.KEEP:
         return _NOTHING
@@ -53,11 +54,6 @@ def create_table(run: Running, statement: CreateStatement) -> Written:
     if rows is None or not statement.with_rows:
         return _NOTHING
     return Written(made.append(rows))
-
-
-def _new_name(target: Target) -> str:
-    parts = target.parts
-    return ".".join(parts[1:] if len(parts) > 1 and parts[0] in {"main", "memory"} else parts)
 
 
 def _rows(run: Running, statement: CreateStatement) -> pa.RecordBatchReader:

@@ -65,7 +65,7 @@ _CONSTANTS_MAX = 1_000
 
 def insert(run: Running, statement: InsertStatement) -> Written:
     """Run an INSERT."""
-    table = run.table(statement.target)
+    table = run.rows_in(statement.target)
     fields = table.schema
     if statement.on_conflict is not OnConflict.REFUSE:
         _check_conflict(statement, require_key(table, _called(statement)))

@@ -59,7 +59,7 @@ _WORDS = {Action.UPDATE: "UPDATE", Action.DELETE: "DELETE", Action.INSERT: "INSE
 
 def merge(run: Running, statement: MergeStatement) -> Written:
     """Run a MERGE."""
-    table = run.table(statement.target)
+    table = run.rows_in(statement.target)
     key, fields = require_key(table, "MERGE"), table.schema
     source = run.rows(every_row(statement.source, statement.given))
     clauses = [_whole(each, statement, source.column_names, fields) for each in statement.clauses]

@@ -29,7 +29,7 @@ from siltstone.errors import (
     no_such,
 )
 from siltstone.local.statements.fitted import fitted
-from siltstone.query.sql.shielded import folded
+from siltstone.query.sql.shielded import folded, refuse_alike
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.queries import (
     ROWS,
@@ -87,6 +87,16 @@ class Running:
             TableNotFoundError: There is none of that name.
         """
         return self.tx[self.name(target)]
+
+    def rows_in(self, target: Target) -> TransactionTable:
+        """Return the table, with columns that a statement calls by their names; see `table`.
+
+        Raises:
+            RequestError: DuckDB does not tell two of them apart.
+        """
+        table = self.table(target)
+        refuse_alike(table.name, table.schema)
+        return table
 
     def name(self, target: Target) -> str:
         """Return the name of the table that a statement writes; see `table`."""
@@ -297,10 +307,17 @@ def refuse_nulls(rows: pa.Table, fields: pa.Schema, before: int = 0) -> None:
             raise SchemaMismatchError(f"row {row} of the statement: column {name!r} takes no null")
 
 
+def meant_by(target: Target) -> str:
+    """Return the name of a table without DuckDB's catalog, `memory`, and its namespace `main`."""
+    parts = target.parts
+    if len(parts) > 1 and parts[0] == "memory":
+        parts = parts[1:]
+    return parts[-1] if len(parts) == 2 and parts[0] == "main" else ".".join(parts)  # noqa: PLR2004
+
+
 def name_among(target: Target, names: Sequence[str]) -> str | None:
     """Return the one of some names that a statement means, as DuckDB tells names apart."""
-    parts = target.parts
-    meant = [".".join(parts)] + ([parts[-1]] if parts[0] in {"main", "memory"} else [])
+    meant = [".".join(target.parts), meant_by(target)]
     for each in meant:
         if each in names:
             return each
