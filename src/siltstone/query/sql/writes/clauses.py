@@ -98,7 +98,13 @@ def part_of(words: Words) -> ValueText:
     """Return an expression, or DEFAULT."""
     if words.starts("default") and len(words) == 1:
         return ValueText("")
-    return ValueText(words.sql, constant_of(words))
+    return ValueText(words.sql, constant_of(words), _excluded(words))
+
+
+def _excluded(words: Words) -> str:
+    names = [word.name or "" for word in words]
+    is_one = len(names) == 3 and folded(names[0]) == "excluded" and words.low(1) == "."  # noqa: PLR2004
+    return names[2] if is_one else ""
 
 
 def returning_of(words: Words) -> Returning:
