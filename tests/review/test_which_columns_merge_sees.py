@@ -1,4 +1,4 @@
-"""Each clause of MERGE sees the columns that DuckDB shows it: of the source, of the table, or both."""
+"""Each clause of MERGE sees the columns that DuckDB shows it: of the source, the table, or both."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def test_a_row_is_matched_or_not_by_one_look(
     db.sql("create table l (id bigint primary key, v bigint)")
     db.sql("insert into l select range, 0 from range(1000)")
     done = db.sql(
-        "merge into l using (select range as id from range(1000)) s on l.id = s.id and random() < .5"
-        " when matched then update set v = 1 when not matched by source then update set v = 2"
+        "merge into l using (select range as id from range(1000)) s on l.id = s.id and random() <"
+        " .5 when matched then update set v = 1 when not matched by source then update set v = 2"
         " when not matched then insert (id, v) values (s.id + 1000, 3)"
     )
     found = dict(db.sql("select v, count(*) from l group by v").fetchall())

@@ -1,4 +1,4 @@
-"""A statement that writes takes the rows, the columns and the table that its text names, no other."""
+"""A statement that writes takes the rows, columns and tables that its text names, and no other."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ def stream(kind: pa.DataType) -> pa.RecordBatchReader:
         "insert into t by name select * from given",
         "insert into p from given",
         "insert into t (id, v) from given on conflict do nothing",
-        "merge into t using given using (id) when not matched and exists (from given) then"
-        " insert (id, v) values (given.id, given.v)",
+        (
+            "merge into t using given using (id) when not matched and exists (from given) then"
+            " insert (id, v) values (given.id, given.v)"
+        ),
     ],
 )
 def test_a_frame_that_can_be_read_once_gives_all_of_its_rows(
@@ -73,7 +75,6 @@ def test_such_a_frame_gives_its_rows_again_after_a_conflict(
     assert db.sql("insert or replace into t (id, v) select * from given").rows == 2
     assert len(runs) == 2
     assert rows(db, "from t where id > 3 order by id") == [(7, 7, None), (8, 8, "raced")]
-
 
 
 ALIKE = pa.schema([("a", pa.int64()), ("A", pa.int64()), ("v", pa.int64())])
@@ -137,7 +138,27 @@ def test_excluded_is_the_column_of_the_new_row_that_is_named(
     db.sql(
         'create table x (id bigint primary key, v bigint, "v + 1" bigint, s varchar, missing int)'
     )
-    text = 'insert into x (id, v, "v + 1", s) values (1, 10, 77, \'5\') on conflict do update set v ='
+    text = (
+        "insert into x (id, v, \"v + 1\", s) values (1, 10, 77, '5') on conflict do update set v ="
+    )
     db.sql(f"{text} 0")
     db.sql(f"{text} {value}")
     assert rows(db, "select v from x") == [(found,)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "update t set v = unnest([1, 2])",
+        "update t set v = columns('v|id')",
+        "insert into t (id) values (1) on conflict do update set v = columns('v|id')",
+        "merge into t using p on p.id = t.id when matched then update set v = columns('v')",
+        "delete from t where unnest([true, false])",
+    ],
+)
+def test_what_is_not_one_value_of_a_row_is_refused(db: st.Store, text: str) -> None:
+    db.sql("insert into p values (1, 5)")
+    before = rows(db)
+    with pytest.raises(st.RequestError):
+        db.sql(text)
+    assert rows(db) == before

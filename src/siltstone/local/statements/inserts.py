@@ -53,7 +53,6 @@ from siltstone.query.sql.writes.queries import (
     text_of,
 )
 from siltstone.query.sql.writes.statements import (
-    Assignment,
     InsertStatement,
     OnConflict,
     ValueText,

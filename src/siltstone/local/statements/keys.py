@@ -23,9 +23,9 @@ def keys_of(rows: pa.Table, key: Sequence[str], fields: pa.Schema) -> pa.Table:
 def first_twice(keys: pa.Table) -> tuple[object, ...] | None:
     """Return a key that is there twice; None: there is none."""
     names = keys.column_names
-    counted = keys.group_by(names).aggregate([([], "count_all")])
-    if counted.num_rows == keys.num_rows:
+    if distinct(keys) == keys.num_rows:
         return None
+    counted = keys.group_by(names).aggregate([([], "count_all")])
     more = counted.filter(pc.greater(counted.column("count_all"), pa.scalar(1)))
     return tuple(more.column(name)[0].as_py() for name in names)
 

@@ -32,6 +32,7 @@ from siltstone.local.statements.fitted import fitted
 from siltstone.query.sql.shielded import folded, refuse_alike
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.queries import (
+    ACTIONS,
     ROWS,
     Chosen,
     Listed,
@@ -164,7 +165,7 @@ class Running:
     ) -> pa.Table:
         """Return the rows of a query as DuckDB names their columns; see `values`."""
         try:
-            return self.rows(query.sql, rows)
+            found = self.rows(query.sql, rows)
         except RequestError as error:
             few = _FEW.search(str(error))
             if few is not None:
@@ -172,6 +173,9 @@ class Running:
             if any(each in str(error) for each in _MISFITS):
                 self._refuse_unfit(query, fields, rows, error)
             raise
+        if query.width not in {None, found.num_columns}:
+            raise RequestError("each expression of the statement is one value: no * and no COLUMNS")
+        return found
 
     def _refuse_unfit(
         self,
@@ -207,15 +211,31 @@ class Running:
         return {name: TypedColumn(name, kind) for name, kind in pairs}
 
     def returned(
-        self, returning: Returning, rows: pa.Table, target: Target, given: str = ""
+        self,
+        returning: Returning,
+        rows: pa.Table,
+        target: Target,
+        given: str = "",
+        actions: pa.Table | None = None,
     ) -> pa.Table | None:
-        """Return what RETURNING asks for of some rows; None: it asks for nothing."""
+        """Return what RETURNING asks for of some rows; None: it asks for nothing.
+
+        `actions`: what became of each of the rows, which it may ask for, too.
+        """
         if not returning:
             return None
-        return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
+        if actions is None:
+            return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
+        query = of_rows(returning, target.name, given, ACTIONS)
+        return self.rows(query, {ROWS: rows, ACTIONS: actions})
 
     def check_returned(
-        self, returning: Returning, fields: pa.Schema, target: Target, given: str = ""
+        self,
+        returning: Returning,
+        fields: pa.Schema,
+        target: Target,
+        given: str = "",
+        actions: pa.Table | None = None,
     ) -> None:
         """Refuse what DuckDB cannot return, before the first row is written.
 
@@ -224,7 +244,7 @@ class Running:
         """
         if returning and not self.is_alone:  # else its transaction ends with it
             plain = [each.with_nullable(True) for each in fields.remove_metadata()]
-            self.returned(returning, pa.schema(plain).empty_table(), target, given)
+            self.returned(returning, pa.schema(plain).empty_table(), target, given, actions)
 
     # many rows
 
@@ -312,7 +332,7 @@ def meant_by(target: Target) -> str:
     parts = target.parts
     if len(parts) > 1 and parts[0] == "memory":
         parts = parts[1:]
-    return parts[-1] if len(parts) == 2 and parts[0] == "main" else ".".join(parts)  # noqa: PLR2004
+    return parts[-1] if len(parts) == 2 and parts[0] == "main" else ".".join(parts)
 
 
 def name_among(target: Target, names: Sequence[str]) -> str | None:

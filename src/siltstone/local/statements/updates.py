@@ -67,8 +67,7 @@ def update(run: Running, statement: UpdateStatement) -> Written:
     )
     rows = assigned(run, "UPDATE", query, fields, key, {})
     keys = keys_of(rows, key, fields)
-    if statement.sources:
-        refuse_twice("UPDATE", keys)
+    refuse_twice("UPDATE", keys)  # an UNNEST makes several rows of one, too
     return _updated(run, statement, table, write_partial(run, table, rows), keys)
 
 

@@ -103,7 +103,7 @@ def part_of(words: Words) -> ValueText:
 
 def _excluded(words: Words) -> str:
     names = [word.name or "" for word in words]
-    is_one = len(names) == 3 and folded(names[0]) == "excluded" and words.low(1) == "."  # noqa: PLR2004
+    is_one = len(names) == 3 and folded(names[0]) == "excluded" and words.low(1) == "."
     return names[2] if is_one else ""
 
 
