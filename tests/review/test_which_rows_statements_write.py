@@ -162,3 +162,27 @@ def test_what_is_not_one_value_of_a_row_is_refused(db: st.Store, text: str) -> N
     with pytest.raises(st.RequestError):
         db.sql(text)
     assert rows(db) == before
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_rows_are_found_by_keys_that_are_uuids(db: st.Store, *, is_alone: bool) -> None:
+    db.sql("create table x (k uuid, n int, v bigint, primary key (k, n))")
+    db.sql("create table y (k uuid primary key, v bigint)")
+    for name, more in (("x", ", 1"), ("y", "")):
+        db.sql(f"insert into {name} select uuid(){more}, range from range(4)")
+        for text in (
+            f"update {name} set v = v + 1",
+            f"update {name} set k = k, v = s.v from {name} as s where s.k = {name}.k returning *",
+            f"insert or replace into {name} from {name}",
+            f"insert into {name} from {name} on conflict do update set v = {name}.v + excluded.v",
+            f"merge into {name} using (from {name}) s using (k) when matched then update",
+            f"merge into {name} using (from {name} limit 0) s using (k)"
+            " when not matched by source then delete returning *",
+        ):
+            with db.transaction() as tx:
+                assert (db if is_alone else tx).sql(text).rows == 4
+            if "limit" not in text:
+                assert len(rows(db, f"from {name}")) == 4
+        assert not rows(db, f"from {name}")
+        assert db.sql(f"insert into {name} select uuid(){more}, 1 on conflict do nothing").rows == 1
+        assert db.sql(f"insert into {name} from {name} on conflict do nothing").rows == 0
