@@ -172,7 +172,7 @@ def test_rows_are_found_by_keys_that_are_uuids(db: st.Store, *, is_alone: bool) 
         db.sql(f"insert into {name} select uuid(){more}, range from range(4)")
         for text in (
             f"update {name} set v = v + 1",
-            f"update {name} set k = k, v = s.v from {name} as s where s.k = {name}.k returning *",
+            f"update {name} set k = s.k, v = s.v from {name} as s where s.k = {name}.k returning *",
             f"insert or replace into {name} from {name}",
             f"insert into {name} from {name} on conflict do update set v = {name}.v + excluded.v",
             f"merge into {name} using (from {name}) s using (k) when matched then update",

@@ -368,7 +368,7 @@ def assigned(
     old, new = old.rename_columns(names[:count]), new.rename_columns(names[count:])
     refuse_nulls(new, fields)
     refuse_changed(statement, old, new, [name for name in key if name in new.column_names])
-    new = fitted(new, fields)
+    old, new = fitted(old, fields), fitted(new, fields)
     for name in new.column_names:
         if name not in key:
             old = old.append_column(new.field(name), new.column(name))

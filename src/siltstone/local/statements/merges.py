@@ -140,7 +140,7 @@ class _Plan:
             new = fitted(new, self.fields)
         if clause.action is Action.INSERT or not begin:
             return new
-        old = found.select(range(begin)).rename_columns(list(self.key))
+        old = fitted(found.select(range(begin)).rename_columns(list(self.key)), self.fields)
         refuse_changed("MERGE", old, new, [name for name in self.key if name in new.column_names])
         for name in new.column_names:
             if name not in self.key:
