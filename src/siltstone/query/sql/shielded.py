@@ -111,8 +111,9 @@ def _has_inside(kind: Any, is_one: Callable[[Any], bool]) -> bool:
 
 def _fails(kind: Any) -> bool:
     types = pa.types
-    has_zone = types.is_timestamp(kind) and kind.tz is not None
-    return has_zone or kind == pa.uuid() or types.is_uint64(kind) or types.is_floating(kind) or _has_nanoseconds(kind)
+    if (types.is_timestamp(kind) and kind.tz is not None) or kind == pa.uuid():
+        return True
+    return types.is_uint64(kind) or types.is_floating(kind) or _has_nanoseconds(kind)
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:
