@@ -39,6 +39,7 @@ def long(request: pytest.FixtureRequest, db: st.Store) -> pa.Table:
         "update b set w = a.w from a where a.id = b.id",
         "update b set w = w, n = 1",
         "update b set w = -w",
+        "update b set w = q.x from (select id, w as x from a) q where q.id = b.id",
         "insert or replace into b (id, w) select id, w from a",
         "insert into b from a on conflict do update set w = excluded.w + interval 0 day",
         "insert or replace into b (id, w) values (0, (select w from a where id = 0))",
@@ -59,7 +60,9 @@ def test_a_source_of_merge_with_longer_durations_than_it_can_carry_is_refused(
 ) -> None:
     head = "merge into b using"
     for source in ("a", "(select id, w as other from a)"):
-        with pytest.raises(st.RequestError, match="column '(w|other)' has a duration of more than"):
+        with pytest.raises(
+            st.RequestError, match=r"column '(w|other)' has a duration of more than"
+        ):
             db.sql(f"{head} {source} s using (id) when matched then update set n = 1")
     text = f"{head} (from a where id > 1) s using (id) when matched then update set w = s.w, n = 1"
     assert db.sql(text).rows == 2
@@ -74,10 +77,12 @@ def test_a_type_that_arrow_has_not_is_refused(db: st.Store, kind: str) -> None:
         f"create table x (id int, v {kind})",
         f"create table x as select null::{kind} as v",
         f"alter table t add column v {kind}",
-        f"merge into t using (select 1 as id, null::{kind} as v) s using (id)"
-        " when matched then update set s = s.v",
+        (
+            f"merge into t using (select 1 as id, null::{kind} as v) s using (id)"
+            " when matched then update set s = s.v"
+        ),
     ):
-        with pytest.raises(st.RequestError, match="of DuckDB's type .*(BIT|TIME WITH TIME ZONE)"):
+        with pytest.raises(st.RequestError, match=r"of DuckDB's type .*(BIT|TIME WITH TIME ZONE)"):
             db.sql(text)
     assert db.tables() == ["t"]
     assert db["t"].schema.names == ["id", "s"]

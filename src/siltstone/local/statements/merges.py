@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
-from siltstone.local.statements.exact import refuse_cut
+from siltstone.local.statements.exact import refuse_cut, refuse_lost
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.inserts import completed
 from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
@@ -30,7 +30,7 @@ from siltstone.local.statements.running import (
 )
 from siltstone.local.statements.updates import refuse_twice
 from siltstone.query.sql.shielded import folded, quoted
-from siltstone.query.sql.writes.queries import every_row
+from siltstone.query.sql.writes.queries import every_row, too_long
 from siltstone.query.sql.writes.statements import (
     Action,
     Assignment,
@@ -46,9 +46,29 @@ def merge(run: Running, statement: MergeStatement) -> Written:
     """Run a MERGE."""
     table = run.rows_in(statement.target)
     key, fields = require_key(table, "MERGE"), table.schema
-    source = run.rows(every_row(statement.source, statement.given))
+    source = _source(run, statement)
     clauses = [_whole(each, statement, source.column_names, fields) for each in statement.clauses]
     return _Plan(run, statement, table, key, fields, clauses).run_it(source)
+
+
+def _source(run: Running, statement: MergeStatement) -> pa.Table:
+    """Return the rows of the source.
+
+    Raises:
+        RequestError: They are not as DuckDB had them.
+    """
+    found = run.rows(every_row(statement.source, statement.given))
+    refuse_lost("MERGE", found.schema)
+    names = [field.name for field in found.schema if pa.types.is_interval(field.type)]
+    if names:
+        long = run.rows(too_long(statement.source, names, statement.given)).to_pylist()[0].values()
+        for name, is_too_long in zip(names, long, strict=True):
+            if is_too_long:
+                raise RequestError(
+                    f"MERGE cannot carry its source: column {name!r} has a duration of more than"
+                    " 292 years; use upsert() or update_many()"
+                )
+    return found
 
 
 def _whole(

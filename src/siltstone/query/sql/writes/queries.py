@@ -148,8 +148,25 @@ def text_of(part: ValueText) -> str:
 
 
 def cast(expression: str, kind: str) -> str:
-    """Return an expression as a value of a type."""
-    return f"CAST(({expression}) AS {kind})"
+    """Return an expression as a value of a type.
+
+    Arrow gets the hours of an interval as nanoseconds, of which 292 years wrap around: so whole
+    days of them are days.
+    """
+    found = f"CAST(({expression}) AS {kind})"
+    if kind != "INTERVAL":
+        return found
+    days = "CAST(extract('hour' FROM x) // 24 AS INTEGER)"
+    return f"[x - to_hours(24 * {days}) + to_days({days}) FOR x IN [{found}]][1]"
+
+
+def too_long(source: str, names: Sequence[str], given: str = "") -> str:
+    """Return a query for the first of some intervals of which Arrow cannot have the hours."""
+    found = [f"max(abs(extract('hour' FROM {quoted(name)})) > {_HOURS_MAX})" for name in names]
+    return f"{given} SELECT {', '.join(found)} FROM {source}"
+
+
+_HOURS_MAX = (1 << 63) // 3_600_000_000_000 - 1
 
 
 def _shown(expression: str) -> str:
