@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 import siltstone as st
 from tests.query.scannable import Recording, result_of
+from tests.server.stores import opened
 
 YEARS = [dt.datetime(year, 1, 1, tzinfo=dt.UTC) for year in (2020, 2021, 2022)]
 NANOS = [1_577_836_800_000_000_001, 1_577_836_800_000_000_002, 1_577_836_800_000_000_000]
@@ -158,3 +160,15 @@ def test_the_rows_of_a_reader_and_of_a_store_are_found_too(tmp_path) -> None:
             assert now.sql(text).fetchall() == [(1,), (3,)]
             keys = "SELECT id FROM t WHERE u IN (1, 18446744073709551615) ORDER BY id"
             assert now.sql(keys).fetchall() == [(1,), (3,)]
+
+
+def test_tables_are_joined_by_uuids(tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as db:
+        for name in ("a", "b"):
+            db.sql(f"create table {name} (k uuid primary key, v bigint)")
+        db.sql("insert into a select uuid(), range from range(5)")
+        db.sql("insert into b from a")
+        found = db.sql("select a.v from a join b on a.k = b.k where b.v > 2 order by 1")
+        assert found.fetchall() == [(3,), (4,)]
+        found = db.sql("select v from a where k in (select k from b where v = 1)")
+        assert found.fetchall() == [(1,)]

@@ -357,9 +357,11 @@ class LocalStore(Store):
         """Run a statement that writes, as one commit."""
         from siltstone.local.statements.definitions import change_index  # noqa: PLC0415
         from siltstone.local.statements.written import result_of  # noqa: PLC0415
+        from siltstone.query.sql.frames import read_once  # noqa: PLC0415
         from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415
 
         self._core.writer()
+        variables = read_once(variables)  # it may be run again after a conflict
         checked(statement)
         written = change_index(self, write.statement)
         if written is not None:

@@ -113,8 +113,9 @@ class LocalTransaction(EngineTransaction, Transaction):
         variables: Variables,
     ) -> queries.Result:
         from siltstone.local.statements.written import result_of  # noqa: PLC0415 - as in `sql`
+        from siltstone.query.sql.frames import read_once  # noqa: PLC0415
 
-        _, written = self.run_sql(write, statement, parameters, variables)
+        _, written = self.run_sql(write, statement, parameters, read_once(variables))
         return result_of(write, written, None)
 
     def run_sql(

@@ -9,13 +9,16 @@ import pyarrow as pa
 from siltstone.api.store import Store
 from siltstone.errors import RequestError, TableExistsError, TableNotFoundError, no_such
 from siltstone.formats.types.layouts import plain_schema
+from siltstone.local.statements.exact import has_zoned_time, refuse_cut, refuse_lost
 from siltstone.local.statements.running import (
     Running,
     Written,
     column_of,
     columns_of,
+    meant_by,
     name_among,
 )
+from siltstone.query.sql.names import reads_of
 from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.queries import every_row, nulls_of
 from siltstone.query.sql.writes.statements import (
@@ -30,6 +33,7 @@ from siltstone.query.sql.writes.statements import (
 )
 
 _NOTHING = Written(0)
+_CREATE = "CREATE TABLE"
 
 
 def create_table(run: Running, statement: CreateStatement) -> Written:
@@ -38,7 +42,7 @@ def create_table(run: Running, statement: CreateStatement) -> Written:
     Raises:
         TableExistsError: A table has the name already.
     """
-    name = _new_name(statement.target)
+    name = meant_by(statement.target)
     found = name_among(statement.target, run.tx.tables())
     if found is not None and statement.if_exists is IfExists.KEEP:
         return _NOTHING
@@ -55,17 +59,31 @@ def create_table(run: Running, statement: CreateStatement) -> Written:
     return Written(made.append(rows))
 
 
-def _new_name(target: Target) -> str:
-    parts = target.parts
-    return ".".join(parts[1:] if len(parts) > 1 and parts[0] in {"main", "memory"} else parts)
-
-
 def _rows(run: Running, statement: CreateStatement) -> pa.RecordBatchReader:
     names = f"({', '.join(map(quoted, statement.names))})" if statement.names else ""
     limit = None if statement.with_rows else 0
-    found = run.batches(every_row(f"({statement.query}) AS q{names}", limit=limit))
+    query = every_row(f"({statement.query}) AS q{names}", limit=limit)
+    found = run.batches(query)
+    refuse_lost(_CREATE, found.schema)
+    if any(map(has_zoned_time, found.schema.types)):
+        _refuse_cut(run, query)
     fields = pa.schema([field.remove_metadata() for field in plain_schema(found.schema)])
     return pa.RecordBatchReader.from_batches(fields, (each.cast(fields) for each in found))
+
+
+def _refuse_cut(run: Running, query: str) -> None:
+    """Refuse a query that may read times of which DuckDB cuts nanoseconds.
+
+    Raises:
+        RequestError: A table or a frame that it reads has some.
+    """
+    reads, names = reads_of(query), run.tx.tables()
+    given = [run.tx[name].schema for name in reads.mentioned(names)]
+    given += [rows.schema for name in reads.others(names) if (rows := run.frame(name)) is not None]
+    instead = "create_table() and append(), or CREATE TABLE with columns, and INSERT"
+    for fields in given:
+        zoned = [field.name for field in fields if has_zoned_time(field.type)]
+        refuse_cut(_CREATE, zoned, fields, instead)
 
 
 def _columns(run: Running, statement: CreateStatement) -> pa.Schema:
@@ -85,7 +103,9 @@ def _columns(run: Running, statement: CreateStatement) -> pa.Schema:
 
 def types_of(run: Running, types: Sequence[str]) -> list[pa.DataType]:
     """Return the types of Arrow that DuckDB gives for its own."""
-    found = plain_schema(run.rows(nulls_of(types)).schema).types
+    schema = run.rows(nulls_of(types)).schema
+    refuse_lost("the table", schema)
+    found = plain_schema(schema).types
     pairs = zip(types, found, strict=True)
     return [pa.uuid() if name.upper() == "UUID" else kind for name, kind in pairs]
 

@@ -1,8 +1,10 @@
-"""Exact: types of which DuckDB keeps microseconds alone, so that it carries none of their values.
+"""Exact: types of which DuckDB, or Arrow behind it, has other values, so that none is carried.
 
-    timestamp[ns] with a zone      duration[ns]      and whatever has one of them inside
+    timestamp[ns] with a zone      duration[ns]      DuckDB keeps microseconds alone
+    BIT                            TIME WITH TIME ZONE      Arrow has bytes, and no zone
 
-A key that lost its nanoseconds is the key of another row.
+The same is true of whatever has one of them inside. A key that lost its nanoseconds is the key of
+another row.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from siltstone.errors import RequestError
+from siltstone.query.sql.statement import LOST_KEY
 from siltstone.query.sql.writes.constants import Given, LiteralValue, value_of
 from siltstone.query.sql.writes.statements import ValueText
 
@@ -41,6 +44,28 @@ def refuse_cut(statement: str, names: Iterable[str], fields: pa.Schema, instead:
             raise RequestError(
                 f"{statement} would lose nanoseconds of column {name!r}, {kind}: DuckDB keeps"
                 f" microseconds of it; use {instead}"
+            )
+
+
+def has_zoned_time(kind: pa.DataType) -> bool:
+    """Say whether a type is a time with a zone, or has one inside."""
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    return any(has_zoned_time(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def refuse_lost(statement: str, schema: pa.Schema) -> None:
+    """Refuse rows of a query that came with other values than DuckDB had.
+
+    Raises:
+        RequestError: A column has a type of DuckDB's that Arrow has not.
+    """
+    for field in schema:
+        lost = (field.metadata or {}).get(LOST_KEY)
+        if lost is not None:
+            raise RequestError(
+                f"{statement} would have other values of column {field.name!r}, of DuckDB's type"
+                f" {lost.decode()}: cast it, to VARCHAR"
             )
 
 

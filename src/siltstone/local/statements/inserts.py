@@ -53,7 +53,6 @@ from siltstone.query.sql.writes.queries import (
     text_of,
 )
 from siltstone.query.sql.writes.statements import (
-    Assignment,
     InsertStatement,
     OnConflict,
     ValueText,
@@ -65,7 +64,7 @@ _CONSTANTS_MAX = 1_000
 
 def insert(run: Running, statement: InsertStatement) -> Written:
     """Run an INSERT."""
-    table = run.table(statement.target)
+    table = run.rows_in(statement.target)
     fields = table.schema
     if statement.on_conflict is not OnConflict.REFUSE:
         _check_conflict(statement, require_key(table, _called(statement)))
@@ -304,7 +303,7 @@ class _Inserting:
     def _set(self, new: pa.Table, existing: pa.Table) -> pa.Table:
         """Return the keys of the rows that exist, and what SET says of their columns."""
         key, names = list(self.table.primary_key), self._assigned()
-        plain = None if self.statement.where else _excluded(self.statement.sets, self.names)
+        plain = None if self.statement.where else self._excluded(names)
         if plain is not None and not set(names).intersection(key):
             chosen = new.select([*key, *plain])
             return chosen.rename_columns([*key, *names])
@@ -324,6 +323,16 @@ class _Inserting:
 
     def _assigned(self) -> list[str]:
         return columns_of([each.column for each in self.statement.sets], self.fields)
+
+    def _excluded(self, names: Sequence[str]) -> list[str] | None:
+        """Return the columns of the new row that SET assigns as they are; None: other values."""
+        found = list[str]()
+        for name, each in zip(names, self.statement.sets, strict=True):
+            meant = [known for known in self.names if folded(known) == folded(each.value.excluded)]
+            if not meant or self.fields.field(meant[0]).type != self.fields.field(name).type:
+                return None
+            found += meant
+        return found if len(set(found)) == len(found) else None
 
     # what is returned
 
@@ -359,25 +368,11 @@ def assigned(
     old, new = old.rename_columns(names[:count]), new.rename_columns(names[count:])
     refuse_nulls(new, fields)
     refuse_changed(statement, old, new, [name for name in key if name in new.column_names])
-    new = fitted(new, fields)
+    old, new = fitted(old, fields), fitted(new, fields)
     for name in new.column_names:
         if name not in key:
             old = old.append_column(new.field(name), new.column(name))
     return old
-
-
-def _excluded(sets: Sequence[Assignment], names: Sequence[str]) -> list[str] | None:
-    """Return the columns of the new row that SET assigns; None: it assigns something else."""
-    found = list[str]()
-    for each in sets:
-        prefix, _, name = each.value.text.partition(".")
-        if folded(prefix.strip()) != "excluded":
-            return None
-        meant = [known for known in names if known == name.strip().strip('"')]
-        if not meant:
-            return None
-        found += meant
-    return found if len(set(found)) == len(found) else None
 
 
 def completed(rows: pa.Table, fields: pa.Schema) -> pa.Table:

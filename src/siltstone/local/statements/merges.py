@@ -1,7 +1,7 @@
-"""Merges: MERGE: a query says for each row of the join which clause acts, and its values.
+"""Merges: MERGE: its clauses say what becomes of each row.
 
     source    read once, under its alias
-    join      the table and the source; outer, as far as a clause is for rows without a partner
+    matches   which rows are partners, and the clause that acts on each
     actions   keys that are deleted; keys and new values that are updated; rows that are inserted
 
 All that can be refused is, before the first row is written.
@@ -11,61 +11,64 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
-from siltstone.local.statements.exact import refuse_cut
+from siltstone.local.statements.exact import refuse_cut, refuse_lost
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.inserts import completed
 from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
+from siltstone.local.statements.matches import Matches
 from siltstone.local.statements.running import (
     STAGED_BYTES_MIN,
     Running,
     Written,
-    columns_of,
     refuse_nulls,
     require_key,
 )
 from siltstone.local.statements.updates import refuse_twice
 from siltstone.query.sql.shielded import folded, quoted
-from siltstone.query.sql.writes.merge_clauses import joined_by
-from siltstone.query.sql.writes.queries import (
-    ROWS,
-    Chosen,
-    TypedColumn,
-    Values,
-    as_written,
-    every_row,
-    text_of,
-)
+from siltstone.query.sql.writes.queries import every_row, too_long
 from siltstone.query.sql.writes.statements import (
     Action,
     Assignment,
     Clause,
     MergeStatement,
     ValueText,
-    When,
 )
 
-_MARK = "siltstone source"
-_ACTS = "siltstone clause"
-_INTEGER = "INTEGER"
 _WORDS = {Action.UPDATE: "UPDATE", Action.DELETE: "DELETE", Action.INSERT: "INSERT"}
 
 
 def merge(run: Running, statement: MergeStatement) -> Written:
     """Run a MERGE."""
-    table = run.table(statement.target)
+    table = run.rows_in(statement.target)
     key, fields = require_key(table, "MERGE"), table.schema
-    source = run.rows(every_row(statement.source, statement.given))
+    source = _source(run, statement)
     clauses = [_whole(each, statement, source.column_names, fields) for each in statement.clauses]
-    mark = pa.repeat(pa.scalar(True), source.num_rows)
-    plan = _Plan(run, statement, table, key, fields, clauses)
-    return plan.run_it(source.append_column(_MARK, mark))
+    return _Plan(run, statement, table, key, fields, clauses).run_it(source)
+
+
+def _source(run: Running, statement: MergeStatement) -> pa.Table:
+    """Return the rows of the source.
+
+    Raises:
+        RequestError: They are not as DuckDB had them.
+    """
+    found = run.rows(every_row(statement.source, statement.given))
+    refuse_lost("MERGE", found.schema)
+    names = [field.name for field in found.schema if pa.types.is_interval(field.type)]
+    if names:
+        long = run.rows(too_long(statement.source, names, statement.given)).to_pylist()[0].values()
+        for name, is_too_long in zip(names, long, strict=True):
+            if is_too_long:
+                raise RequestError(
+                    f"MERGE cannot carry its source: column {name!r} has a duration of more than"
+                    " 292 years; use upsert() or update_many()"
+                )
+    return found
 
 
 def _whole(
@@ -110,10 +113,9 @@ class _Plan:
         """Read, and write what the clauses say."""
         carried = [*self.key, *(name for each in self.clauses for name in self._assigned(each))]
         refuse_cut("MERGE", carried, self.fields, "upsert(), update_many() and delete()")
-        found = self.run.rows_of(self._query(), self.fields, {ROWS: source}).flatten()
-        acts = found.column(0)
-        self._refuse_errors(acts)
-        parts = [self._rows_of(found, acts, place) for place in range(len(self.clauses))]
+        found = self._matches.found(source)
+        self._refuse_errors(found)
+        parts = [self._rows_of(rows, place) for place, rows in enumerate(found)]
         changed = [
             keys_of(rows.select(list(self.key)), self.key, self.fields)
             for clause, rows in zip(self.clauses, parts, strict=True)
@@ -122,76 +124,43 @@ class _Plan:
         if changed:
             refuse_twice("MERGE", pa.concat_tables(changed))
         self._refuse_existing(parts)
-        acts_too = self.fields.append(pa.field("merge_action", pa.string()))
         self.run.check_returned(
-            self._without_action(), acts_too, self.statement.target, self.statement.given
+            self._returning(),
+            self.fields,
+            self.statement.target,
+            self.statement.given,
+            _actions([]),
         )
         gone = self._before(parts)
         count = self._write(parts)
         return Written(count, self._returned(parts, gone))
 
-    # the query
-
-    def _query(self) -> Chosen:
-        target, source = quoted(self.statement.target.name), quoted(self.statement.alias)
-        is_there = f"{target}.{quoted(self.key[0])} IS NOT NULL"
-        has_source = f"{source}.{quoted(_MARK)} IS NOT NULL"
-        tests = {
-            When.MATCHED: f"{is_there} AND {has_source}",
-            When.NOT_MATCHED: f"NOT ({is_there})",
-            When.NOT_MATCHED_BY_SOURCE: f"NOT ({has_source})",
-        }
-        whens = [f"{tests[each.when]}{_and(each.condition)}" for each in self.clauses]
-        cases = " ".join(f"WHEN {test} THEN {place}" for place, test in enumerate(whens))
-        types = self.run.columns(self.fields)
-        columns = [TypedColumn(_ACTS, _INTEGER), *(types[name] for name in self.key)]
-        values = [f"CASE {cases} END", *(f"{target}.{quoted(name)}" for name in self.key)]
-        keys, made = dict(enumerate(values[1:], 1)), list[dict[int, str]]()
-        for place, clause in enumerate(self.clauses):
-            made.append({0: str(place), **keys})
-            for name, each in zip(self._assigned(clause), clause.sets, strict=True):
-                value = made[-1][len(columns)] = text_of(each.value)
-                columns.append(types[name])
-                values.append(f"CASE WHEN (CASE {cases} END) = {place} THEN {value} END")
-        plain = Values(tuple(columns), tuple(values), self._behind(), self.statement.given)
-        return Chosen(plain, tuple(zip(whens, made, strict=True)))
-
-    def _behind(self) -> str:
-        whens = {each.when for each in self.clauses}
-        join = {
-            (False, False): "JOIN",
-            (False, True): "LEFT JOIN",
-            (True, False): "RIGHT JOIN",
-            (True, True): "FULL JOIN",
-        }[When.NOT_MATCHED in whens, When.NOT_MATCHED_BY_SOURCE in whens]
-        target = as_written(self.statement.target.text, self.statement.target.alias)
-        source = f"{quoted(ROWS)} AS {quoted(self.statement.alias)}"
-        return f"FROM {target} {join} {source} ON ({joined_by(self.statement)})"
+    @property
+    def _matches(self) -> Matches:
+        return Matches(self.run, self.statement, self.key, self.fields, self.clauses)
 
     def _assigned(self, clause: Clause) -> list[str]:
-        return columns_of([each.column for each in clause.sets], self.fields)
+        return self._matches.assigned(clause)
 
     # what the clauses do
 
-    def _refuse_errors(self, acts: pa.ChunkedArray) -> None:
-        for place, clause in enumerate(self.clauses):
-            if clause.action is Action.ERROR and pc.any(_equals(acts, place)).as_py():
+    def _refuse_errors(self, found: list[pa.Table]) -> None:
+        for clause, rows in zip(self.clauses, found, strict=True):
+            if clause.action is Action.ERROR and rows.num_rows:
                 when = clause.when.name.replace("_", " ")
                 raise RequestError(f"MERGE: a row is {when}, which is an error: {clause.message}")
 
-    def _rows_of(self, found: pa.Table, acts: pa.ChunkedArray, place: int) -> pa.Table:
+    def _rows_of(self, found: pa.Table, place: int) -> pa.Table:
         """Return the rows that a clause writes: the key of what exists, and what it assigns."""
         clause = self.clauses[place]
-        begin = 1 + len(self.key) + sum(len(each.sets) for each in self.clauses[:place])
-        own = found.filter(_equals(acts, place))
-        new = own.select(range(begin, begin + len(clause.sets)))
-        new = new.rename_columns(self._assigned(clause))
+        begin = found.num_columns - len(clause.sets)
+        new = found.select(range(begin, found.num_columns)).rename_columns(self._assigned(clause))
         if clause.action in {Action.INSERT, Action.UPDATE}:
             refuse_nulls(new, self.fields)
             new = fitted(new, self.fields)
-        if clause.action is Action.INSERT:
+        if clause.action is Action.INSERT or not begin:
             return new
-        old = own.select(range(1, 1 + len(self.key))).rename_columns(list(self.key))
+        old = fitted(found.select(range(begin)).rename_columns(list(self.key)), self.fields)
         refuse_changed("MERGE", old, new, [name for name in self.key if name in new.column_names])
         for name in new.column_names:
             if name not in self.key:
@@ -272,7 +241,7 @@ class _Plan:
     def _returned(self, parts: list[pa.Table], gone: list[pa.Table]) -> pa.Table | None:
         if not self.statement.returning:
             return None
-        left, found = iter(gone), list[pa.Table]()
+        left, found, words = iter(gone), list[pa.Table](), list[str]()
         for clause, rows in zip(self.clauses, parts, strict=True):
             if clause.action is Action.DELETE:
                 after = next(left)
@@ -282,29 +251,28 @@ class _Plan:
                 after = completed(rows, self.fields)
             else:
                 continue
-            word = pa.array([_WORDS[clause.action]] * after.num_rows, pa.string())
             plain = pa.schema([each.remove_metadata() for each in self.fields])
-            after = after.cast(pa.schema([each.with_nullable(True) for each in plain]))
-            found.append(after.append_column("merge_action", word))
+            found.append(after.cast(pa.schema([each.with_nullable(True) for each in plain])))
+            words += [_WORDS[clause.action]] * after.num_rows
         rows = pa.concat_tables(found)
         return self.run.returned(
-            self._without_action(), rows, self.statement.target, self.statement.given
+            self._returning(),
+            rows,
+            self.statement.target,
+            self.statement.given,
+            _actions(words),
         )
 
-    def _without_action(self) -> tuple[str, ...]:
+    def _returning(self) -> tuple[str, ...]:
         """Return what RETURNING asks for: `*` has not the action."""
         name = quoted(self.statement.target.name)
-        every = ", ".join(f"{name}.{quoted(each)}" for each in self.fields.names)
-        return tuple(every if each == "*" else each for each in self.statement.returning)
+        return tuple(
+            f"{name}.{each}" if each.startswith("*") else each for each in self.statement.returning
+        )
 
 
-def _equals(acts: pa.ChunkedArray, place: int) -> Any:
-    found: Any = pc.equal(acts, pa.scalar(place, pa.int32()))
-    return pc.coalesce(found, pa.scalar(False))
-
-
-def _and(condition: str) -> str:
-    return f" AND ({condition})" if condition else ""
+def _actions(words: list[str]) -> pa.Table:
+    return pa.table({"merge_action": pa.array(words, pa.string())})
 
 
 def _one(key: tuple[object, ...]) -> object:

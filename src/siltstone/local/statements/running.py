@@ -29,9 +29,10 @@ from siltstone.errors import (
     no_such,
 )
 from siltstone.local.statements.fitted import fitted
-from siltstone.query.sql.shielded import folded
+from siltstone.query.sql.shielded import folded, refuse_alike
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.queries import (
+    ACTIONS,
     ROWS,
     Chosen,
     Listed,
@@ -87,6 +88,16 @@ class Running:
             TableNotFoundError: There is none of that name.
         """
         return self.tx[self.name(target)]
+
+    def rows_in(self, target: Target) -> TransactionTable:
+        """Return the table, with columns that a statement calls by their names; see `table`.
+
+        Raises:
+            RequestError: DuckDB does not tell two of them apart.
+        """
+        table = self.table(target)
+        refuse_alike(table.name, table.schema)
+        return table
 
     def name(self, target: Target) -> str:
         """Return the name of the table that a statement writes; see `table`."""
@@ -154,7 +165,7 @@ class Running:
     ) -> pa.Table:
         """Return the rows of a query as DuckDB names their columns; see `values`."""
         try:
-            return self.rows(query.sql, rows)
+            found = self.rows(query.sql, rows)
         except RequestError as error:
             few = _FEW.search(str(error))
             if few is not None:
@@ -162,6 +173,9 @@ class Running:
             if any(each in str(error) for each in _MISFITS):
                 self._refuse_unfit(query, fields, rows, error)
             raise
+        if query.width not in {None, found.num_columns}:
+            raise RequestError("each expression of the statement is one value: no * and no COLUMNS")
+        return found
 
     def _refuse_unfit(
         self,
@@ -197,15 +211,31 @@ class Running:
         return {name: TypedColumn(name, kind) for name, kind in pairs}
 
     def returned(
-        self, returning: Returning, rows: pa.Table, target: Target, given: str = ""
+        self,
+        returning: Returning,
+        rows: pa.Table,
+        target: Target,
+        given: str = "",
+        actions: pa.Table | None = None,
     ) -> pa.Table | None:
-        """Return what RETURNING asks for of some rows; None: it asks for nothing."""
+        """Return what RETURNING asks for of some rows; None: it asks for nothing.
+
+        `actions`: what became of each of the rows, which it may ask for, too.
+        """
         if not returning:
             return None
-        return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
+        if actions is None:
+            return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
+        query = of_rows(returning, target.name, given, ACTIONS)
+        return self.rows(query, {ROWS: rows, ACTIONS: actions})
 
     def check_returned(
-        self, returning: Returning, fields: pa.Schema, target: Target, given: str = ""
+        self,
+        returning: Returning,
+        fields: pa.Schema,
+        target: Target,
+        given: str = "",
+        actions: pa.Table | None = None,
     ) -> None:
         """Refuse what DuckDB cannot return, before the first row is written.
 
@@ -214,7 +244,7 @@ class Running:
         """
         if returning and not self.is_alone:  # else its transaction ends with it
             plain = [each.with_nullable(True) for each in fields.remove_metadata()]
-            self.returned(returning, pa.schema(plain).empty_table(), target, given)
+            self.returned(returning, pa.schema(plain).empty_table(), target, given, actions)
 
     # many rows
 
@@ -297,10 +327,17 @@ def refuse_nulls(rows: pa.Table, fields: pa.Schema, before: int = 0) -> None:
             raise SchemaMismatchError(f"row {row} of the statement: column {name!r} takes no null")
 
 
+def meant_by(target: Target) -> str:
+    """Return the name of a table without DuckDB's catalog, `memory`, and its namespace `main`."""
+    parts = target.parts
+    if len(parts) > 1 and parts[0] == "memory":
+        parts = parts[1:]
+    return parts[-1] if len(parts) == 2 and parts[0] == "main" else ".".join(parts)
+
+
 def name_among(target: Target, names: Sequence[str]) -> str | None:
     """Return the one of some names that a statement means, as DuckDB tells names apart."""
-    parts = target.parts
-    meant = [".".join(parts)] + ([parts[-1]] if parts[0] in {"main", "memory"} else [])
+    meant = [".".join(target.parts), meant_by(target)]
     for each in meant:
         if each in names:
             return each

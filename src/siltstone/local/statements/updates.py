@@ -42,7 +42,7 @@ KEYS_COUNTED_MAX = 10_000
 
 def update(run: Running, statement: UpdateStatement) -> Written:
     """Run an UPDATE."""
-    table = run.table(statement.target)
+    table = run.rows_in(statement.target)
     key, fields = require_key(table, "UPDATE"), table.schema
     names = columns_of([each.column for each in statement.sets], fields)
     run.check_returned(statement.returning, fields, statement.target, statement.given)
@@ -67,8 +67,7 @@ def update(run: Running, statement: UpdateStatement) -> Written:
     )
     rows = assigned(run, "UPDATE", query, fields, key, {})
     keys = keys_of(rows, key, fields)
-    if statement.sources:
-        refuse_twice("UPDATE", keys)
+    refuse_twice("UPDATE", keys)  # an UNNEST makes several rows of one, too
     return _updated(run, statement, table, write_partial(run, table, rows), keys)
 
 
@@ -140,7 +139,7 @@ def _updated(
 
 def delete(run: Running, statement: DeleteStatement) -> Written:
     """Run a DELETE."""
-    table = run.table(statement.target)
+    table = run.rows_in(statement.target)
     key, fields = table.primary_key, table.schema
     filter_ = _filter(run, statement, key, fields)
     if filter_ is not None:

@@ -40,6 +40,21 @@ def variables_of(frame: FrameType) -> Variables:
     return found
 
 
+def read_once(variables: Variables) -> Variables:
+    """Return the variables for a statement that asks for one twice, as each that writes may.
+
+    A stream gives its rows once. So a frame is read when it is asked for first, and is kept.
+    """
+    kept: dict[str, pa.Table | None] = {}
+
+    def found(name: str) -> object:
+        if name not in kept:
+            kept[name] = rows_of(variables, name)
+        return kept[name]
+
+    return found
+
+
 def rows_of(variables: Variables, name: str) -> pa.Table | None:
     """Return the rows of a data frame of the caller; None: it has no variable of that name.
 

@@ -5,7 +5,7 @@ DuckDB turns a filter into an Arrow expression through Python's values, and that
     IN (..) on a timestamp with a zone   needs pytz, which nothing here brings
     IN (..) on uint64 above int64        Arrow takes Python's integers for int64
     IN (..) on nanoseconds               Python's times have microseconds: others are found
-    any comparison of time64[ns]         has no form at all
+    any comparison of time64[ns], UUIDs  has no form at all
     any of nanoseconds with a zone       DuckDB has microseconds of them, the column has more
     <= NaN on a float                    becomes the literal true: without the column, a null passes
 
@@ -111,8 +111,9 @@ def _has_inside(kind: Any, is_one: Callable[[Any], bool]) -> bool:
 
 def _fails(kind: Any) -> bool:
     types = pa.types
-    has_zone = types.is_timestamp(kind) and kind.tz is not None
-    return has_zone or types.is_uint64(kind) or types.is_floating(kind) or _has_nanoseconds(kind)
+    if (types.is_timestamp(kind) and kind.tz is not None) or kind == pa.uuid():
+        return True
+    return types.is_uint64(kind) or types.is_floating(kind) or _has_nanoseconds(kind)
 
 
 def _has_nanoseconds(kind: pa.DataType) -> bool:

@@ -106,7 +106,7 @@ def read(
             _register_frames(statement, reads.others([*known, *made]), variables)
             for name, given in made.items():
                 statement.register_frame(name, given)
-            found = statement.rows(sql, parameters)
+            found = statement.rows(sql, parameters, says_what_is_lost=rows is not None)
     except BaseException:
         statement.close()
         raise

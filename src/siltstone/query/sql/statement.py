@@ -46,6 +46,9 @@ VALUE_BYTES_MAX = 256 << 20
 """Of one value of a result: as much as a commit may hold, so every stored value can be read."""
 HUGEINT_KEY = b"siltstone.hugeint"
 """In the metadata of a field: a sum of whole numbers, whose type Arrow has not."""
+LOST_KEY = b"siltstone.lost"
+"""In the metadata of a field: its type in DuckDB, of which Arrow has other values."""
+_LOST = re.compile(r"\b(?:BIT|TIME WITH TIME ZONE)\b")
 _OF_A_PARENT: list[object] = []
 """What a forked child must not end: DuckDB would cut the files that its parent reads."""
 _KEPT = (Exception, KeyboardInterrupt)
@@ -226,13 +229,21 @@ class Statement:
 
     # rows
 
-    def rows(self, sql: str, parameters: Any) -> pa.RecordBatchReader:
-        """Run the query; the statement is closed when its rows are read, or dropped."""
+    def rows(
+        self, sql: str, parameters: Any, *, says_what_is_lost: bool = False
+    ) -> pa.RecordBatchReader:
+        """Run the query; the statement is closed when its rows are read, or dropped.
+
+        `says_what_is_lost`: fields of types that Arrow has not have these in their metadata.
+        """
         kinds, reader = self._begun(sql, parameters)
         self._reader, schema = reader, reader.schema
         for place, kind in enumerate(kinds):
             if kind == "HUGEINT":
                 marked = schema.field(place).with_metadata({HUGEINT_KEY: b""})
+                schema = schema.set(place, marked)
+            elif says_what_is_lost and _LOST.search(kind):
+                marked = schema.field(place).with_metadata({LOST_KEY: kind.encode()})
                 schema = schema.set(place, marked)
         # An ENUM is a dictionary, which no table takes and no stream of ours carries.
         schema = layouts.plain_schema(schema)

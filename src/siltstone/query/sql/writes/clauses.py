@@ -14,7 +14,9 @@ _BEHIND_A_TABLE = {
 }  # fmt: skip
 
 
-def target_of(words: Words, at: int, *, has_alias: bool = True) -> tuple[Target, int]:
+def target_of(
+    words: Words, at: int, *, has_alias: bool = True, needs_as: bool = False
+) -> tuple[Target, int]:
     """Return the table that is named at a place, with its alias, and the place behind it.
 
     Raises:
@@ -33,13 +35,15 @@ def target_of(words: Words, at: int, *, has_alias: bool = True) -> tuple[Target,
     if not parts:
         raise RequestError("the statement ends where a table must be named")
     text = words[begin:at].sql
-    alias, at = alias_of(words, at) if has_alias else ("", at)
+    alias, at = alias_of(words, at, needs_as=needs_as) if has_alias else ("", at)
     return Target(tuple(parts), text, alias), at
 
 
-def alias_of(words: Words, at: int) -> tuple[str, int]:
-    """Return the alias at a place, else "", and the place behind it."""
+def alias_of(words: Words, at: int, *, needs_as: bool = False) -> tuple[str, int]:
+    """Return the alias at a place, else "", and the place behind it; `needs_as`: only with AS."""
     has_as = words.low(at) == "as"
+    if needs_as and not has_as:
+        return "", at
     place = at + has_as
     if place >= len(words):
         return "", at
@@ -98,7 +102,13 @@ def part_of(words: Words) -> ValueText:
     """Return an expression, or DEFAULT."""
     if words.starts("default") and len(words) == 1:
         return ValueText("")
-    return ValueText(words.sql, constant_of(words))
+    return ValueText(words.sql, constant_of(words), _excluded(words))
+
+
+def _excluded(words: Words) -> str:
+    names = [word.name or "" for word in words]
+    is_one = len(names) == 3 and folded(names[0]) == "excluded" and words.low(1) == "."
+    return names[2] if is_one else ""
 
 
 def returning_of(words: Words) -> Returning:

@@ -121,11 +121,17 @@ def _signed(bits: int) -> tuple[int, int]:
 def _floating(value: Any, _: Any) -> Any:
     if type(value) is int and abs(value) < _EXACT:
         return float(value)
-    if type(value) is Decimal:
+    if type(value) is Decimal and _is_exact(value):
         return float(value) if value else 0.0  # DuckDB's decimals have no zero below zero
     if type(value) is float:
         return value
     raise UnclearError
+
+
+def _is_exact(value: Decimal) -> bool:
+    """Say whether one division makes a float of it: DuckDB rounds others in its own way."""
+    _, digits, exponent = value.as_tuple()
+    return isinstance(exponent, int) and -22 <= exponent <= 0 and len(digits) <= 15
 
 
 def _date(value: Any, _: Any) -> Any:

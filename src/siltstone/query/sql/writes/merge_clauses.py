@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from siltstone.errors import RequestError
-from siltstone.query.sql.shielded import quoted
 from siltstone.query.sql.writes.clauses import (
     alias_of,
     assignments_of,
@@ -162,13 +161,3 @@ def _inserting(when: When, condition: str, words: Words) -> Clause:
         raise RequestError(f"INSERT names {len(names)} columns, and gives {len(values)} values")
     sets = tuple(Assignment(name, value) for name, value in zip(names, values, strict=True))
     return Clause(when, Action.INSERT, condition, sets)
-
-
-def joined_by(merge: MergeStatement) -> str:
-    """Return the condition by which the rows of a MERGE are joined."""
-    if merge.on:
-        return merge.on
-    target, source = quoted(merge.target.name), quoted(merge.alias)
-    return " and ".join(
-        f"{target}.{quoted(each)} = {source}.{quoted(each)}" for each in merge.using
-    )

@@ -47,6 +47,8 @@ _FIRST = re.compile(
     r"(?:insert|update|delete|merge|truncate|create|drop|alter|(with))\b", re.IGNORECASE
 )
 _IN_WITH = re.compile(r"\b(?:insert|update|delete|merge)\b", re.IGNORECASE)
+_QUERIES = ("select", "from", "values", "with", "table", "pivot", "unpivot", "(")
+"""What a query within brackets begins with; a list of columns does not."""
 _READS = ("select", "from", "values", "pivot", "unpivot")
 _MAIN = (*_READS, "insert", "update", "delete", "merge")
 
@@ -116,9 +118,9 @@ def _insert(words: Words, given: str) -> Change:
         at, on_conflict = 3, OnConflict.NOTHING
     if words.low(at) != "into":
         raise RequestError("INSERT is written as INSERT INTO table ...")
-    target, at = target_of(words, at + 1)
+    target, at = target_of(words, at + 1, needs_as=True)
     columns = list[str]()
-    if words.low(at) == "(" and words.low(at + 1) not in {"select", "from", "values", "with", "("}:
+    if words.low(at) == "(" and words.low(at + 1) not in _QUERIES:
         columns, at = names_in(words.inside(at)), words.bracketed(at)
     is_by_name = words.starts("by", "name", at=at)
     at += 2 if is_by_name or words.starts("by", "position", at=at) else 0

@@ -18,6 +18,8 @@ ROWS = "siltstone rows"
 """The name of rows in memory in a query: no table has a blank in its name."""
 EXISTING = "siltstone existing rows"
 """The name of those that the table has already."""
+ACTIONS = "siltstone actions"
+"""The name of what became of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class Values:
         named = [f'{each} AS "_{place}"' for place, each in enumerate(values)]
         return f"{self.given} SELECT {', '.join([*named, *self.also])} {self.behind}"
 
+    @property
+    def width(self) -> int | None:
+        """How many columns it gives; None: those that a source has."""
+        return None if self.also else len(self.columns)
+
     def unfit(self, place: int) -> str:
         """Return a query for the first row whose value a column does not take, and the value."""
         expression, kind = self.expressions[place], self.columns[place].type
@@ -76,6 +83,11 @@ class Listed:
         names = ", ".join(f'"_{place}"' for place in range(len(self.columns)))
         return f"{self.given} SELECT * FROM (VALUES {rows}) AS q({names})"
 
+    @property
+    def width(self) -> int:
+        """How many columns it gives."""
+        return len(self.columns)
+
     def unfit(self, place: int) -> str:
         """Return a query for the first row whose value a column does not take, and the value."""
         kind = self.columns[place].type
@@ -97,6 +109,8 @@ class Chosen:
     """The same in columns of their own, in which the misfits are looked for."""
     cases: tuple[tuple[str, Mapping[int, str]], ...]
     """A condition, and the expressions of columns by their places; the others are null."""
+    also: tuple[str, ...] = ()
+    """Expressions that are returned behind it, as they are."""
 
     @property
     def columns(self) -> tuple[TypedColumn, ...]:
@@ -107,7 +121,14 @@ class Chosen:
     def sql(self) -> str:
         """The query; the names of the members are numbers, in the order of the columns."""
         cases = " ".join(f"WHEN {test} THEN {self._struct(made)}" for test, made in self.cases)
-        return f"{self.plain.given} SELECT CASE {cases} END AS chosen {self.plain.behind}"
+        chosen = (f"CASE {cases} END AS chosen",) if cases else ()
+        every = ", ".join([*chosen, *self.also])
+        return f"{self.plain.given} SELECT {every} {self.plain.behind}"
+
+    @property
+    def width(self) -> int:
+        """How many columns it gives."""
+        return bool(self.cases) + len(self.also)
 
     def unfit(self, place: int) -> str:
         """Return a query for the first row whose value a column does not take, and the value."""
@@ -127,8 +148,25 @@ def text_of(part: ValueText) -> str:
 
 
 def cast(expression: str, kind: str) -> str:
-    """Return an expression as a value of a type."""
-    return f"CAST(({expression}) AS {kind})"
+    """Return an expression as a value of a type.
+
+    Arrow gets the hours of an interval as nanoseconds, of which 292 years wrap around: so whole
+    days of them are days.
+    """
+    found = f"CAST(({expression}) AS {kind})"
+    if kind != "INTERVAL":
+        return found
+    days = "CAST(extract('hour' FROM x) // 24 AS INTEGER)"
+    return f"[x - to_hours(24 * {days}) + to_days({days}) FOR x IN [{found}]][1]"
+
+
+def too_long(source: str, names: Sequence[str], given: str = "") -> str:
+    """Return a query for the first of some intervals of which Arrow cannot have the hours."""
+    found = [f"max(abs(extract('hour' FROM {quoted(name)})) > {_HOURS_MAX})" for name in names]
+    return f"{given} SELECT {', '.join(found)} FROM {source}"
+
+
+_HOURS_MAX = (1 << 63) // 3_600_000_000_000 - 1
 
 
 def _shown(expression: str) -> str:
@@ -205,6 +243,11 @@ def behind_conflict(
     return f"FROM {new} JOIN {old} ON {on}" + (f" WHERE ({where})" if where else "")
 
 
-def of_rows(expressions: Sequence[str], name: str, given: str = "") -> str:
-    """Return a query for expressions over `ROWS`, which they call `name`."""
-    return f"{given} SELECT {', '.join(expressions)} FROM {quoted(ROWS)} AS {quoted(name)}"
+def of_rows(expressions: Sequence[str], name: str, given: str = "", beside: str = "") -> str:
+    """Return a query for expressions over `ROWS`, which they call `name`.
+
+    `beside`: rows of which each stands beside one of these.
+    """
+    rows = f"{quoted(ROWS)} AS {quoted(name)}"
+    both = f"{rows} POSITIONAL JOIN {quoted(beside)}" if beside else rows
+    return f"{given} SELECT {', '.join(expressions)} FROM {both}"

@@ -31,10 +31,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ValueText:
-    """An expression: its text, which is empty for DEFAULT, and what it is if it is a constant."""
+    """An expression: its text, which is empty for DEFAULT, and what it is if it is a constant.
+
+    `excluded` is the column if it is one of the new row of ON CONFLICT, and nothing else; or "".
+    """
 
     text: str
     constant: Constant | None = None
+    excluded: str = ""
 
 
 @dataclass(frozen=True, slots=True)

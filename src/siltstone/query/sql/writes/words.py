@@ -18,16 +18,18 @@ from siltstone.query.sql.shielded import folded
 
 _SPACES = r" \t\n\f\r\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 """What DuckDB takes for a blank. Any other letter that is not of ASCII may stand in a name."""
+_LETTER = rf"(?:[A-Za-z_]|[^\x00-\x7f{_SPACES}])"
+_LETTER_OR_DIGIT = rf"(?:[A-Za-z_0-9]|[^\x00-\x7f{_SPACES}])"
 _WORD = re.compile(
     rf"""
       (?P<gap> [{_SPACES}]+ | --[^\n\r]* )
     | (?P<comment> /\* )
     | (?P<text> [eExX]?' (?:[^']|'')* ')
-    | (?P<dollars> \$(?:[^\W\d]\w*)?\$ )
+    | (?P<dollars> \$(?:{_LETTER}{_LETTER_OR_DIGIT}*)?\$ )
     | (?P<quoted> "(?:[^"]|"")*" )
-    | (?P<parameter> \?[0-9]* | \$\w+ )
+    | (?P<parameter> \?[0-9]* | \$[0-9]+ | \${_LETTER}{_LETTER_OR_DIGIT}* )
     | (?P<number> (?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][+-]?[0-9]+)? )
-    | (?P<name> (?:[A-Za-z_]|[^\x00-\x7f{_SPACES}])(?:[A-Za-z_0-9$]|[^\x00-\x7f{_SPACES}])* )
+    | (?P<name> {_LETTER}(?:{_LETTER_OR_DIGIT}|\$)* )
     | (?P<sign> ::|<=|>=|<>|!=|==|=>|->>|->|\|\||. )
     """,
     re.VERBOSE | re.DOTALL,
@@ -145,16 +147,16 @@ def words_of(text: str) -> Words:
 
 
 def _named(text: str, words: list[Word]) -> str:
-    """Give each placeholder a name: `?` and `$1` are `$p1`."""
+    """Give each placeholder a name: `?` and `$1` are `$p1`; behind `$5` a `?` is `$p6`."""
     number, pieces, end = 0, list[str](), 0
     for word in words:
         if word.kind != "parameter":
             continue
         given = word.text[1:]
         if not given:
-            number += 1
-            given = str(number)
+            given = str(number + 1)
         if given.isdecimal():
+            number = max(number, int(given))
             pieces += [text[end : word.start], f"$p{given}"]
             end = word.end
     return "".join([*pieces, text[end:]]) if pieces else text
