@@ -26,7 +26,6 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.kept import kept_from, readable
-from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
@@ -35,10 +34,10 @@ from siltstone.errors import (
     SnapshotExpiredError,
     TableExistsError,
     UnavailableError,
-    no_such,
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_versions.turns import Turns
+from siltstone.local.past.moments import seq_at, seq_of_tag
 from siltstone.local.snapshot import LocalSnapshot, seen_by
 from siltstone.local.tables import LocalTable
 from siltstone.local.transaction import LocalTransaction
@@ -280,24 +279,10 @@ class LocalStore(Store):
             raise RequestError("a snapshot takes only one of seq, at and tag")
         wanted = state.visible if seq is None else seq
         if at is not None:
-            wanted = self._seq_at(state, at)
+            wanted = seq_at(self._core, state, at)
         if tag is not None:
-            tags = catalogs.store_tags(state.view.catalog)
-            if tag not in tags:
-                raise RequestError(no_such("tag", tag, sorted(tags)))
-            wanted = tags[tag]
+            wanted = seq_of_tag(state, tag)
         return LocalSnapshot(self._core, state, readable(state, wanted))
-
-    def _seq_at(self, state: State, moment: object) -> int:
-        time_us, commits = time_us_of(moment), self._parts.commits
-        refuse_future(
-            moment,
-            time_us,
-            now_us=max(self._core.site.now_us(), commits.last_time_us(state)),
-            oldest=state.view.record.oldest_seq,
-            newest=state.visible,
-        )
-        return commits.seq_at(state, time_us)
 
     @property
     def core(self) -> Core:

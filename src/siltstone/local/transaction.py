@@ -22,7 +22,7 @@ from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.readable import LocalReadable
-from siltstone.local.snapshot import seen_by
+from siltstone.local.snapshot import seen_by, table_of_then
 from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process.turns import TableClosedError
 
@@ -205,7 +205,12 @@ class LocalTransaction(EngineTransaction, Transaction):
             spares=self.core.spares,
             variables=variables,
             rows=rows,
+            past=lambda named: table_of_then(self.core, self._committed(), named),
         )
+
+    def _committed(self) -> State:
+        """Return what the transaction reads, without what it wrote."""
+        return State(view_of(self.rows), self.read_seq)
 
     def table(self, table_id: int) -> LocalTransactionTable:
         """Return the table with this id, for callers that have no name of it."""
@@ -242,6 +247,6 @@ class LocalTransaction(EngineTransaction, Transaction):
             return catalogs.name_of(table), 0
         if since > self.read_seq:
             raise RequestError(f"seq {since} is in the future: the store is at seq {self.read_seq}")
-        state = State(view_of(self.rows), self.read_seq)
+        state = self._committed()
         touched = self.core.commits.touched(state, since)
         return catalogs.name_of(table), changed_since(state, table, since, own, touched)
