@@ -10,9 +10,11 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.api import results
@@ -30,6 +32,7 @@ from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
 from siltstone.errors import (
+    ConflictError,
     RequestError,
     SnapshotExpiredError,
     TableExistsError,
@@ -37,10 +40,10 @@ from siltstone.errors import (
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_versions.turns import Turns
-from siltstone.local.past.moments import seq_at, seq_of_tag
+from siltstone.local.past.moments import names_given, seq_at, seq_of, seq_of_tag
 from siltstone.local.snapshot import LocalSnapshot, seen_by
 from siltstone.local.tables import LocalTable
-from siltstone.local.transaction import LocalTransaction
+from siltstone.local.transaction import LocalTransaction, WrittenSinceError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from siltstone.local.statements.written import Answer
     from siltstone.query.changes.change_feed import Feeds
     from siltstone.query.changes.change_task import ChangeTask
+    from siltstone.query.diff.diff import Diff
+    from siltstone.query.diff.tables import DiffOfStates
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.writes.statements import Write
@@ -375,6 +380,53 @@ class LocalStore(Store):
         except BaseException:
             snapshot.close()
             raise
+
+    def diff(self, a: object, b: object = None, tables: Sequence[str] | None = None) -> Diff:
+        from siltstone.query.diff.diff import Diff  # noqa: PLC0415 - few need it
+
+        found = self._states(a, b)
+        names = found.names() if tables is None else names_given(tables)
+        counts = {name: found.of(name).counts() for name in names}
+        return Diff(found.old, found.new, counts, partial(self.diff_of, a=found.old, b=found.new))
+
+    def diff_of(self, table: str, a: object, b: object) -> pa.RecordBatchReader:
+        """Return the rows of the diff of one table as they are read."""
+        return self._states(a, b).of(table).reader()
+
+    def _states(self, a: object, b: object) -> DiffOfStates:
+        from siltstone.query.diff.tables import DiffOfStates  # noqa: PLC0415 - as above
+
+        state = self._state()
+        old = seq_of(self._core, state, a)
+        new = state.visible if b is None else seq_of(self._core, state, b)
+        return DiffOfStates(self._core, state, old, new)
+
+    def put_back(
+        self, table: str, *, to: object, until: object = None, force: bool = False
+    ) -> results.Receipt:
+        from siltstone.local.past.put_back import PutBack  # noqa: PLC0415 - as above
+
+        self._core.writer()
+        runs: list[PutBack] = []
+
+        def work(tx: Transaction) -> tuple[Transaction, int]:
+            assert isinstance(tx, LocalTransaction)
+            with tx.putting_back(is_alone=True) as run:
+                runs.append(run)
+                try:
+                    return tx, run.run(table, to, until, force=force)
+                except ConflictError as error:
+                    raise WrittenSinceError(error) from None
+
+        try:
+            tx, rows = self.run(work)
+        except WrittenSinceError as refused:
+            raise refused.error from None
+        finally:
+            for run in runs:
+                run.discard()
+        assert tx.receipt is not None
+        return msgspec.structs.replace(tx.receipt, rows=rows)
 
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None

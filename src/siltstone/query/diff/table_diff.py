@@ -26,6 +26,7 @@ from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.process import deadline
+from siltstone.query.diff.diff import Counts
 from siltstone.query.diff.values import differing
 from siltstone.query.diff.windows import KeyedRows, Window, in_order, looked_up
 
@@ -112,13 +113,13 @@ class TwoStates:
         """Return the rows of the diff as they are read."""
         return pa.RecordBatchReader.from_batches(self.fields, self.batches())
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self) -> Counts:
         """Return how many rows were added, removed, and changed."""
         found = dict.fromkeys(CHANGES, 0)
         for batch in self.batches():
             for each in _compute.value_counts(batch.column(CHANGE)).to_pylist():
                 found[each["values"]] += each["counts"]
-        return found[ADDED], found[REMOVED], found[CHANGED]
+        return Counts(found[ADDED], found[REMOVED], found[CHANGED])
 
     def _windows(self, codec: KeyCodec) -> Iterator[Window]:
         if self.keys is not None:
@@ -138,9 +139,7 @@ class TwoStates:
         return [(n if n in old.ids else None, n if n in new.ids else None) for n in named]
 
     @staticmethod
-    def _all_of(
-        reader: KeyedReader | None, change: str, shape: _Shape
-    ) -> Iterator[pa.RecordBatch]:
+    def _all_of(reader: KeyedReader | None, change: str, shape: _Shape) -> Iterator[pa.RecordBatch]:
         if reader is None:
             return
         for batch in reader.in_order(KeyRange(), Page()):
@@ -156,6 +155,17 @@ def _key_fields(reader: KeyedReader) -> list[pa.Field]:
     return [schema.arrow.field(name).remove_metadata() for name in schema.codec.names]
 
 
+def as_structs(rows: pa.Table, of: pa.RecordBatch, codec: KeyCodec, column: str) -> pa.Array:
+    """Return for each row of a diff the one of `rows` with its key, as `column` has it; or null.
+
+    `of` has the key columns of `codec`, and so have `rows`.
+    """
+    wanted = codec.ordered_of(of.select(list(codec.names)))
+    found = codec.ordered_of(rows)
+    at = _partners(KeyedRows(rows, found), KeyedRows(rows, wanted))
+    return _struct(of.schema.field(column).type, rows, at)
+
+
 def _compared(
     window: Window, pairs: list[tuple[str | None, str | None]], shape: _Shape
 ) -> pa.RecordBatch:
@@ -164,7 +174,7 @@ def _compared(
     at = _partners(old, new)
     in_new = np.flatnonzero(at >= 0)
     in_old = at[in_new]
-    changed = _changed(old.rows.take(pa.array(in_old)), new.rows.take(pa.array(in_new)), pairs)
+    changed = _changed(old.rows.take(in_old), new.rows.take(in_new), pairs)
     is_partner = np.zeros(len(old.keys), dtype=bool)
     is_partner[in_old] = True
     removed, added = np.flatnonzero(~is_partner), np.flatnonzero(at < 0)
@@ -207,18 +217,14 @@ def _whole(column: pa.ChunkedArray) -> Any:
     return pa.array([], column.type) if not column.num_chunks else column.combine_chunks()
 
 
-def _key_order(
-    old: KeyedRows, new: KeyedRows, olds: np.ndarray, news: np.ndarray
-) -> np.ndarray:
+def _key_order(old: KeyedRows, new: KeyedRows, olds: np.ndarray, news: np.ndarray) -> np.ndarray:
     """Return the order of the keys of some rows: by the old one, or the new one if it has none."""
-    parts = [
-        (rows.keys.array, at) for rows, at in ((old, olds), (new, news)) if len(rows.keys)
-    ]
+    parts = [(rows.keys.array, at) for rows, at in ((old, olds), (new, news)) if len(rows.keys)]
     if not len(olds) or not parts:
         return np.arange(len(olds))
     if len(parts) == 1:
         keys, at = parts[0]
-        keys = keys.take(pa.array(at))
+        keys = keys.take(at)
     else:
         both = pa.concat_arrays([keys for keys, _ in parts])
         keys = both.take(pa.array(np.where(olds >= 0, olds, len(old.keys) + news)))
@@ -245,7 +251,7 @@ def _keys(sides: list[tuple[pa.Table, str, np.ndarray]]) -> pa.Array:
     columns = [_whole(rows.column(name)) for rows, name, _ in sides]
     places = [at for _, _, at in sides]
     if len(columns) == 1:
-        return columns[0].take(pa.array(places[0]))
+        return columns[0].take(places[0])
     old, new = places
     both = pa.concat_arrays(columns)
     return both.take(pa.array(np.where(old >= 0, old, len(columns[0]) + new)))
@@ -254,7 +260,7 @@ def _keys(sides: list[tuple[pa.Table, str, np.ndarray]]) -> pa.Array:
 def _struct(kind: Any, rows: pa.Table, at: np.ndarray) -> pa.Array:
     """Return rows as structs; null where there is none."""
     is_there = at >= 0
-    places = pa.array(at, mask=~is_there)
+    places: Any = pa.array(at, mask=~is_there)
     members = list(kind)
     if not members or not is_there.any():
         return _empty_structs(kind, is_there)

@@ -45,15 +45,15 @@ class DiffOfStates:
         old, new = self._table(name, self.old), self._table(name, self.new)
         if old is None and new is None:
             names = catalogs.names(self.state.view.catalog, self.new)
-            raise TableNotFoundError(name, names, self.new)
-        readers = self._reader(name, old, self.old), self._reader(name, new, self.new)
+            raise TableNotFoundError(name, names, seq=self.new)
+        before, after = self._reader(name, old, self.old), self._reader(name, new, self.new)
         is_one = old is not None and old is new
         keys = None
-        if readers[0] is not None and readers[1] is not None:
+        if before is not None and after is not None:
             first, last = sorted((self.old, self.new))
             feeds = Feeds(self.core, self.state)
-            keys = [] if first == last else changed_keys(feeds, name, *readers, first, last)
-        return TwoStates(*readers, is_one, keys)
+            keys = [] if first == last else changed_keys(feeds, name, before, after, first, last)
+        return TwoStates(before, after, is_one, keys)
 
     def _table(self, name: str, seq: int) -> TableDefinition | None:
         try:

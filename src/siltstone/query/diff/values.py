@@ -46,7 +46,7 @@ def _there(column: pa.Array) -> np.ndarray:
 
 
 def _taken(column: pa.Array, at: np.ndarray) -> Any:
-    return column if len(at) == len(column) else column.take(pa.array(at))
+    return column if len(at) == len(column) else column.take(at)
 
 
 def _of_values(some: Any, others: Any) -> np.ndarray:

@@ -54,7 +54,9 @@ def looked_up(
     for start in range(0, len(keys), LOOKED_UP):
         part = keys[start : start + LOOKED_UP]
         wanted = codec.ordered_of(codec.batch(part)).array
-        yield _rows_of(part, wanted, some), _rows_of(part, wanted, others)
+        window = _rows_of(part, wanted, some), _rows_of(part, wanted, others)
+        if any(len(each.keys) for each in window):  # else they were made and deleted in between
+            yield window
 
 
 def _rows_of(keys: Sequence[Key], wanted: pa.Array, reader: KeyedReader | None) -> KeyedRows:
@@ -66,7 +68,7 @@ def _rows_of(keys: Sequence[Key], wanted: pa.Array, reader: KeyedReader | None) 
     kept = pc.is_in(found.array, value_set=wanted)  # others may have their codes
     order = found.argsort()
     order = order[kept.to_numpy(zero_copy_only=False)[order]]
-    return KeyedRows(rows.take(pa.array(order)), found[order])
+    return KeyedRows(rows.take(order), found[order])
 
 
 def in_order(some: KeyedReader | None, others: KeyedReader | None) -> Iterator[Window]:
