@@ -120,7 +120,7 @@ def compared(db: st.Store, a: int, b: int) -> dict[Any, tuple[str, Any, Any]]:
 def told(found: list[dict[str, Any]]) -> dict[Any, tuple[str, Any, Any]]:
     """Return the rows of a diff in the same form."""
     keys = [{part: row[part] for part in KEY} for row in found]
-    whole = [
+    whole: list[Any] = [
         (row["_change"], *(each and {**key, **each} for each in (row["_old"], row["_new"])))
         for row, key in zip(found, keys, strict=True)
     ]

@@ -191,7 +191,8 @@ class PutBack:
             held = pa.Table.from_batches(self._held(iter(self._scan(table, first))), schema.arrow)
         except _ManyRowsError:
             task = begin(self.core, name, "insert", schema=schema.shown, primary_key=key)
-            return self._attached(task, self._scan(table, first))
+            self._stage(task, self._scan(table, first))
+            return self._attached()
         return cast("Any", self.tx.create_table(name, schema.shown, key)).insert(held)
 
     # rows by their keys
@@ -287,24 +288,22 @@ class PutBack:
         parts: Callable[[], Iterator[pa.RecordBatch]],
         key: pa.Schema,
     ) -> int:
+        fields = now.schema
         gone = (_gone(batch, key) for batch in parts())
-        rows = (_rows(batch, now.schema) for batch in parts())
-        pieces: tuple[tuple[StagedOp, pa.Schema, Iterator[pa.RecordBatch]], ...] = (
-            ("delete", key, gone),
-            ("upsert", now.schema, rows),
-        )
-        return sum(
-            self._attached(
-                begin(self.core, now.name, op), pa.RecordBatchReader.from_batches(fields, batches)
-            )
-            for op, fields, batches in pieces
-        )
+        rows = (_rows(batch, fields) for batch in parts())
+        for op, schema, batches in (("delete", key, gone), ("upsert", fields, rows)):
+            task = begin(self.core, now.name, cast("StagedOp", op))
+            self._stage(task, pa.RecordBatchReader.from_batches(schema, batches))
+        return self._attached()
 
-    def _attached(self, task: StageTask, rows: pa.RecordBatchReader) -> int:
-        staged = list[Staged]()
-        self.staged.append((task, staged))
-        staged.append(task.run(rows))
-        return self.tx.attach(task, staged)
+    def _stage(self, task: StageTask, rows: pa.RecordBatchReader) -> None:
+        pieces = list[Staged]()
+        self.staged.append((task, pieces))
+        pieces.append(task.run(rows))
+
+    def _attached(self) -> int:
+        """Attach all that is staged: no row of the table is read after it."""
+        return sum(self.tx.attach(task, pieces) for task, pieces in self.staged)
 
     def discard(self) -> None:
         """Delete what is left of staged rows, after the commit or without it."""

@@ -227,7 +227,7 @@ def _key_order(old: KeyedRows, new: KeyedRows, olds: np.ndarray, news: np.ndarra
         keys = keys.take(at)
     else:
         both = pa.concat_arrays([keys for keys, _ in parts])
-        keys = both.take(pa.array(np.where(olds >= 0, olds, len(old.keys) + news)))
+        keys = both.take(np.where(olds >= 0, olds, len(old.keys) + news))
     return _compute.array_sort_indices(keys).to_numpy().astype(np.int64)
 
 
@@ -254,7 +254,7 @@ def _keys(sides: list[tuple[pa.Table, str, np.ndarray]]) -> pa.Array:
         return columns[0].take(places[0])
     old, new = places
     both = pa.concat_arrays(columns)
-    return both.take(pa.array(np.where(old >= 0, old, len(columns[0]) + new)))
+    return both.take(np.where(old >= 0, old, len(columns[0]) + new))
 
 
 def _struct(kind: Any, rows: pa.Table, at: np.ndarray) -> pa.Array:
