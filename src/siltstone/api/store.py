@@ -41,7 +41,6 @@ from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.query.changes.change_task import ChangeTask
-    from siltstone.query.diff.diff import Diff
     from siltstone.query.sql import sql as queries
 
 T = TypeVar("T")
@@ -318,7 +317,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """
 
     @abstractmethod
-    def diff(self, a: Moment, b: Moment | None = None, tables: Sequence[str] | None = None) -> Diff:
+    def diff(
+        self, a: Moment, b: Moment | None = None, tables: Sequence[str] | None = None
+    ) -> results.Diff:
         """Count what differs between two moments, table by table; the rows can be read then.
 
         Tables are those with a key, by their names at each moment; one that is there at one of them
@@ -340,7 +341,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
             RequestError: A plain table, or no moment.
 
         Examples:
-            >>> orders.update(1, amount=21.0), orders.delete(2).rows
+            >>> orders.update(1, amount=21.0).rows, orders.delete(2).rows
             (1, 1)
             >>> found = db.diff("opened")
             >>> found["orders"].removed, found["orders"].to_pylist()[0]["_new"]["amount"]
@@ -354,8 +355,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
         """Undo the commits (to, until] of a table by a new commit; `rows` counts what it wrote.
 
         Each row that changed from `to` to `until` gets what it had at `to`; other rows stay. A row
-        that has changed again since `until` was written by somebody else: then nothing is put back
-        unless `force`. Without `until`, one commit is undone: if more than one has written the
+        that has changed again since `until` was written by others: then nothing is put back unless
+        `force`. Without `until`, one commit is undone: if more than one has written the
         table since `to`, say which you mean. With `force` alone, all of them are.
 
         A table that was dropped is made again, without its indexes. Of a plain table all rows are

@@ -244,10 +244,10 @@ class JoinedStore(Store):
 
     @near_first
     def diff(self, a: object, b: object = None, tables: Sequence[str] | None = None) -> Diff:
-        from siltstone.query.diff.diff import Counts, Diff  # noqa: PLC0415 - few need it
+        from siltstone.query.diff.diff import Diff, RowCounts  # noqa: PLC0415 - few need it
 
         found = ask(self, operation(Face.STORE, "diff"), a, b, tables)
-        counts = {name: Counts(*each) for name, each in found["tables"].items()}
+        counts = {name: RowCounts(*each) for name, each in found["tables"].items()}
         return Diff(found["a"], found["b"], counts, partial(self._diff_of, found["a"], found["b"]))
 
     def _diff_of(self, a: int, b: int, table: str) -> pa.RecordBatchReader:

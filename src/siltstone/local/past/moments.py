@@ -14,7 +14,7 @@ def seq_of(core: Core, state: State, moment: object) -> int:
     """Return the seq that a moment names: a seq, a time with a zone, or a tag; a text may be both.
 
     Raises:
-        RequestError: It is none of them; or a text that is no tag, and no time with a zone.
+        RequestError: It has another type, or is a text that is no tag, and no time with a zone.
         SnapshotExpiredError: It is not kept, or in the future.
     """
     if isinstance(moment, int) or moment is None:

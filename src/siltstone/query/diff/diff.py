@@ -19,7 +19,7 @@ ReadRows = Callable[[str], pa.RecordBatchReader]
 """Returns the rows of the diff of a table by its name."""
 
 
-class Counts(NamedTuple):
+class RowCounts(NamedTuple):
     """How many rows of a table were added, removed, and changed."""
 
     added: int
@@ -77,7 +77,7 @@ class TableDiff:
 class Diff(Mapping[str, TableDiff]):
     """The tables with a key at either of two seqs, `a` and `b`, by name. Immutable."""
 
-    def __init__(self, a: int, b: int, counts: Mapping[str, Counts], read: ReadRows) -> None:
+    def __init__(self, a: int, b: int, counts: Mapping[str, RowCounts], read: ReadRows) -> None:
         """`counts` are by name; `read` returns the rows of a table, streamed."""
         self.a, self.b = a, b
         self._tables = {name: TableDiff(name, *each, read) for name, each in counts.items()}
@@ -98,11 +98,11 @@ class Diff(Mapping[str, TableDiff]):
 
     def __repr__(self) -> str:
         below = f"(seq {self.a} to seq {self.b})"
-        return shown.as_text(["table", *Counts._fields], self._lines(), below)
+        return shown.as_text(["table", *RowCounts._fields], self._lines(), below)
 
     def _repr_html_(self) -> str:
         below = f"seq {self.a} to seq {self.b}"
-        return shown.as_html(["table", *Counts._fields], self._lines(), below)
+        return shown.as_html(["table", *RowCounts._fields], self._lines(), below)
 
     def _lines(self) -> list[tuple[Any, ...]]:
         return [(each.name, each.added, each.removed, each.changed) for each in self.values()]

@@ -26,7 +26,7 @@ from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.process import deadline
-from siltstone.query.diff.diff import Counts
+from siltstone.query.diff.diff import RowCounts
 from siltstone.query.diff.values import differing
 from siltstone.query.diff.windows import KeyedRows, Window, in_order, looked_up
 
@@ -113,13 +113,13 @@ class TwoStates:
         """Return the rows of the diff as they are read."""
         return pa.RecordBatchReader.from_batches(self.fields, self.batches())
 
-    def counts(self) -> Counts:
+    def counts(self) -> RowCounts:
         """Return how many rows were added, removed, and changed."""
         found = dict.fromkeys(CHANGES, 0)
         for batch in self.batches():
             for each in _compute.value_counts(batch.column(CHANGE)).to_pylist():
                 found[each["values"]] += each["counts"]
-        return Counts(found[ADDED], found[REMOVED], found[CHANGED])
+        return RowCounts(found[ADDED], found[REMOVED], found[CHANGED])
 
     def _windows(self, codec: KeyCodec) -> Iterator[Window]:
         if self.keys is not None:
