@@ -58,6 +58,7 @@ OF_ONE_FACE = {
 ON_THE_WIRE_ALONE = {
     "id_of": "gives the id of a handle, `db[name]`",
     "changes_of": "gives the rows of one table of `changes`",
+    "diff_of": "gives the rows of one table of `diff`",
     "lance_catalog": "answers the clients of `siltstone.namespace`",
     "write_sql": "is `sql` of a statement that writes",
     "turn": "is what `run` asks the owner for after a conflict",

@@ -18,6 +18,7 @@ from tests.server.stores import joined_to
 INTERNAL = {"core", "numbered", "open", "tag_turns", "share_locally", "take_turns", "pool"}
 OF_TRANSACTION = {
     *("attach", "changed_since", "claim", "commit", "create_table", "drop_table", "is_applied"),
+    "put_back",
     *("is_open", "phase", "read_seq", "receipt", "rename_table", "rollback", "seq", "sql"),
     *("table", "tables", "tag"),
 }

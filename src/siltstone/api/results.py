@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     from siltstone.maintenance.repair.repair_plan import Repaired
     from siltstone.maintenance.repair.verify import Verified
     from siltstone.maintenance.schedule.status import JobStatus, Status
+    from siltstone.query.diff.diff import Diff, TableDiff
 
 _LATE = {
     "Adopted": "siltstone.maintenance.repair.external_appends",
     "BackedUp": "siltstone.maintenance.backup.backup",
+    "Diff": "siltstone.query.diff.diff",
     "JobStatus": "siltstone.maintenance.schedule.status",
     "Progress": "siltstone.maintenance.backup.backup",
     "Repaired": "siltstone.maintenance.repair.repair_plan",
     "Restored": "siltstone.maintenance.backup.restore",
     "Status": "siltstone.maintenance.schedule.status",
+    "TableDiff": "siltstone.query.diff.diff",
     "Verified": "siltstone.maintenance.repair.verify",
 }
 
@@ -65,6 +68,7 @@ __all__ = [
     "Backup",
     "Checkpointed",
     "Deferred",
+    "Diff",
     "IndexStatus",
     "JobStatus",
     "LogEntry",
@@ -75,6 +79,7 @@ __all__ = [
     "Repaired",
     "Restored",
     "Status",
+    "TableDiff",
     "TokenApp",
     "Vacuumed",
     "Verified",

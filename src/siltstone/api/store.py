@@ -17,7 +17,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
 
 T = TypeVar("T")
+Moment: TypeAlias = int | str | dt.datetime
+"""A sequence number, a time with a zone, or the name of a tag."""
 
 
 class Store(TableDefinitions[Table, results.Receipt]):
@@ -312,6 +314,74 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Examples:
             >>> [batch.num_rows for batch in db.sql_reader("from orders")]
             [2]
+        """
+
+    @abstractmethod
+    def diff(
+        self, a: Moment, b: Moment | None = None, tables: Sequence[str] | None = None
+    ) -> results.Diff:
+        """Count what differs between two moments, table by table; the rows can be read then.
+
+        Tables are those with a key, by their names at each moment; one that is there at one of them
+        only has all its rows added, or removed. `Diff[name].scan()` streams the rows. Two NaN are
+        equal, 0.0 and -0.0 are not; a column that a moment lacks counts as null there.
+
+        What changed in at most 100,000 commits' row versions is found by keys; else both states are
+        read in the order of the key.
+
+        Args:
+            a: A sequence number, a time as for `snapshot`, or a tag; a text that is the name of a
+                tag is the tag.
+            b: The same; by default the newest sequence number.
+            tables: Names of keyed tables; by default all.
+
+        Raises:
+            SnapshotExpiredError: A moment is in the future, or not kept.
+            TableNotFoundError: No table has such a name at either moment.
+            RequestError: A plain table, or no moment.
+
+        Examples:
+            >>> orders.update(1, amount=21.0).rows, orders.delete(2).rows
+            (1, 1)
+            >>> found = db.diff("opened")
+            >>> found["orders"].removed, found["orders"].to_pylist()[0]["_new"]["amount"]
+            (1, 21.0)
+        """
+
+    @abstractmethod
+    def put_back(
+        self, table: str, *, to: Moment, until: Moment | None = None, force: bool = False
+    ) -> results.Receipt:
+        """Undo the commits (to, until] of a table by a new commit; `rows` counts what it wrote.
+
+        Each row that changed from `to` to `until` gets what it had at `to`; other rows stay. A row
+        that has changed again since `until` was written by others: then nothing is put back unless
+        `force`. Without `until`, one commit is undone: if more than one has written the
+        table since `to`, say which you mean. With `force` alone, all of them are.
+
+        A table that was dropped is made again, without its indexes. Of a plain table all rows are
+        put back, and any commit after `until` counts as one of others. Columns are not put back.
+        Rows of 64 MiB and more are staged, as those of a bulk commit.
+
+        Args:
+            table: Its name, at `to` and now.
+            to: The moment whose rows it gets, as for `diff`.
+            until: The last commit that is undone, or a moment by which it came.
+            force: Undo what others wrote to these rows since, too.
+
+        Raises:
+            ConflictError: It would undo what others wrote, or may; nothing was changed.
+            SnapshotExpiredError: A moment is in the future, or not kept.
+            TableNotFoundError: No table had the name at `to`.
+            RequestError: Its columns are others now, or another table has the name.
+            ReadOnlyError: This handle only reads.
+
+        Examples:
+            >>> before = db.seq
+            >>> orders.delete_where("amount > 0").rows
+            2
+            >>> db.put_back("orders", to=before).rows, orders.count()
+            (2, 2)
         """
 
     @abstractmethod

@@ -8,6 +8,7 @@ Other users see nothing before `commit`. One thread at a time uses a transaction
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -165,6 +166,32 @@ class Transaction(TableDefinitions[TransactionTable, None]):
             >>> with db.transaction() as tx:
             ...     tx.attach(stage, [stage.run(events.head(2)), stage.run(events.head(1))])
             3
+        """
+
+    @abstractmethod
+    def put_back(
+        self,
+        table: str,
+        *,
+        to: int | str | dt.datetime,
+        until: int | str | dt.datetime | None = None,
+        force: bool = False,
+    ) -> int:
+        """Undo the commits (to, until] of a table as a part of this transaction: `Store.put_back`.
+
+        What the transaction itself wrote to these rows counts as written since. Moments are at
+        most its snapshot.
+
+        Raises:
+            ConflictError: It would undo what was written since; nothing was changed.
+            LimitError: The rows take more than 256 MiB.
+
+        Examples:
+            >>> seq = db.seq
+            >>> receipt = orders.truncate()
+            >>> with db.transaction() as tx:
+            ...     tx.put_back("orders", to=seq)
+            2
         """
 
     @abstractmethod

@@ -87,7 +87,7 @@ _GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
         *(tables.init, tables.create, rows.insert, rows.upsert, rows.append),
         *(rows.delete, tables.truncate, tables.rename, tables.drop),
     ),
-    "Past": (queries.log, queries.changes, tags.app),
+    "Past": (queries.log, queries.changes, queries.diff, tables.undo, tags.app),
     "Maintain": (
         *(maintain.status, maintain.jobs, maintain.maintain, maintain.checkpoint),
         *(maintain.merge, maintain.optimize, maintain.vacuum, maintain.verify),

@@ -31,6 +31,7 @@ At = Annotated[
 ]
 Seq = Annotated[int | None, typer.Option(help="Read the store as of a sequence number.")]
 Tag = Annotated[str | None, typer.Option(help="Read the store as of a tag.")]
+MOMENT = "A sequence number, a time with a zone, or a tag."
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Ndjson = Annotated[bool, typer.Option("--ndjson", help="Print one JSON object per line.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
@@ -78,6 +79,11 @@ class AsOf:
     at: At = None
     seq: Seq = None
     tag: Tag = None
+
+
+def moment_of(text: str) -> int | str:
+    """Return a moment as the store takes it: digits are a sequence number."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else text
 
 
 def db_of(

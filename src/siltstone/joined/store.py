@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -44,6 +45,7 @@ from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
     from siltstone.open.environment import Storage
+    from siltstone.query.diff.diff import Diff
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.dataset import SnapshotDataset
 
@@ -239,6 +241,17 @@ class JoinedStore(Store):
         asked = operation(Face.STORE, "stage")
         found = ask(self, asked, table, op, order_by=order_by, missing=missing, **new)
         return replace(found, root=str(self.path))
+
+    @near_first
+    def diff(self, a: object, b: object = None, tables: Sequence[str] | None = None) -> Diff:
+        from siltstone.query.diff.diff import Diff, RowCounts  # noqa: PLC0415 - few need it
+
+        found = ask(self, operation(Face.STORE, "diff"), a, b, tables)
+        counts = {name: RowCounts(*each) for name, each in found["tables"].items()}
+        return Diff(found["a"], found["b"], counts, partial(self._diff_of, found["a"], found["b"]))
+
+    def _diff_of(self, a: int, b: int, table: str) -> pa.RecordBatchReader:
+        return ask(self, operation(Face.STORE, "diff_of"), table, a, b)
 
     @near_first
     def changes(

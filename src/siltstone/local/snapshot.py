@@ -26,6 +26,7 @@ from siltstone.engine.read.view import State
 from siltstone.errors import ClosedError, RequestError, TableNotFoundError
 from siltstone.formats.manifest import TableDefinition
 from siltstone.lance_versions.table_versions import TableVersions, of_keyed, of_plain
+from siltstone.local.past.moments import seq_at
 from siltstone.local.readable import LocalReadable
 from siltstone.options import resolve
 from siltstone.paths import root_of
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from siltstone.open.shared import Opened
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.frames import Variables
+    from siltstone.query.sql.taken.moments import PastName
 
 
 class LocalSnapshotTable(LocalReadable, SnapshotTable):
@@ -62,6 +64,11 @@ class LocalSnapshotTable(LocalReadable, SnapshotTable):
     @property
     def name(self) -> str:
         return catalogs.name_of(self._definition, self._snapshot.seq)
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table with its past."""
+        return self._definition
 
     def get(self, key: object) -> Row | None:
         reader = keyed(self._reader())
@@ -259,7 +266,22 @@ class LocalSnapshot(Snapshot):
             spares=self._core.spares,
             at_end=at_end,
             variables=variables,
+            past=lambda named: table_of_then(self._core, State(self._open().view, self.seq), named),
         )
+
+
+def table_of_then(core: Core, state: State, named: PastName) -> SnapshotTable:
+    """Return the table that a statement names at a moment, up to what `state` has.
+
+    Raises:
+        TableNotFoundError: No table had the name then.
+        SnapshotExpiredError: The moment is not kept, or in the future of `state`.
+        RequestError: It is no seq, or no time with a zone.
+    """
+    moment = named.moment
+    seq = moment.value if moment.is_version else seq_at(core, state, moment.value)
+    then = LocalSnapshot(core, state, readable(state, seq))
+    return _StatementTable(then, then[named.table].definition)
 
 
 def seen_by(caller: FrameType) -> Variables:

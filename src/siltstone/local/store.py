@@ -10,9 +10,11 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
 import pyarrow as pa
 
 from siltstone.api import results
@@ -26,22 +28,22 @@ from siltstone.engine.catalog import definitions
 from siltstone.engine.commit import interrupts
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.kept import kept_from, readable
-from siltstone.engine.read.moment import refuse_future, time_us_of
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import StageTask, begin
 from siltstone.errors import (
+    ConflictError,
     RequestError,
     SnapshotExpiredError,
     TableExistsError,
     UnavailableError,
-    no_such,
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_versions.turns import Turns
+from siltstone.local.past.moments import names_given, seq_at, seq_of, seq_of_tag
 from siltstone.local.snapshot import LocalSnapshot, seen_by
 from siltstone.local.tables import LocalTable
-from siltstone.local.transaction import LocalTransaction
+from siltstone.local.transaction import LocalTransaction, WrittenSinceError
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, called
 from siltstone.maintenance.compaction.optimize import WORKERS
 from siltstone.maintenance.gc.vacuum import GRACE_S
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
     from siltstone.local.statements.written import Answer
     from siltstone.query.changes.change_feed import Feeds
     from siltstone.query.changes.change_task import ChangeTask
+    from siltstone.query.diff.diff import Diff
+    from siltstone.query.diff.tables import DiffOfStates
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.writes.statements import Write
@@ -280,24 +284,10 @@ class LocalStore(Store):
             raise RequestError("a snapshot takes only one of seq, at and tag")
         wanted = state.visible if seq is None else seq
         if at is not None:
-            wanted = self._seq_at(state, at)
+            wanted = seq_at(self._core, state, at)
         if tag is not None:
-            tags = catalogs.store_tags(state.view.catalog)
-            if tag not in tags:
-                raise RequestError(no_such("tag", tag, sorted(tags)))
-            wanted = tags[tag]
+            wanted = seq_of_tag(state, tag)
         return LocalSnapshot(self._core, state, readable(state, wanted))
-
-    def _seq_at(self, state: State, moment: object) -> int:
-        time_us, commits = time_us_of(moment), self._parts.commits
-        refuse_future(
-            moment,
-            time_us,
-            now_us=max(self._core.site.now_us(), commits.last_time_us(state)),
-            oldest=state.view.record.oldest_seq,
-            newest=state.visible,
-        )
-        return commits.seq_at(state, time_us)
 
     @property
     def core(self) -> Core:
@@ -392,6 +382,53 @@ class LocalStore(Store):
         except BaseException:
             snapshot.close()
             raise
+
+    def diff(self, a: object, b: object = None, tables: Sequence[str] | None = None) -> Diff:
+        from siltstone.query.diff.diff import Diff  # noqa: PLC0415 - few need it
+
+        found = self._states(a, b)
+        names = found.names() if tables is None else names_given(tables)
+        counts = {name: found.of(name).counts() for name in names}
+        return Diff(found.old, found.new, counts, partial(self.diff_of, a=found.old, b=found.new))
+
+    def diff_of(self, table: str, a: object, b: object) -> pa.RecordBatchReader:
+        """Return the rows of the diff of one table as they are read."""
+        return self._states(a, b).of(table).reader()
+
+    def _states(self, a: object, b: object) -> DiffOfStates:
+        from siltstone.query.diff.tables import DiffOfStates  # noqa: PLC0415 - as above
+
+        state = self._state()
+        old = seq_of(self._core, state, a)
+        new = state.visible if b is None else seq_of(self._core, state, b)
+        return DiffOfStates(self._core, state, old, new)
+
+    def put_back(
+        self, table: str, *, to: object, until: object = None, force: bool = False
+    ) -> results.Receipt:
+        from siltstone.local.past.put_back import PutBack  # noqa: PLC0415 - as above
+
+        self._core.writer()
+        runs: list[PutBack] = []
+
+        def work(tx: Transaction) -> tuple[Transaction, int]:
+            assert isinstance(tx, LocalTransaction)
+            with tx.putting_back(is_alone=True) as run:
+                runs.append(run)
+                try:
+                    return tx, run.run(table, to, until, force=force)
+                except ConflictError as error:
+                    raise WrittenSinceError(error) from None
+
+        try:
+            tx, rows = self.run(work)
+        except WrittenSinceError as refused:
+            raise refused.error from None
+        finally:
+            for run in runs:
+                run.discard()
+        assert tx.receipt is not None
+        return msgspec.structs.replace(tx.receipt, rows=rows)
 
     def changes(
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,15 @@ from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.engine.write.transaction_rows import view_of
-from siltstone.errors import RequestError, TableNotFoundError
+from siltstone.errors import ConflictError, RequestError, TableNotFoundError
 from siltstone.local.readable import LocalReadable
-from siltstone.local.snapshot import seen_by
+from siltstone.local.snapshot import seen_by, table_of_then
 from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process.turns import TableClosedError
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.version_statements import VersionStatements
+    from siltstone.local.past.put_back import PutBack
     from siltstone.local.statements.running import Running, Written
     from siltstone.local.statements.written import Answer
     from siltstone.query.sql import sql as queries
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
     from siltstone.query.sql.writes.statements import Write
 
 _NOTHING = nullcontext()
+
+
+class WrittenSinceError(Exception):
+    """What others wrote since would be undone: to run it again does not help."""
+
+    def __init__(self, error: ConflictError) -> None:
+        self.error = error
+        super().__init__(str(error))
 
 
 class _ReadWholeTable(LocalReadable):
@@ -206,7 +215,33 @@ class LocalTransaction(EngineTransaction, Transaction):
             spares=self.core.spares,
             variables=variables,
             rows=rows,
+            past=lambda named: table_of_then(self.core, self._committed(), named),
         )
+
+    def put_back(self, table: str, *, to: object, until: object = None, force: bool = False) -> int:
+        with self.putting_back() as run:
+            return run.run(table, to, until, force=force)
+
+    @contextmanager
+    def putting_back(self, *, is_alone: bool = False) -> Generator[PutBack]:
+        """Yield what puts a table back, all of it or nothing.
+
+        `is_alone`: it is all of the transaction, and many rows may be staged.
+        """
+        from siltstone.local.past.put_back import PutBack  # noqa: PLC0415 - few need it
+
+        self._require_open()
+        run = PutBack(self, self.core, self._committed(), self.has_written, is_alone)
+        try:
+            with self.whole():
+                yield run
+        except BaseException:
+            run.discard()
+            raise
+
+    def _committed(self) -> State:
+        """Return what the transaction reads, without what it wrote."""
+        return State(view_of(self.rows), self.read_seq)
 
     def table(self, table_id: int) -> LocalTransactionTable:
         """Return the table with this id, for callers that have no name of it."""
@@ -243,6 +278,6 @@ class LocalTransaction(EngineTransaction, Transaction):
             return catalogs.name_of(table), 0
         if since > self.read_seq:
             raise RequestError(f"seq {since} is in the future: the store is at seq {self.read_seq}")
-        state = State(view_of(self.rows), self.read_seq)
+        state = self._committed()
         touched = self.core.commits.touched(state, since)
         return catalogs.name_of(table), changed_since(state, table, since, own, touched)

@@ -1,16 +1,16 @@
-"""Query commands: query, changes, log."""
+"""Query commands: query, changes, diff, log."""
 
 from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import AsOf, At, Db, Tag
+from siltstone.cli.arguments import MOMENT, AsOf, At, Db, Tag, moment_of
 from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form, Row, emit, emit_arrow, rows_of
 from siltstone.cli.sessions import at_moment, is_remote, past, reading, writing
@@ -19,6 +19,7 @@ from siltstone.errors import ReadOnlyError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from siltstone.api.results import TableDiff
     from siltstone.api.snapshot import Snapshot
 
 
@@ -115,6 +116,44 @@ def _named(name: str, reader: pa.RecordBatchReader) -> Iterator[Row]:
     columns = reader.schema.names[2:]
     for seq, op, *values in rows_of(reader):
         yield name, seq, op, dict(zip(columns, values, strict=True))
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="FROM", help=MOMENT, show_default=False)],
+    db: Db,
+    b: Annotated[
+        str | None, typer.Argument(metavar="[TO]", help="Default: now.", show_default=False)
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="Look at this table; repeatable. Default: all."),
+    ] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Print the rows that differ, old and new.")
+    ] = False,
+    *,
+    form: Form,
+) -> None:
+    """Count what differs between two moments, or print the rows. Of tables with a key."""
+    with reading(db) as store:
+        found = store.diff(moment_of(a), None if b is None else moment_of(b), table or None)
+        if not rows:
+            columns = ["table", "added", "removed", "changed"]
+            emit(columns, [(t.name, t.added, t.removed, t.changed) for t in found.values()], form)
+        elif len(found) == 1:
+            emit_arrow(next(iter(found.values())).scan(), form)
+        else:
+            emit(["_table", "_change", "key", "_old", "_new"], _different(found), form)
+
+
+def _different(found: Mapping[str, TableDiff]) -> Iterator[Row]:
+    """Yield what differs of several tables; their columns differ, so a key is its own value."""
+    for name, each in found.items():
+        if len(each):
+            reader = each.scan()
+            columns = reader.schema.names[1:-2]
+            for change, *key, old, new in rows_of(reader):
+                yield name, change, dict(zip(columns, key, strict=True)), old, new
 
 
 def log(

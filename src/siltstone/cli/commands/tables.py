@@ -1,15 +1,28 @@
-"""Table commands: init, info, tables, schema, create."""
+"""Table commands: init, info, tables, schema, create, rename, drop, truncate, undo."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, LocalDb, Quiet, Table, Yes
+from siltstone.cli.arguments import (
+    MOMENT,
+    AsOf,
+    CsvForm,
+    Db,
+    DryRun,
+    LocalDb,
+    Quiet,
+    Table,
+    Yes,
+    moment_of,
+)
 from siltstone.cli.exits import UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.sessions import (
@@ -23,6 +36,7 @@ from siltstone.cli.sessions import (
     reading,
     writing,
 )
+from siltstone.errors import ConflictError, RequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +44,9 @@ if TYPE_CHECKING:
     from siltstone.api.results import Receipt
     from siltstone.cli.files import Rows
     from siltstone.store import Store
+
+
+_SHOWN = 5
 
 
 def init(db: LocalDb) -> None:
@@ -210,6 +227,67 @@ def truncate(
         receipt = store[table].truncate()
     if not quiet:
         emit_record({"table": table, "seq": receipt.seq}, form)
+
+
+def undo(
+    table: Table,
+    to: Annotated[str, typer.Option(metavar="MOMENT", help="What the table was then. " + MOMENT)],
+    db: Db,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="MOMENT", help="The last commit to undo. Default: the only one."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also undo what others wrote since.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    *,
+    form: Form,
+    quiet: Quiet = False,
+) -> None:
+    """Put a table back to what it was, by a new commit. Also a table that was dropped.
+
+    It first shows how many rows and the first of them. It refuses to undo what others wrote.
+    """
+    moments = {"to": moment_of(to), "until": None if until is None else moment_of(until)}
+    try:
+        with writing(db) as store:
+            rows = _would_put_back(store, table, moments, force=force)
+            if dry_run:
+                emit_record({"table": table, "rows": rows}, form)
+                return
+            confirm(f"Put back {rows} rows of the table {table!r}?", yes=yes)
+            receipt = store.put_back(table, **moments, force=force)
+    except ConflictError as error:
+        raise _in_options(error) from error
+    if not quiet:
+        emit_record({"table": table, "seq": receipt.seq, "rows": receipt.rows}, form)
+
+
+def _would_put_back(store: Store, table: str, moments: dict[str, Any], *, force: bool) -> int:
+    """Try it, take it back, and show what would be undone; return how many rows it writes."""
+    with store.transaction() as tx:
+        try:
+            rows = tx.put_back(table, **moments, force=force)
+        finally:
+            tx.rollback()
+    try:
+        found = store.diff(moments["to"], moments["until"], [table])[table]
+    except RequestError:  # a plain table
+        return rows
+    since = f"{found.added} rows were added, {found.removed} removed, {found.changed} changed"
+    note(f"since then {since}")
+    for line in islice(found.scan(), 1):
+        for row in line.slice(0, _SHOWN).to_pylist():
+            note("  " + "  ".join(f"{name}={value!r}" for name, value in row.items()))
+    return rows
+
+
+def _in_options(error: ConflictError) -> ConflictError:
+    """Return an error in the words of the command line."""
+    text = re.sub(r"until=( ?)", r"--until ", str(error)).replace("force=True", "--force")
+    return ConflictError(error.table, error.key, error.read_seq, error.written_seq, explained=text)
 
 
 def _is_confirmed(db: Db, table: str, verb: str, form: Form, *, yes: bool, dry_run: bool) -> bool:

@@ -294,6 +294,27 @@ def changed_since(
     return 0 if known == state.visible - since else UNKNOWN
 
 
+def writes_since(
+    state: State, table: TableDefinition, since: int, touched: Touched
+) -> list[int] | None:
+    """Return the seqs in (since, state.visible] that wrote, truncated or dropped a table.
+
+    What only moved its rows does not count. `touched`: as for `changed_since`.
+
+    Returns:
+        None if vacuum has deleted some of the commits.
+    """
+    incarnations, moved = {step.id for step in table.incarnations}, catalogs.same_rows_seqs(table)
+    steps = [table.created, *(step.seq for step in table.incarnations), table.dropped or 0]
+    found, known = {seq for seq in steps if since < seq <= state.visible}, 0
+    for seq, written in touched:
+        known += 1
+        if not incarnations.isdisjoint(written):
+            found.add(seq)
+    found.difference_update(moved)
+    return sorted(found) if known == state.visible - since else None
+
+
 def commits_of(table: TableDefinition, commits: Iterable[Commit]) -> list[Commit]:
     """Return those commits that wrote to a table, or changed its definition."""
     incarnations = {step.id for step in table.incarnations}

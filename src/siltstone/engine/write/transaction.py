@@ -276,6 +276,11 @@ class EngineTransaction:
                     self.rollback()
             raise
 
+    @property
+    def has_written(self) -> bool:
+        """Whether it has rows or definitions of its own."""
+        return bool(self._changes or self.rows.has_any)
+
     def tables(self) -> list[str]:
         """Return the names of all tables, own changes included."""
         return catalogs.names(self.catalog)

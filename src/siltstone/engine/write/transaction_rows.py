@@ -113,6 +113,11 @@ class TransactionRows:
         """Return how many tables have private rows."""
         return len(self.keyed_writes) + len(self.plain_writes)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any table has private rows, staged ones among them."""
+        return bool(self.keyed_writes or self.plain_writes or self._bulk)
+
     def end(self) -> None:
         """Release what the transaction reads; its caller may keep it for as long as it likes."""
         self.view = None

@@ -26,7 +26,7 @@ from siltstone.query.sql.writes.statements import (
 )
 
 if TYPE_CHECKING:
-    from siltstone.query.sql.searches import Parameters
+    from siltstone.query.sql.taken.values import Parameters
 
 _RUN: dict[type, Callable[[Running, Any], Written]] = {
     InsertStatement: inserts.insert,

@@ -32,7 +32,7 @@ from siltstone.query.sql.dataset import Filter, Scannable
 from siltstone.query.sql.shielded import folded
 
 if TYPE_CHECKING:
-    from siltstone.query.sql.searches import Parameters
+    from siltstone.query.sql.taken.values import Parameters
 
 ROWS_MAX = 10_000
 """Of LIMIT, and of OFFSET: more rows are sorted faster than they are looked up."""

@@ -18,20 +18,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
 from siltstone.engine.filter.filters import filter_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
 from siltstone.query.sql.dataset import Filter, Scannable
+from siltstone.query.sql.taken.tokens import closing, kind_of, tokens_of
+from siltstone.query.sql.taken.values import Parameters, TakenValues, constant
 
-Parameters: TypeAlias = Sequence[object] | Mapping[str, object] | None
 _NAMED = ("k", "column", "metric", "filter", "columns", "distance_range")
 _OF_INDEX = ("nprobes", "refine", "exact")
 _OF_WORDS = ("operator", "phrase", "fuzzy", "boost", "vector", "vector_column", "fusion")
 _ARGUMENTS = (*_NAMED, *_OF_INDEX, *_OF_WORDS)
 _CALL = re.compile(r"\bsearch\s*\(", re.IGNORECASE)
+_WHAT = "search(...)"
 _HOW = "search('table', vector or words, k => 10)"
 _CLAUSES = frozenset(
     [
@@ -41,7 +43,6 @@ _CLAUSES = frozenset(
 )
 SEARCHES_MAX = 16
 """Of one statement."""
-_DIGITS_MAX = 300
 
 
 class _Found(Protocol):
@@ -132,12 +133,12 @@ def taken_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list[S
     """
     if not _CALL.search(sql):
         return sql, parameters, []
-    tokens = _tokens(sql)
+    tokens = tokens_of(sql)
     spans = list(islice(_spans(tokens), SEARCHES_MAX + 1))
     if len(spans) > SEARCHES_MAX:
         raise RequestError(f"a statement has at most {SEARCHES_MAX} searches")
     calls, pieces, start = list[SearchCall](), list[str](), 0
-    values, taken = _Values(tokens, parameters), {token.text.lower() for token in tokens}
+    values, taken = TakenValues(tokens, parameters, _WHAT), {token.text.lower() for token in tokens}
     names = (name for number in count(1) if (name := f"_search_{number}") not in taken)
     for first, last in spans:
         arguments = sql[tokens[first + 1].end + 1 : tokens[last].start]
@@ -147,22 +148,11 @@ def taken_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list[S
     return "".join([*pieces, sql[start:]]), values.left(spans), calls
 
 
-def _tokens(sql: str) -> list[Any]:
-    """Return the words of a statement; none of one that sqlglot cannot read."""
-    from sqlglot import errors  # noqa: PLC0415 (0.3 s)
-    from sqlglot.dialects.duckdb import DuckDB  # noqa: PLC0415
-
-    try:
-        return DuckDB().tokenize(sql)
-    except errors.SqlglotError:
-        return []
-
-
 def _spans(tokens: list[Any]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last token of each call that stands where a table may."""
     clauses, end = [""], -1  # of each open parenthesis: the clause that the next word is of
     for place, token in enumerate(tokens[:-1]):
-        kind = _kind(token)
+        kind = kind_of(token)
         if place <= end:
             continue
         if kind == "L_PAREN":
@@ -172,36 +162,17 @@ def _spans(tokens: list[Any]) -> Iterator[tuple[int, int]]:
         elif kind in _CLAUSES:
             clauses[-1] = kind
         if _is_call(tokens, place) and clauses[-1] in {"FROM", "JOIN"}:
-            end = _closing(tokens, place + 1)
+            end = closing(tokens, place + 1, _HOW)
             yield place, end
 
 
 def _is_call(tokens: list[Any], place: int) -> bool:
     before, word, after = tokens[place - 1], tokens[place], tokens[place + 1]
     return (
-        _kind(before) in {"FROM", "JOIN", "COMMA"}
-        and (_kind(word), word.text.lower()) == ("VAR", "search")
-        and _kind(after) == "L_PAREN"
+        kind_of(before) in {"FROM", "JOIN", "COMMA"}
+        and (kind_of(word), word.text.lower()) == ("VAR", "search")
+        and kind_of(after) == "L_PAREN"
     )
-
-
-def _kind(token: Any) -> str:
-    return token.token_type.name
-
-
-def _closing(tokens: list[Any], place: int) -> int:
-    """Return where the parenthesis at a place ends.
-
-    Raises:
-        RequestError: It does not.
-    """
-    depth = 0
-    for number in range(place, len(tokens)):
-        kind = _kind(tokens[number])
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if not depth:
-            return number
-    raise RequestError(f"a parenthesis of {_HOW} is not closed")
 
 
 # arguments
@@ -220,113 +191,14 @@ def _call(name: str, text: str, values: Iterator[object]) -> SearchCall:
         if not isinstance(each, exp.Kwarg | exp.PropertyEQ):
             if options:
                 raise RequestError(f"in {_HOW} arguments with names come last: {text!r:.200}")
-            plain.append(_value(each, values))
+            plain.append(constant(each, values, _WHAT))
             continue
         word = each.this.name.lower()
         if word not in _ARGUMENTS:
             raise RequestError(not_one_of("an argument of search(...)", word, _ARGUMENTS))
         if word in options:
             raise RequestError(f"{word} appears twice in search({text[:200]})")
-        options[word] = _value(each.expression, values)
+        options[word] = constant(each.expression, values, _WHAT)
     if len(plain) != 2 or not isinstance(plain[0], str):
         raise RequestError(f"a search is {_HOW}; got search({text[:200]})")
     return SearchCall(name, plain[0], plain[1], {k: v for k, v in options.items() if v is not None})
-
-
-def _value(node: Any, values: Iterator[object]) -> object:
-    """Return a constant, or the value of a parameter. A cast changes nothing: the column decides.
-
-    Raises:
-        RequestError: It is something else.
-    """
-    from sqlglot import exp  # noqa: PLC0415 (0.3 s)
-
-    if isinstance(node, exp.Placeholder | exp.Parameter):
-        return _next_of(values)
-    if isinstance(node, exp.Cast):
-        return _value(node.this, values)
-    if isinstance(node, exp.Array | exp.Struct):
-        return _nested(node, values)
-    if isinstance(node, exp.Boolean | exp.Null):
-        return bool(node.this) if isinstance(node, exp.Boolean) else None
-    if isinstance(node, exp.Neg):
-        return -_number(node.this)
-    return str(node.this) if isinstance(node, exp.Literal) and node.is_string else _number(node)
-
-
-def _next_of(values: Iterator[object]) -> object:
-    for value in values:
-        return value
-    raise RequestError("the parameters of search(...) are ?, $1 and $name")
-
-
-def _nested(node: Any, values: Iterator[object]) -> object:
-    """Return a list, or an object like {'title': 2}."""
-    from sqlglot import exp  # noqa: PLC0415 (0.3 s)
-
-    if isinstance(node, exp.Array):
-        return [_value(each, values) for each in node.expressions]
-    return {each.this.name: _value(each.expression, values) for each in node.expressions}
-
-
-def _number(node: Any) -> int | float:
-    from sqlglot import exp  # noqa: PLC0415 (0.3 s)
-
-    if isinstance(node, exp.Literal) and not node.is_string:
-        is_whole = node.this.isdecimal() and len(node.this) <= _DIGITS_MAX
-        return int(node.this) if is_whole else float(node.this)
-    raise RequestError(
-        f"an argument of search(...) is a constant or a parameter; got {node.sql('duckdb')!r:.200}"
-    )
-
-
-class _Values:
-    """The parameters of a statement: `?` by their place, `$1` and `$name` by what follows."""
-
-    def __init__(self, tokens: list[Any], parameters: Parameters) -> None:
-        self._parameters = parameters
-        self._keys = dict[int, int | str]()
-        """By the place of the token: which one it is."""
-        marks = 0
-        for place, token in enumerate(tokens):
-            if _kind(token) == "PLACEHOLDER":
-                self._keys[place] = marks
-                marks += 1
-            elif _kind(token) == "PARAMETER" and place + 1 < len(tokens):
-                text = tokens[place + 1].text
-                is_number = text.isdecimal() and not isinstance(parameters, Mapping)
-                self._keys[place] = int(text) - 1 if is_number else text
-        self._has_marks = marks > 0
-
-    def within(self, first: int, last: int) -> Iterator[object]:
-        """Yield the values of the parameters between two tokens."""
-        return (self._of(key) for place, key in self._keys.items() if first < place < last)
-
-    def _of(self, key: int | str) -> object:
-        given: Any = self._parameters
-        try:
-            return given[key]
-        except (TypeError, KeyError, IndexError):
-            shown = f"${key}" if isinstance(key, str) else f"number {key + 1}"
-            raise RequestError(f"the parameter {shown} of search(...) was not given") from None
-
-    def left(self, spans: Sequence[tuple[int, int]]) -> Parameters:
-        """Return the parameters without those that only searches have."""
-        taken = {
-            key
-            for place, key in self._keys.items()
-            if any(first < place < last for first, last in spans)
-        }
-        taken -= {
-            key
-            for place, key in self._keys.items()
-            if not any(first < place < last for first, last in spans)
-        }
-        if not taken or self._parameters is None:
-            return self._parameters
-        if isinstance(self._parameters, Mapping):
-            return {key: v for key, v in self._parameters.items() if key not in taken} or None
-        kept = [(key, v) for key, v in enumerate(self._parameters) if key not in taken]
-        if self._has_marks:
-            return [value for _, value in kept] or None
-        return {str(key + 1): value for key, value in kept} or None

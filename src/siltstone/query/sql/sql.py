@@ -4,8 +4,8 @@
 
 Statements that are not queries are refused; what a statement may use is in `statement`. DuckDB
 pushes filters and columns into the scans of the tables; a search may stand for a table
-(`searches`). A table in a namespace has its parts as name (`sales.orders`) and its whole name in
-quotes (`"sales.orders"`).
+(`searches`), and a table of then (`taken.moments`). A table in a namespace has its parts as name
+(`sales.orders`) and its whole name in quotes (`"sales.orders"`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from siltstone.query.sql.names import Reads, lists_tables, reads_of
 from siltstone.query.sql.pages import paged
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.searches import (
-    Parameters,
     SearchCall,
     Searched,
     SearchedRows,
@@ -40,6 +39,8 @@ from siltstone.query.sql.searches import (
 )
 from siltstone.query.sql.shielded import refuse_alike
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
+from siltstone.query.sql.taken.moments import PastName, moments_out
+from siltstone.query.sql.taken.values import Parameters
 
 
 def collected(rows: pa.RecordBatchReader) -> Result:
@@ -59,6 +60,7 @@ def read(
     at_end: Callable[[], object] = lambda: None,
     variables: Variables = lambda _: None,
     rows: Mapping[str, pa.Table] | None = None,
+    past: Callable[[PastName], Scannable],
 ) -> pa.RecordBatchReader:
     """Run one query, and return its rows as they are read.
 
@@ -76,6 +78,7 @@ def read(
         variables: The data frames of the caller; a table of the same name wins.
         rows: Rows under names that no table can have, for a query that is made of a statement that
             writes: it may be longer than the statement was. None: the query is the caller's own.
+        past: Returns a table at a moment.
 
     Raises:
         TableNotFoundError: Neither a table nor a data frame has a name.
@@ -95,13 +98,16 @@ def read(
     try:
         with statement.step():
             sql, parameters, searches = taken_out(sql, parameters)
+            sql, parameters, moments = moments_out(sql, parameters)
             refuse_all_but_one_query(statement.connection, sql)
+            then = {each.written: past(each) for each in moments}
+            tables = _with_then(tables, then)
             sql, tables = paged(sql, parameters, tables)
             for call in searches:
                 statement.register(call.name, _searched(call, tables, names))
             reads = reads_of(sql)
-            _register_tables(statement, reads, tables, names)
-            known = [*names, *(call.name for call in searches)]
+            _register_tables(statement, reads, tables, [*names, *then])
+            known = [*names, *then, *(call.name for call in searches)]
             made = rows or {}
             _register_frames(statement, reads.others([*known, *made]), variables)
             for name, given in made.items():
@@ -112,6 +118,12 @@ def read(
         raise
     statement.at_end(at_end)
     return found
+
+
+def _with_then(
+    tables: Callable[[str], Scannable | None], then: Mapping[str, Scannable]
+) -> Callable[[str], Scannable | None]:
+    return (lambda name: then.get(name) or tables(name)) if then else tables
 
 
 def _searched(

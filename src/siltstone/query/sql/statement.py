@@ -40,6 +40,7 @@ from siltstone.query.sql.duckdbs import versions
 from siltstone.query.sql.duckdbs.instances import give_back, lent
 from siltstone.query.sql.duckdbs.watch import Watched
 from siltstone.query.sql.shielded import quoted
+from siltstone.query.sql.taken.moments import parts_of
 
 BATCH_ROWS = 8_192
 VALUE_BYTES_MAX = 256 << 20
@@ -199,8 +200,8 @@ class Statement:
             self._register_shielded(name, dataset, columns)
         else:
             self.connection.register(name, dataset)
-        namespace, dot, last = name.rpartition(".")
-        if dot and namespace and last and "." not in namespace:
+        namespace, last = parts_of(name)
+        if namespace:
             self._instance.make_schema(namespace)
             view = f"{quoted(namespace)}.{quoted(last)}"
             self.connection.execute(f"CREATE VIEW {view} AS FROM {quoted(name)}")

@@ -58,11 +58,19 @@ def _source(words: Words, at: int) -> tuple[str, str, int]:
             if words.low(at) != ".":
                 break
             at += 1
+    at = _behind_moment(words, at)
     alias, end = alias_of(words, at)
     if alias and words.low(end) == "(":
         end = words.bracketed(end)
+    end = _behind_moment(words, end)
     text = words[begin:end].sql
     return text, alias or name, end
+
+
+def _behind_moment(words: Words, at: int) -> int:
+    """Return the place behind AT (VERSION => ..), if that is here."""
+    is_there = words.starts("at", "(", at=at) and words.low(at + 2) in {"version", "timestamp"}
+    return words.bracketed(at + 1) if is_there else at
 
 
 def _clauses(words: Words) -> list[Words]:

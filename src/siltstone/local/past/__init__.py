@@ -1,0 +1,1 @@
+"""Two states of a store: where a moment is, what differs, and how a table is put back."""

@@ -1,0 +1,1 @@
+"""What differs between a table at two seqs: its rows, streamed."""
