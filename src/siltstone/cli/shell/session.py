@@ -161,7 +161,7 @@ class Session:
                 f"the shell reads {self.moment()}, and a write is of now: .now goes back there"
             )
         if self.read_only:
-            raise ReadOnlyError("the shell has the store open to read it alone: it writes nothing")
+            raise ReadOnlyError("the store is open to be read alone: the shell writes nothing")
 
     # transactions
 

@@ -7,11 +7,16 @@ text, or stops the statement that runs; Ctrl-D ends the shell.
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from pathlib import PurePath
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.output import create_output
+from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output.plain_text import PlainTextOutput
+from prompt_toolkit.utils import is_dumb_terminal
 
 from siltstone.cli.sessions import note
 from siltstone.cli.shell.completion import StoreCompleter
@@ -36,39 +41,43 @@ def _enter(event: KeyPressEvent) -> None:
 
 def converse(interpreter: Interpreter, uri: str) -> None:
     """Read commands and do them, until Ctrl-D or `.quit`."""
-    session = interpreter.session
-    completer = StoreCompleter(session)
-    prompts = PromptSession[str](
-        history=history_of(os.environ),
-        completer=completer,
-        complete_while_typing=False,
-        multiline=True,
-        key_bindings=_keys,
-        prompt_continuation=lambda width, *_: "...> ".rjust(width),
-        enable_suspend=True,
-        output=create_output(always_prefer_tty=True),  # stdout may be a file
-    )
-    name = _name_of(uri)
     note(f"{uri}: .help lists the commands, Ctrl-D ends")
-    while True:
-        completer.forget()
-        try:
-            text = prompts.prompt(f"{name}{_state(interpreter)}> ")
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            break
-        try:
-            interpreter.run([text, "\n"])
-        except StoppedError:
-            pass
-        except (Interrupted, KeyboardInterrupt) as error:  # the latter while rows are shown
-            note("interrupted")
-            interpreter.tell_left(error)
-        except EOFError:  # .quit
-            break
-    if session.is_in_transaction:
+    completer = StoreCompleter(interpreter.session)
+    with create_app_session(output=_output()):
+        prompts = PromptSession[str](
+            history=history_of(os.environ),
+            completer=completer,
+            complete_while_typing=False,
+            multiline=True,
+            key_bindings=_keys,
+            prompt_continuation=lambda width, *_: "...> ".rjust(width),
+            enable_suspend=True,
+        )
+        with suppress(EOFError):
+            while True:
+                completer.forget()
+                with suppress(KeyboardInterrupt):  # it drops the text
+                    text = prompts.prompt(f"{_name_of(uri)}{_state(interpreter)}> ")
+                    _do(interpreter, text)
+    if interpreter.session.is_in_transaction:
         note("the transaction was rolled back")
+
+
+def _do(interpreter: Interpreter, text: str) -> None:
+    try:
+        interpreter.run([text, "\n"])
+    except StoppedError:
+        pass
+    except (Interrupted, KeyboardInterrupt) as error:  # the latter while rows are shown
+        note("interrupted")
+        interpreter.tell_left(error)
+
+
+def _output() -> Output:
+    """Return where the prompts go: stdout may be a file."""
+    if is_dumb_terminal():
+        return PlainTextOutput(sys.stdout if sys.stdout.isatty() else sys.stderr)
+    return create_output(always_prefer_tty=True)
 
 
 def _state(interpreter: Interpreter) -> str:
