@@ -133,6 +133,25 @@ def test_an_exit_waits_for_what_does_not_end_only_so_long(tmp_path: Path) -> Non
     assert "did not close within" in done.stderr
 
 
+AFTER_SQL = """
+import threading
+import siltstone as st
+from siltstone.open import closing
+
+with st.connect(":memory:", background=False) as db:
+    db.sql("select 1")
+assert "siltstone-sql" in [thread.name for thread in threading.enumerate()]
+assert not closing._is_inside()
+"""
+
+
+def test_an_exit_does_not_wait_for_the_thread_that_watches_statements() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER_SQL], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_threads_after_the_main_one_keep_their_store_and_say_that_it_is_not_served(
     tmp_path: Path,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from siltstone.cli import bench as benches
 from siltstone.cli import demo as demos
+from siltstone.cli import shell as shells
 from siltstone.cli.arguments import add_command, said_before
 from siltstone.cli.commands import (
     apps,
@@ -81,7 +82,7 @@ def _takes_store(group: Any, name: str | None) -> bool:
 _GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Look": (
         *(tables.tables, tables.schema, rows.head, rows.scan, rows.get),
-        *(searches.search, queries.query, export.export, tables.info),
+        *(searches.search, queries.query, shells.shell, export.export, tables.info),
     ),
     "Write": (
         *(tables.init, tables.create, rows.insert, rows.upsert, rows.append),

@@ -4,6 +4,7 @@ Some options make one value together. A command takes the value, `add_command` a
 
     db: Db          --db, and for a server --token-file, --cafile
     db: LocalDb     --db alone: the command needs the store's files
+    db: WordedDb    the same as Db, or a word
     form: Form      --json, --ndjson, --csv; none: a table on a terminal, TSV in a pipe
     as_of: AsOf     --at, --seq, --tag; none: now
     csv: CsvForm    --null, --delimiter: how a CSV file is written
@@ -57,6 +58,8 @@ class Db:
 
 LocalDb = Annotated[Db, "of this machine"]
 """The store of a command that needs its files."""
+WordedDb = Annotated[Db, "by a word"]
+"""The store of a command that takes it as a word, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,37 +89,63 @@ def moment_of(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else text
 
 
+_Uri = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        "-d",
+        help="The store: a directory, a file:// URL, or the http:// URL of a server."
+        " Default: the variable SILTSTONE_URI.",
+    ),
+]
+_TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="SILTSTONE_TOKEN_FILE",
+        help="For a server: a file (mode 0600) with the access token. Default: the variable"
+        " SILTSTONE_TOKEN.",
+    ),
+]
+_Cafile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cafile",
+        envvar="SILTSTONE_CAFILE",
+        help="For an https:// server: the certificates to trust, PEM.",
+    ),
+]
+_Word = Annotated[
+    str | None,
+    typer.Argument(metavar="STORE", help="The store, as --db names it.", show_default=False),
+]
+
+
 def db_of(
     context: typer.Context,
-    uri: Annotated[
-        str | None,
-        typer.Option(
-            "--db",
-            "-d",
-            help="The store: a directory, a file:// URL, or the http:// URL of a server."
-            " Default: the variable SILTSTONE_URI.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            envvar="SILTSTONE_TOKEN_FILE",
-            help="For a server: a file (mode 0600) with the access token. Default: the variable"
-            " SILTSTONE_TOKEN.",
-        ),
-    ] = None,
-    cafile: Annotated[
-        Path | None,
-        typer.Option(
-            "--cafile",
-            envvar="SILTSTONE_CAFILE",
-            help="For an https:// server: the certificates to trust, PEM.",
-        ),
-    ] = None,
+    uri: _Uri = None,
+    token_file: _TokenFile = None,
+    cafile: _Cafile = None,
 ) -> Db:
     """Return the store that is named before the command, after it, or by the variable."""
     return Db(_one_store(context, uri), token_file, cafile)
+
+
+def worded_db_of(
+    context: typer.Context,
+    store: _Word = None,
+    uri: _Uri = None,
+    token_file: _TokenFile = None,
+    cafile: _Cafile = None,
+) -> Db:
+    """Do as `db_of`, for a command whose word names the store.
+
+    Raises:
+        UsageError: The word and the option differ.
+    """
+    if store is not None and uri is not None and store != uri:
+        raise UsageError(f"the store is {store!r}, and --db is {uri!r}; give it once")
+    return Db(_one_store(context, store or uri), token_file, cafile)
 
 
 def local_db_of(
@@ -179,6 +208,7 @@ _MAKERS: dict[object, Callable[..., object]] = {
     AsOf: AsOf,
     Db: db_of,
     LocalDb: local_db_of,
+    WordedDb: worded_db_of,
     CsvForm: CsvForm,
 }
 

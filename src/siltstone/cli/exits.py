@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from siltstone import errors
+from siltstone.cli.output import printable
 
 
 class Exit(IntEnum):
@@ -54,6 +55,13 @@ def in_one_line(error: Exception) -> str:
     """Return the message of an error without its line breaks, and the carets below a statement."""
     lines = (line.strip() for line in str(error).splitlines())
     return " ".join(line for line in lines if line.strip("^~ "))
+
+
+def in_lines(error: Exception) -> str:
+    """Return the message of an error in one line, and below it what a caret points at."""
+    sentence, at, place = str(error).partition("\nLINE ")
+    told = printable(in_one_line(RuntimeError(sentence)))
+    return told + "".join(f"\n{printable(line)}" for line in f"LINE {place}".splitlines() if at)
 
 
 def code_of(error: errors.SiltstoneError) -> Exit:

@@ -39,12 +39,24 @@ class Form(Enum):
     JSON = "json"
     NDJSON = "ndjson"
     CSV = "csv"
+    LINE = "line"
 
 
-def emit(columns: Sequence[str], rows: Iterable[Row], form: Form, title: str = "") -> None:
-    """Print rows."""
+def emit(
+    columns: Sequence[str], rows: Iterable[Row], form: Form, title: str = "", *, null: str = ""
+) -> None:
+    """Print rows; `null` stands for a null where people read it."""
     if form is Form.TABLE:
-        _table(columns, rows, title)
+        kept = list(islice(rows, TERMINAL_ROWS_MAX + 1))
+        emit_table(columns, kept[:TERMINAL_ROWS_MAX], title, null=null)
+        if len(kept) > TERMINAL_ROWS_MAX:
+            print(
+                f"(only the first {TERMINAL_ROWS_MAX} rows; write to a pipe or file to get all)",
+                file=sys.stderr,
+            )
+        return
+    if form is Form.LINE:
+        _sideways(columns, rows, null)
         return
     for line in lines_of(columns, rows, form):
         sys.stdout.write(line)
@@ -172,7 +184,9 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-def _table(columns: Sequence[str], rows: Iterable[Row], title: str) -> None:
+def emit_table(
+    columns: Sequence[str], rows: Sequence[Row], title: str = "", *, null: str = ""
+) -> None:
     """Print a table; one that is wider than the terminal sideways, one value a line."""
     from rich import box
     from rich.console import Console
@@ -180,33 +194,31 @@ def _table(columns: Sequence[str], rows: Iterable[Row], title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    kept = list(islice(rows, TERMINAL_ROWS_MAX + 1))
     table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
     for name in columns:
-        table.add_column(Text(_shown(name)))
-    for row in kept[:TERMINAL_ROWS_MAX]:
-        table.add_row(*(Text(_shown(cell(value)), justify=_side(value)) for value in row))
+        table.add_column(Text(printable(name)))
+    for row in rows:
+        table.add_row(*(Text(_seen(value, null), justify=_side(value)) for value in row))
     console = Console(file=sys.stdout)
     endless = console.options.update(max_width=_ENDLESS)
-    if kept and Measurement.get(console, endless, table).maximum > console.width:
-        _sideways(columns, kept[:TERMINAL_ROWS_MAX])
+    if rows and Measurement.get(console, endless, table).maximum > console.width:
+        _sideways(columns, rows, null)
     else:
         console.print(table)
-    if len(kept) > TERMINAL_ROWS_MAX:
-        print(
-            f"(only the first {TERMINAL_ROWS_MAX} rows; write to a pipe or file to get all)",
-            file=sys.stderr,
-        )
 
 
-def _sideways(columns: Sequence[str], rows: Sequence[Row]) -> None:
+def _sideways(columns: Sequence[str], rows: Iterable[Row], null: str) -> None:
     """Print each value whole, on its own line."""
-    names = [_shown(name) for name in columns]
+    names = [printable(name) for name in columns]
     width = max(map(len, names))
     for number, row in enumerate(rows, 1):
         print(f"-- row {number}")
         for name, value in zip(names, row, strict=True):
-            print(f"{name:<{width}}  {_shown(cell(value))}".rstrip())
+            print(f"{name:<{width}}  {_seen(value, null)}".rstrip())
+
+
+def _seen(value: object, null: str) -> str:
+    return null if value is None else printable(cell(value))
 
 
 def _side(value: object) -> Literal["left", "right"]:
@@ -214,6 +226,6 @@ def _side(value: object) -> Literal["left", "right"]:
     return "right" if is_number else "left"
 
 
-def _shown(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text without terminal control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)

@@ -33,7 +33,7 @@ def writing(db: Db) -> Generator[Store]:
 
     require_store(db)
     if is_remote(db):
-        with _served(db) as store:
+        with served(db) as store:
             yield store
         return
     try:
@@ -66,7 +66,7 @@ def opened(db: Db, **options: object) -> Generator[Store]:
     from siltstone.store import connect
 
     require_store(db)
-    with _served(db) if is_remote(db) else connect(db.uri, **options) as store:  # type: ignore[arg-type]
+    with served(db) if is_remote(db) else connect(db.uri, **options) as store:  # type: ignore[arg-type]
         yield store
 
 
@@ -99,7 +99,7 @@ def asking(db: Db, *, by_reader: bool = False) -> Generator[tuple[Store, str]]:
         yield store, f"a reader: {why}"
 
 
-def _served(db: Db) -> Store:
+def served(db: Db) -> Store:
     """Work through a server, with the access token of a file or of $SILTSTONE_TOKEN."""
     from siltstone.store import connect
 

@@ -291,15 +291,25 @@ def seen_by(caller: FrameType) -> Variables:
     return variables_of(caller)
 
 
-def sql_with(snapshot: LocalSnapshot, statement: str, variables: Variables) -> queries.Result:
+def sql_with(
+    snapshot: Snapshot, statement: str, variables: Variables, rows_max: int | None = None
+) -> queries.Result:
     """Run a query that reads what `variables` returns for a name that no table has.
 
     For a program that decides itself what a statement may read, like the command line, whose user
-    names files. Errors are those of `Snapshot.sql`, and what `variables` raises.
+    names files. Where another process runs the query, it sees none of them. Errors are those of
+    `Snapshot.sql`, and what `variables` raises.
+
+    Args:
+        rows_max: The first rows are enough, at most so many.
     """
     from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
-    return collected(snapshot.read_sql(statement, None, variables=variables))
+    if isinstance(snapshot, LocalSnapshot):
+        found = snapshot.read_sql(statement, None, variables=variables)
+    else:
+        found = snapshot.sql_reader(statement)
+    return collected(found, rows_max)
 
 
 Place: TypeAlias = tuple[str, str, str]

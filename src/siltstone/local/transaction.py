@@ -94,15 +94,28 @@ class LocalTransaction(EngineTransaction, Transaction):
             raise TableClosedError(name)
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        return self.sql_with(statement, seen_by(caller), parameters)
+
+    def sql_with(
+        self,
+        statement: str,
+        variables: Variables,
+        parameters: queries.Parameters = None,
+        rows_max: int | None = None,
+    ) -> queries.Result:
+        """Run a statement that reads what `variables` returns for a name that no table has.
+
+        Of a query the first rows, at most `rows_max`, are enough.
+        """
         from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
 
-        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         write = write_of(statement)
         if write is not None:
-            return self._wrote(write, statement, parameters, seen_by(caller))
+            return self._wrote(write, statement, parameters, variables)
         from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
-        return collected(self.read_sql(statement, parameters, seen_by(caller)))
+        return collected(self.read_sql(statement, parameters, variables), rows_max)
 
     def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
         """Run a statement that writes, for a server."""

@@ -12,8 +12,9 @@ import typer
 
 from siltstone.cli.arguments import MOMENT, AsOf, At, Db, Tag, moment_of
 from siltstone.cli.exits import UsageError
+from siltstone.cli.listings import COMMIT_FACTS, commits_of
 from siltstone.cli.output import Form, Row, emit, emit_arrow, rows_of
-from siltstone.cli.sessions import at_moment, is_remote, past, reading, writing
+from siltstone.cli.sessions import at_moment, past, reading, writing
 from siltstone.errors import ReadOnlyError
 
 if TYPE_CHECKING:
@@ -43,10 +44,12 @@ def query(
     if write:
         found = _written(db, as_of, statement)
     else:
-        run = _on_server if is_remote(db) else _with_files
+        from siltstone.cli.files import rows_named
+        from siltstone.local.snapshot import sql_with
+
         try:
             with at_moment(db, as_of) as snapshot:
-                found = run(snapshot, statement)
+                found = sql_with(snapshot, statement, rows_named).arrow()
         except ReadOnlyError as error:
             raise UsageError("this statement writes: say --write") from error
     emit_arrow(found.to_reader(), form)
@@ -63,19 +66,6 @@ def _written(db: Db, as_of: AsOf, statement: str) -> pa.Table:
         if isinstance(store, LocalStore):
             return store.sql_with(statement, rows_named).arrow()
         return store.sql(statement).arrow()
-
-
-def _on_server(snapshot: Snapshot, statement: str) -> pa.Table:
-    return snapshot.sql(statement).arrow()
-
-
-def _with_files(snapshot: Snapshot, statement: str) -> pa.Table:
-    """Run a query that may name files of the user; this process reads them, and DuckDB none."""
-    from siltstone.cli.files import rows_named
-    from siltstone.local.snapshot import LocalSnapshot, sql_with
-
-    assert isinstance(snapshot, LocalSnapshot)
-    return sql_with(snapshot, statement, rows_named).arrow()
 
 
 def changes(
@@ -161,16 +151,5 @@ def log(
 ) -> None:
     """Print the newest commits."""
     with reading(db) as store:
-        entries = store.log(limit)
-    rows = [
-        (
-            *(e.seq, e.time, e.transaction, ",".join(e.tables), e.rows),
-            *(_token(e.token), "; ".join(e.changes)),
-        )
-        for e in entries
-    ]
-    emit(["seq", "time", "transaction", "tables", "rows", "token", "changes"], rows, form)
-
-
-def _token(token: tuple[str, int] | None) -> str | None:
-    return None if token is None else f"{token[0]}:{token[1]}"
+        lines = commits_of(store, limit)
+    emit(COMMIT_FACTS, lines, form)

@@ -24,6 +24,7 @@ from siltstone.cli.arguments import (
     moment_of,
 )
 from siltstone.cli.exits import UsageError
+from siltstone.cli.listings import COLUMN_FACTS, TABLE_FACTS, columns_in, tables_of
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.sessions import (
     at_moment,
@@ -77,21 +78,15 @@ def info(db: Db, *, as_of: AsOf, form: Form) -> None:
 def tables(db: Db, *, as_of: AsOf, form: Form) -> None:
     """List the tables with their keys and row counts."""
     with at_moment(db, as_of) as snapshot:
-        found = [snapshot[name] for name in snapshot.tables()]
-        lines = [(t.name, ",".join(t.primary_key), len(t.schema), t.count()) for t in found]
-    emit(["table", "primary_key", "columns", "rows"], lines, form)
+        lines = tables_of(snapshot)
+    emit(TABLE_FACTS, lines, form)
 
 
 def schema(table: Table, db: Db, *, as_of: AsOf, form: Form) -> None:
     """Show the columns of a table."""
     with at_moment(db, as_of) as snapshot:
-        found = snapshot[table]
-        key = found.primary_key
-        lines = [
-            (f.name, str(f.type), f.nullable, key.index(f.name) + 1 if f.name in key else None)
-            for f in found.schema
-        ]
-    emit(["column", "type", "nullable", "key"], lines, form)
+        lines = columns_in(snapshot, table)
+    emit(COLUMN_FACTS, lines, form)
 
 
 def create(

@@ -10,7 +10,7 @@ pushes filters and columns into the scans of the tables; a search may stand for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -43,9 +43,25 @@ from siltstone.query.sql.taken.moments import PastName, moments_out
 from siltstone.query.sql.taken.values import Parameters
 
 
-def collected(rows: pa.RecordBatchReader) -> Result:
-    """Return all rows that `read` gives, sums of whole numbers as int64 if they fit."""
-    return Result(_settled(rows.read_all()))
+def collected(rows: pa.RecordBatchReader, rows_max: int | None = None) -> Result:
+    """Return all rows that `read` gives, sums of whole numbers as int64 if they fit.
+
+    With `rows_max` the first ones; no more of them are read than one batch.
+    """
+    if rows_max is None:
+        return Result(_settled(rows.read_all()))
+    found = pa.Table.from_batches(_first(rows, rows_max), rows.schema)
+    return Result(_settled(found))
+
+
+def _first(rows: pa.RecordBatchReader, rows_max: int) -> Iterator[pa.RecordBatch]:
+    left = rows_max
+    try:
+        while left > 0 and (batch := next(rows, None)) is not None:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+    finally:
+        rows.close()
 
 
 def read(

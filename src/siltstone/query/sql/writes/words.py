@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,6 +173,22 @@ def first_of(text: str) -> int:
     while (found := _WORD.match(text, place)) and found.lastgroup in {"gap", "comment"}:
         place = _end_of(text, found)
     return place
+
+
+def end_of_first(text: str) -> int | None:
+    """Return where the first statement of a text ends, behind its semicolon; None: it has none.
+
+    A semicolon within a bracket ends it, too: who forgot to close the bracket hears of it.
+    """
+    place = 0
+    with suppress(RequestError):  # a comment or a text that does not end yet
+        while found := _WORD.match(text, place):
+            if found[0] in {"'", '"'}:
+                return None
+            place = _end_of(text, found)
+            if found[0] == ";":
+                return place
+    return None
 
 
 def _cut(text: str) -> Iterator[Word]:
