@@ -19,7 +19,7 @@ INTERNAL = {"core", "numbered", "open", "tag_turns", "share_locally", "take_turn
 OF_TRANSACTION = {
     *("attach", "changed_since", "claim", "commit", "create_table", "drop_table", "is_applied"),
     *("is_open", "phase", "read_seq", "receipt", "rename_table", "rollback", "seq", "sql"),
-    *("table", "tables", "tag"),
+    *("sql_reader", "table", "tables", "tag"),
 }
 
 
