@@ -234,7 +234,7 @@ class JoinedTransaction(Transaction):
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
     ) -> pa.RecordBatchReader:
-        # At the owner, always: a write that moved the transaction there would end what is read here.
+        # At the owner: a write that moved the transaction there would end what is read here.
         from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - as in `sql`
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
