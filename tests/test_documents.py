@@ -42,7 +42,10 @@ def blocks_of(page: str) -> list[Block]:
     return found
 
 
-@pytest.mark.parametrize("page", ["docs/guide.md", "docs/mvcc.md", "docs/search.md", "docs/sql.md"])
+PAGES = ("docs/guide.md", "docs/mvcc.md", "docs/search.md", "docs/sql.md", "docs/dbapi.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_and_prints_what_stands_below_it(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

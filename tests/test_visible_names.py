@@ -20,7 +20,7 @@ OF_TRANSACTION = {
     *("attach", "changed_since", "claim", "commit", "create_table", "drop_table", "is_applied"),
     "put_back",
     *("is_open", "phase", "read_seq", "receipt", "rename_table", "rollback", "seq", "sql"),
-    *("table", "tables", "tag"),
+    *("sql_reader", "table", "tables", "tag"),
 }
 
 

@@ -131,7 +131,7 @@ OPERATIONS = (
     Operation("close", _SNAPSHOT, _ONCE, Role.READ),
     Operation("sql", _ALL, _READ, Role.READ, Codec.RESULT, is_statement=True),
     Operation("write_sql", _CHANGED, _WRITE, Role.WRITE, is_statement=True),
-    Operation("sql_reader", _STORE | _SNAPSHOT, _READ, Role.READ, Codec.STREAM, is_statement=True),
+    Operation("sql_reader", _ALL, _READ, Role.READ, Codec.STREAM, is_statement=True),
     Operation("scan_tasks", _SNAPSHOT, _READ, Role.READ),
     Operation("diff", _STORE, _READ, Role.READ),
     Operation("diff_of", _STORE, _READ, Role.READ, Codec.STREAM),

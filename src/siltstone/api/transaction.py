@@ -21,6 +21,8 @@ from siltstone.errors import RequestError
 from siltstone.process.context_exits import commit_on_exit
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from siltstone.query.sql import sql as queries
 
 
@@ -141,6 +143,21 @@ class Transaction(TableDefinitions[TransactionTable, None]):
             >>> with db.transaction() as tx:
             ...     (tx["orders"].delete(1), tx.sql("select count(*) from orders").fetchone())
             (1, (1,))
+        """
+
+    @abstractmethod
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        """Run a query as `sql` does; return its rows as they are read: `Store.sql_reader`.
+
+        It sees what the transaction wrote before it; what is written while rows are read it does
+        not. It ends with the transaction: then ClosedError is raised for its next rows.
+
+        Examples:
+            >>> with db.transaction() as tx:
+            ...     tx.sql_reader("from orders").read_all().num_rows
+            2
         """
 
     @abstractmethod

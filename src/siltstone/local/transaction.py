@@ -178,17 +178,10 @@ class LocalTransaction(EngineTransaction, Transaction):
             raise
 
     def sql_reader(
-        self,
-        statement: str,
-        parameters: queries.Parameters = None,
-        *,
-        alone: AbstractContextManager[object] = _NOTHING,
+        self, statement: str, parameters: queries.Parameters = None
     ) -> pa.RecordBatchReader:
-        """Return the rows of `sql` as they are read, for a server.
-
-        `alone`: what is done within it is done while no other thread uses the transaction.
-        """
-        return self.read_sql(statement, parameters, lambda _: None, alone)
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        return self.read_sql(statement, parameters, seen_by(caller))
 
     def read_sql(
         self,
@@ -198,7 +191,10 @@ class LocalTransaction(EngineTransaction, Transaction):
         alone: AbstractContextManager[object] = _NOTHING,
         rows: Mapping[str, pa.Table] | None = None,
     ) -> pa.RecordBatchReader:
-        """Return the rows of `sql`, whose statement sees `variables` of its caller."""
+        """Return the rows of `sql_reader`, whose statement sees `variables` of its caller.
+
+        `alone`: what is done within it is done while no other thread uses the transaction.
+        """
         from siltstone.query.sql import sql as queries  # noqa: PLC0415 - as in `sql`
         from siltstone.query.sql.names import lists_tables  # noqa: PLC0415
 

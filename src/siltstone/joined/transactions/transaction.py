@@ -47,6 +47,8 @@ from siltstone.operations import Codec, Effect, Face, Operation, operation
 from siltstone.process.turns import NONE_CLOSED, TableClosedError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from siltstone.query.sql import sql as queries
 
 T = TypeVar("T")
@@ -172,7 +174,7 @@ class JoinedTransaction(Transaction):
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         self._move()
-        if operation.codec is Codec.RESULT:
+        if operation.codec in {Codec.RESULT, Codec.STREAM}:
             return self.ask_table(operation, f"transaction/{self._key}", arguments, named)
         if operation.effect not in {Effect.READ, Effect.ONCE}:
             self._ids.clear()
@@ -231,6 +233,17 @@ class JoinedTransaction(Transaction):
                 return collected(here.read_sql(statement, parameters, seen_by(caller)))
         with refused_elsewhere(caller):
             return ask(self, operation(Face.TRANSACTION, "sql"), statement, *given)
+
+    def sql_reader(
+        self, statement: str, parameters: queries.Parameters = None
+    ) -> pa.RecordBatchReader:
+        # At the owner: a write that moved the transaction there would end what is read here.
+        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - as in `sql`
+
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        given = () if parameters is None else (parameters,)
+        with refused_elsewhere(caller):
+            return ask(self, operation(Face.TRANSACTION, "sql_reader"), statement, *given)
 
     @property
     def is_applied(self) -> bool:

@@ -235,7 +235,7 @@ class Calls:
                 return Outcome(LanceCall.of(call.arguments).answer(TransactionScope(db, tx)))
             if asked.name == "adopt":
                 return Outcome(adopt(tx, *_bound(_writes, call).args))
-            if asked.codec is not Codec.RESULT:
+            if asked.codec not in {Codec.RESULT, Codec.STREAM}:
                 return _answered(asked, tx, call, partial(self._sessions.resumed, held))
         # Other calls, and the end, would wait for a statement, in threads that all share.
         with self._sessions.resumed(held, is_statement=True):
@@ -316,7 +316,7 @@ class _QueriedTransaction:
         self._tx, self._alone = tx, alone
 
     def sql_reader(self, statement: str, parameters: Any = None) -> pa.RecordBatchReader:
-        return self._tx.sql_reader(statement, parameters, alone=self._alone)
+        return self._tx.read_sql(statement, parameters, lambda _: None, self._alone)
 
 
 def _id_of(face: Any, call: RpcCall) -> object:
