@@ -2,6 +2,7 @@
 
     u32 little-endian   length of the head
     head                msgpack: [read seq, sync, reads | nil]
+                        zero bytes up to a multiple of 8
     writes              a group of one commit, as the log has it (`formats.log.group`): rows alone
     reads               [{incarnation: [key...]}, [scanned incarnation...], checked seq,
                          {incarnation of a plain table: the version that was read}]
@@ -60,7 +61,7 @@ from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.formats.rows import Row, UnfitError
 from siltstone.units import require
 
-_LENGTH = struct.Struct("<I")
+_LENGTH, _ALIGNED = struct.Struct("<I"), 8
 _MISFITS = (pa.ArrowException, ArithmeticError, TypeError, ValueError, UnfitError)
 
 
@@ -115,7 +116,14 @@ def encoded(
         sent = SentReads(keys, list(reads.scans), reads.checked, reads.versions)
     head = msgspec.msgpack.encode(_Head(read_seq, is_sync, sent))
     member = group.Member(0, 0, None, entries)
-    return b"".join((_LENGTH.pack(len(head)), head, *group.encode(0, 0, [member], blobs)))
+    gap = b"\0" * (_start_of_writes(len(head)) - _LENGTH.size - len(head))
+    return b"".join((_LENGTH.pack(len(head)), head, gap, *group.encode(0, 0, [member], blobs)))
+
+
+def _start_of_writes(head: int) -> int:
+    """Return where the writes begin behind a head: NumPy reads numbers in their places alone."""
+    end = _LENGTH.size + head
+    return end + -end % _ALIGNED
 
 
 def decode(body: bytes | memoryview, number: int, catalog: Catalog) -> WriteSet:
@@ -130,7 +138,7 @@ def decode(body: bytes | memoryview, number: int, catalog: Catalog) -> WriteSet:
     try:
         (size,) = _LENGTH.unpack_from(view)
         head = _decode_head(view[_LENGTH.size : _LENGTH.size + size])
-        writes, blobs = group.decode(view[_LENGTH.size + size :])
+        writes, blobs = group.decode(view[_start_of_writes(size) :])
         (member,) = writes.members
     except Exception as error:  # any decoder may refuse any bytes in its own way
         raise RequestError(f"these are no writes of a transaction: {error}") from error
