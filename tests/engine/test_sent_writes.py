@@ -16,7 +16,7 @@ import pytest
 
 import siltstone as st
 from siltstone.engine.commit.recent_writes import ForgottenError, Keys, RecentWrites
-from siltstone.engine.commit.write_set import Receipt, WriteSet
+from siltstone.engine.commit.write_set import BatchPart, Receipt, WriteSet
 from siltstone.engine.write import sent_writes
 from siltstone.engine.write.sent_writes import Recheck
 from siltstone.local.sent_commits import WINDOW_BYTES
@@ -262,6 +262,25 @@ def test_many_rows_travel_as_a_batch(db: st.Store) -> None:
     with_many_commits(db)
     with pytest.raises(st.ConflictError):
         sent(db, mine)
+
+
+@pytest.mark.parametrize("read_seq", [1, 200, 70_000])
+def test_a_batch_is_read_in_its_place_however_long_the_head_before_it_is(
+    db: st.Store, read_seq: int
+) -> None:
+    rows = pa.table({"id": range(20_000), "v": range(20_000)})
+    made = elsewhere(db, lambda tx: tx["t"].upsert(rows))
+    body = sent_writes.encode(msgspec.structs.replace(made, read_seq=read_seq))
+    (part,) = sent_writes.decode(body, 0, db._core.state().view.catalog).parts
+    assert isinstance(part, BatchPart)
+    assert all(buffer.address % 8 == 0 for buffer in part.batch.column("id").buffers() if buffer)
+
+
+def test_rows_of_a_batch_are_found_by_key_at_whatever_seq_it_was_sent(db: st.Store) -> None:
+    with_many_commits(db)
+    rows = pa.table({"id": range(20_000), "v": range(20_000)})
+    sent(db, elsewhere(db, lambda tx: tx["t"].upsert(rows)))
+    assert [db["t"].get(key)["v"] for key in (0, 77, 19_999)] == [0, 77, 19_999]
 
 
 def changed(write_set: WriteSet, **values: Any) -> bytes:

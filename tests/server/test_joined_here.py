@@ -204,6 +204,89 @@ def test_a_run_adds_up_beside_others(both: Both) -> None:
 
 
 @near
+def test_a_batch_with_a_token_is_one_request_and_applied_once(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, joined = both
+    asked, receipts = asked_of(joined, monkeypatch), list[Any]()
+    for value in (11, 12):  # it is tried again, as if its answer had been lost
+        with joined.transaction(token=("app", 1), isolation="serializable") as tx:
+            assert tx.is_applied is (value == 12)
+            tx["t"].update(1, v=value)
+        receipts.append(tx.receipt)
+    assert asked == ["commit_writes", "commit_writes"]
+    assert receipts[0].seq == receipts[1].seq == owner.seq
+    assert owner["t"].get(1)["v"] == 11
+    first, other = joined.transaction(token=("app", 2)), joined.transaction(token=("app", 2))
+    first["t"].update(1, v=13)
+    other["t"].update(2, v=14)
+    assert (first.commit().seq, other.commit().seq) == (owner.seq, owner.seq)
+    assert [owner["t"].get(key)["v"] for key in (1, 2)] == [13, 20]
+    with joined.transaction(token=("app", 3)) as tx:  # a batch of nothing
+        pass
+    assert tx.receipt is not None
+    joined.transaction(token=("new", 5)).commit()
+    with pytest.raises(st.RequestError, match="batches of an app strictly increase"):
+        joined.transaction(token=("new", 4)).commit()
+    with owner.transaction(token=("app", 3)) as known:
+        assert known.is_applied
+
+
+@near
+def test_a_token_that_was_applied_since_and_flushed_returns_its_receipt(both: Both) -> None:
+    """Though its rows were written since: by the batch itself, which is tried again."""
+    owner, joined = both
+    late = joined.transaction(token=("app", 1))
+    late["t"].update(1, v=11)
+    with owner.transaction(token=("app", 1)) as tx:
+        tx["t"].update(1, v=11)
+    owner.merge()
+    for number in range(100):
+        owner["t"].upsert({"id": 100, "v": number})
+    owner._core.recent.window_bytes = 0
+    owner["t"].upsert({"id": 100, "v": 0})
+    assert late.commit().seq == tx.seq
+    assert owner["t"].get(1)["v"] == 11
+
+
+@near
+def test_a_holder_that_another_one_followed_is_fenced(both: Both) -> None:
+    owner, joined = both
+    mine = owner.claim("app", "one")
+    with joined.transaction(token=("app", 1), claim=mine) as tx:
+        tx["t"].update(1, v=11)
+    late = joined.transaction(token=("app", 2), claim=mine)
+    late["t"].update(1, v=12)
+    owner.claim("app", "two")
+    with pytest.raises(st.FencedError):
+        late.commit()
+    assert owner["t"].get(1)["v"] == 11
+
+
+@near
+def test_a_transaction_at_an_earlier_seq_is_one_request(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, joined = both
+    then = owner.seq
+    owner["t"].update(1, v=11)
+    owner.merge()
+    joined["t"].get(1)
+    asked = asked_of(joined, monkeypatch)
+    with joined.transaction(read_seq=then) as tx:
+        assert (tx.read_seq, tx["t"].get(1)["v"]) == (then, 10)
+        tx["t"].update(2, v=21)
+    assert asked == ["commit_writes"]
+    lost = joined.transaction(read_seq=then)
+    lost["t"].update(1, v=12)
+    with pytest.raises(st.ConflictError):
+        lost.commit()
+    assert [owner["t"].get(key)["v"] for key in (1, 2)] == [11, 21]
+    with pytest.raises(st.SnapshotExpiredError):
+        joined.transaction(read_seq=owner.seq + 1)
+
+
+@near
 def test_an_idle_transaction_ends_and_nothing_is_committed(both: Both) -> None:
     owner, joined = both
     joined.pool.hello["idle_s"] = 0.0

@@ -1,8 +1,9 @@
 """Sent writes: the write set of a transaction that ran in another process, and how it commits here.
 
     u32 little-endian   length of the head
-    head                msgpack: [read seq, sync, reads | nil]
-    writes              a group of one commit, as the log has it (`formats.log.group`): rows alone
+    head                msgpack: [read seq, sync, reads | nil, claim | nil, since | nil]
+                        zero bytes up to a multiple of 8
+    writes              a group of one commit, as the log has it: its token, and rows alone
     reads               [{incarnation: [key...]}, [scanned incarnation...], checked seq,
                          {incarnation of a plain table: the version that was read}]
 
@@ -24,6 +25,8 @@ import pyarrow as pa
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.admission import (
+    AlreadyAppliedError,
+    OlderBatchError,
     RecheckError,
     SchemaMovedError,
 )
@@ -45,7 +48,7 @@ from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import batch_fields
 from siltstone.engine.write.past_snapshot import PastSnapshot
-from siltstone.engine.write.submission import KEYS_CHECKED_MAX, submit
+from siltstone.engine.write.submission import KEYS_CHECKED_MAX, applied, submit
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.errors import (
     ConflictError,
@@ -60,7 +63,7 @@ from siltstone.formats.manifest import Catalog, TableDefinition
 from siltstone.formats.rows import Row, UnfitError
 from siltstone.units import require
 
-_LENGTH = struct.Struct("<I")
+_LENGTH, _ALIGNED = struct.Struct("<I"), 8
 _MISFITS = (pa.ArrowException, ArithmeticError, TypeError, ValueError, UnfitError)
 
 
@@ -77,6 +80,8 @@ class _Head(msgspec.Struct, array_like=True, frozen=True):
     read_seq: int
     is_sync: bool
     reads: SentReads | None
+    claim: int | None
+    app_since: int | None
 
 
 class Recheck(msgspec.Struct, frozen=True):
@@ -90,17 +95,19 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 
 def encode(write_set: WriteSet) -> bytes:
-    """Return a write set of rows alone as it is sent."""
+    """Return a write set of rows, and a token, as it is sent."""
+    require(not write_set.changes, "a write set that is sent has rows alone")
+    return _encoded(write_set)
+
+
+def encoded(parts: Sequence[Part], reads: ReadSet | None, read_seq: int) -> bytes:
+    """Return the rows that a transaction wrote, and what it read, as `adopt` takes them."""
+    return _encoded(WriteSet(0, read_seq, parts, reads=reads))
+
+
+def _encoded(write_set: WriteSet) -> bytes:
+    parts, reads = write_set.parts, write_set.reads
     assert write_set.read_seq is not None
-    is_plain = not write_set.changes and write_set.token is None
-    require(is_plain, "a write set that is sent has rows alone")
-    return encoded(write_set.parts, write_set.reads, write_set.read_seq, is_sync=write_set.is_sync)
-
-
-def encoded(
-    parts: Sequence[Part], reads: ReadSet | None, read_seq: int, *, is_sync: bool = True
-) -> bytes:
-    """Return the rows that a transaction wrote, and what it read, as they are sent."""
     entries, blobs = list[group.Entry](), list[pa.Buffer]()
     for part in parts:
         if isinstance(part, RowPart):
@@ -113,9 +120,17 @@ def encoded(
     if reads is not None:
         keys = {number: list(found) for number, found in reads.keys.items()}
         sent = SentReads(keys, list(reads.scans), reads.checked, reads.versions)
-    head = msgspec.msgpack.encode(_Head(read_seq, is_sync, sent))
-    member = group.Member(0, 0, None, entries)
-    return b"".join((_LENGTH.pack(len(head)), head, *group.encode(0, 0, [member], blobs)))
+    token, claim, since = write_set.token, write_set.claim, write_set.app_since
+    head = msgspec.msgpack.encode(_Head(write_set.read_seq, write_set.is_sync, sent, claim, since))
+    member = group.Member(0, 0, token, entries)
+    gap = b"\0" * (_start_of_writes(len(head)) - _LENGTH.size - len(head))
+    return b"".join((_LENGTH.pack(len(head)), head, gap, *group.encode(0, 0, [member], blobs)))
+
+
+def _start_of_writes(head: int) -> int:
+    """Return where the writes begin behind a head: NumPy reads numbers in their places alone."""
+    end = _LENGTH.size + head
+    return end + -end % _ALIGNED
 
 
 def decode(body: bytes | memoryview, number: int, catalog: Catalog) -> WriteSet:
@@ -130,7 +145,7 @@ def decode(body: bytes | memoryview, number: int, catalog: Catalog) -> WriteSet:
     try:
         (size,) = _LENGTH.unpack_from(view)
         head = _decode_head(view[_LENGTH.size : _LENGTH.size + size])
-        writes, blobs = group.decode(view[_LENGTH.size + size :])
+        writes, blobs = group.decode(view[_start_of_writes(size) :])
         (member,) = writes.members
     except Exception as error:  # any decoder may refuse any bytes in its own way
         raise RequestError(f"these are no writes of a transaction: {error}") from error
@@ -140,12 +155,15 @@ def decode(body: bytes | memoryview, number: int, catalog: Catalog) -> WriteSet:
         number=number,
         read_seq=head.read_seq,
         parts=parts,
+        token=member.token,
+        claim=head.claim,
+        app_since=head.app_since,
         reads=reads,
         is_sync=head.is_sync,
         rows=sum(part.rows for part in parts),
         nbytes=sum(part.nbytes for part in parts),
-        planned=catalog,
-        few=few_rows(parts) if reads is None else None,
+        planned=catalog if member.token is None else None,
+        few=few_rows(parts) if reads is None and member.token is None else None,
     )
 
 
@@ -283,6 +301,8 @@ def _committed(core: Core, write_set: WriteSet) -> Receipt | Recheck:
         raise ConflictError(name, "*", read_seq, moved.seq) from None
     except RecheckError as found:
         return _recheck(core, write_set, now, found.upto)
+    except (AlreadyAppliedError, OlderBatchError) as found:
+        return applied(core, write_set, found)
     except ForgottenError:
         return _by_the_past(core, write_set)
 
@@ -312,7 +332,7 @@ def _by_the_past(core: Core, write_set: WriteSet) -> Receipt:
             explained = f"{error}; run the transaction again"
             raise ConflictError("*", "*", read_seq, state.visible, explained=explained) from error
         reads, parts = write_set.reads, write_set.parts
-        if past is not None:
+        if past is not None and not _is_applied(write_set, state.view.catalog):
             past.check(parts, (), reads)
         if reads is not None:
             reads.checked = max(reads.checked, state.visible)
@@ -320,3 +340,8 @@ def _by_the_past(core: Core, write_set: WriteSet) -> Receipt:
         return submit(core, lambda: made, (), state.view)
     finally:
         core.transactions.end(number)
+
+
+def _is_applied(write_set: WriteSet, catalog: Catalog) -> bool:
+    token = write_set.token
+    return token is not None and token.batch <= catalogs.app_of(catalog, token.app).batch

@@ -74,7 +74,7 @@ def _submitted(
         try:
             return core.submit(made)
         except (AlreadyAppliedError, OlderBatchError) as found:
-            return _applied(core, made, found)
+            return applied(core, made, found)
         except ForgottenError as lost:
             raise ConflictError("*", "*", made.read_seq or 0, lost.floor) from None
         except (SchemaMovedError, MovedError, RecheckError, ConflictError) as lost:
@@ -108,7 +108,7 @@ def _again(
     return _renewed(core, made, lost)
 
 
-def _applied(core: Core, made: WriteSet, found: AlreadyAppliedError | OlderBatchError) -> Receipt:
+def applied(core: Core, made: WriteSet, found: AlreadyAppliedError | OlderBatchError) -> Receipt:
     """Return the old receipt of a token; what an async commit applied is synced for a sync one."""
     is_last = isinstance(found, AlreadyAppliedError)
     receipt = Receipt(found.seq, found.rows) if is_last else _older(core, made)

@@ -5,10 +5,9 @@
 
 Here it reads the files of the store at its snapshot, and its owner does not know of it. At the
 owner it lives with one connection: there it goes on at the same seq, with all that it wrote and
-read. It begins there if it has a token, a claim, turns or an earlier seq, or if this process does
-not read the files; and it ends there if it wrote many rows, which go as files (`large_writes`). A
-statement of SQL that writes is run there. If this process ends, or is idle in it for too long, it
-is rolled back.
+read. It begins there if it takes turns, or if this process does not read the files; and it ends
+there if it wrote many rows, which go as files (`large_writes`). A statement of SQL that writes is
+run there. If this process ends, or is idle in it for too long, it is rolled back.
 
 When the answer to its commit is lost, InDoubtError has its id, and `outcome` of the id tells what
 happened.
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-_HERE = frozenset({"isolation", "durability"})
+_HERE = frozenset({"isolation", "durability", "token", "claim", "read_seq"})
 """With these alone a transaction may run here."""
 _WRITES = (
     *("upsert", "insert", "update", "update_many"),
