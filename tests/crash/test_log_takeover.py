@@ -190,6 +190,24 @@ def test_a_log_goes_on_after_a_take_over_and_who_follows_reads_on() -> None:
         assert life.acknowledged == life.wal.end.seq, label
 
 
+def test_owners_that_take_over_one_from_the_other_add_a_segment_each_and_lose_nothing() -> None:
+    each = a_life()
+    each.life.files = each.machine()
+    wal = WalFollower(each.life.files, LOG, store_id=STORE_ID, trusts_mark=True)
+    seq = each.life.acknowledged
+    for epoch in range(10, 16):
+        wal.poll(SegmentNumber(1))
+        recovery = reopen(each.life.files, epoch=epoch, known=wal.confirmed)
+        assert recovery.goes_on
+        assert commits_of(recovery.frames) == []
+        assert recovery.last_seq == seq
+        if epoch % 2:  # every other one dies before it commits
+            each.life.wal = recovery.wal
+            each.life.append()
+            seq += 1
+    assert reopen(each.life.files.killed(), epoch=20).last_seq == seq
+
+
 def shown_by(wal: WalFollower, life: Life) -> int:
     frames = wal.poll(SegmentNumber(life.floor))
     del frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -294,12 +294,12 @@ def follow_beside(root: Path, options: Options, env: Env) -> tuple[Parts, Nearby
     return Parts(core, storage, commits, 0, follower=nearby), nearby
 
 
-@cache
-def _warm_up() -> None:
-    """Import what a worker needs later, and what it serves with once it is the owner.
+def _warm_up(is_settled: bool) -> None:
+    """Import what a worker needs later; once it is settled, also what an owner serves with.
 
     The first array of a process imports pandas, 0.3 s, where that is installed.
     """
     pa.array([0])
-    with suppress(UnavailableError):  # a package of the extra: it cannot serve
-        server_of("serve_local")
+    if is_settled:
+        with suppress(UnavailableError):  # a package of the extra: it cannot serve
+            server_of("serve_local")

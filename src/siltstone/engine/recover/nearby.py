@@ -42,6 +42,7 @@ AGAIN_S = 1.0
 """When it is tried again to read files that could not be read."""
 HAND_OVER_S = 5.0
 """How long an owner waits for a look that is under way: it reads what the owner would replay."""
+SETTLED_S = 1.0
 _LOCK_WAIT_S = 0.001
 _TURNS_MAX = 8
 _SETTLE_S = 10.0
@@ -80,9 +81,13 @@ class Nearby:
         files: Files,
         root: Path,
         clock_s: Callable[[], float],
-        warm_up: Callable[[], object] = lambda: None,
+        warm_up: Callable[[bool], object] = lambda _: None,
     ) -> None:
-        """Read nothing yet. `warm_up` imports what a read may need later."""
+        """Read nothing yet.
+
+        `warm_up` imports what a read may need later; once this process has read for `SETTLED_S`,
+        it is told so, and imports what it would need as the owner, too.
+        """
         self._follower, self._files, self._clock_s = follower, files, clock_s
         self._warm_up = warm_up
         self._path = root / "wal" / MARK_NAME
@@ -93,7 +98,8 @@ class Nearby:
         self._identity: tuple[int, int] | None = None
         self._seen: _Seen | None = None
         self._due_s = self._asks_until_s = 0.0
-        self._is_too_long = self._is_closed = False
+        self._settled_s: float | None = None
+        self._is_too_long = self._is_closed = self._is_settled = False
         self.awaited_seq = 0
         """Commits of this process up to here have to be seen by its next read."""
 
@@ -126,7 +132,9 @@ class Nearby:
 
     def hand_over(self) -> Followed | None:
         """Give up what was read, as this process owns the store now; the next read begins anew."""
-        return self._follower.hand_over(HAND_OVER_S)
+        found = self._follower.hand_over(HAND_OVER_S)
+        self._seen = None  # it would keep rows in memory that the owner has flushed
+        return found
 
     def close(self) -> None:
         """Release the files. MARK stays open for as long as a read may be under way."""
@@ -191,10 +199,22 @@ class Nearby:
             raise self._too_long()
         if self._seen is None or self._mark is None:
             self._wait(self._begun())
-        elif has_newer or self._files.identity(self._path) != self._identity:
+        elif has_newer or self._settles(now_s) or self._is_new_mark():
             self._begun()
         self._due_s = now_s + LOOK_S
         return self._moved(self._read())
+
+    def _is_new_mark(self) -> bool:
+        return self._files.identity(self._path) != self._identity
+
+    def _settles(self, now_s: float) -> bool:
+        """Say once that this process goes on to read."""
+        if self._settled_s is None:
+            self._settled_s = now_s + SETTLED_S
+        if self._is_settled or now_s < self._settled_s:
+            return False
+        self._is_settled = True
+        return True
 
     def _too_long(self) -> AskOwner:
         self._is_too_long, self._seen = True, None
@@ -230,7 +250,7 @@ class Nearby:
             with self._lock:
                 self._helper = None
             helper.is_over.set()
-        self._warm_up()
+        self._warm_up(self._is_settled)
 
     def _open_mark(self) -> None:
         identity = self._files.identity(self._path)
