@@ -19,7 +19,7 @@ from siltstone.errors import RequestError
 from siltstone.given import Key, Keys
 from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.inserts import assigned
-from siltstone.local.statements.keys import first_twice, keys_of
+from siltstone.local.statements.keys import distinct, first_of_each, first_twice, keys_of
 from siltstone.local.statements.running import (
     STAGED_BYTES_MIN,
     Running,
@@ -141,15 +141,27 @@ def delete(run: Running, statement: DeleteStatement) -> Written:
     """Run a DELETE."""
     table = run.rows_in(statement.target)
     key, fields = table.primary_key, table.schema
+    wanted = _key(run, statement, key, fields)
+    if wanted is not None:
+        returned = _gone(run, statement, lambda: table.get_many([wanted]))
+        count = table.delete([wanted])
+        assert count is not None  # it is one
+        return Written(count, returned)
     filter_ = _filter(run, statement, key, fields)
     if filter_ is not None:
         returned = _gone(run, statement, lambda: table.scan(filter=filter_).read_all())
-        return Written(_delete_where(run, statement, table, key, fields, filter_), returned)
+        return Written(table.delete_where(filter_), returned)
     if not key:
         raise RequestError(
             f"DELETE on {table.name!r}, which has no primary key, takes a WHERE of comparisons"
             " between columns and constants, as delete_where() does"
         )
+    return _deleted(run, statement, table)
+
+
+def _deleted(run: Running, statement: DeleteStatement, table: TransactionTable) -> Written:
+    """Run a DELETE whose rows DuckDB finds."""
+    key, fields = table.primary_key, table.schema
     refuse_cut("DELETE", key, fields, "delete() or delete_where()")
     target = quoted(statement.target.name)
     columns = run.columns(fields)
@@ -158,28 +170,23 @@ def delete(run: Running, statement: DeleteStatement) -> Written:
     query = Values(tuple(columns[name] for name in key), expressions, behind, statement.given)
     found = run.values(query, fields)
     keys = keys_of(found, key, fields)
-    if statement.sources:
-        keys = keys.group_by(list(key)).aggregate([])
+    if statement.sources and distinct(keys) < keys.num_rows:
+        keys = keys.take(first_of_each(keys))
     returned = _gone(run, statement, lambda: table.get_many(keys))
     delete_keys(run, table, keys)
     return Written(keys.num_rows, returned)
 
 
-def _delete_where(
-    run: Running,
-    statement: DeleteStatement,
-    table: TransactionTable,
-    key: tuple[str, ...],
-    fields: pa.Schema,
-    filter_: str,
-) -> int:
-    if key and statement.condition is not None:
-        wanted = key_of(statement.condition, key, fields, run.given)
-        if wanted is not None:
-            count = table.delete([wanted])
-            assert count is not None  # it is one
-            return count
-    return table.delete_where(filter_)
+def _key(
+    run: Running, statement: DeleteStatement, key: tuple[str, ...], fields: pa.Schema
+) -> Key | None:
+    """Return the key of a DELETE that is about one row; None: about more, or DuckDB knows."""
+    if not key or statement.condition is None:
+        return None
+    try:
+        return key_of(statement.condition, key, fields, run.given)
+    except UnclearError:
+        return None
 
 
 def _filter(
