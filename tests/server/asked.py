@@ -87,11 +87,13 @@ ASKED: list[tuple[str, str, object]] = [
     ("POST", "/v1/merge", {"table": "t"}),
     ("POST", "/v1/optimize", {"table": None}),
     ("POST", "/v1/vacuum", {"dry_run": True}),
+    ("GET", "/v1/log?limit=2", None),
     ("GET", "/v1/jobs/{key}", None),
     ("GET", "/v1/jobs", None),
 ]  # fmt: skip
 NOT_ASKED = {
     *("/metrics", "/v1/changes", "/v1/table/{id}/query", "/v1/table/{id}/scan"),  # no JSON
+    *("/v1/diff", "/v1/sql"),  # as above
     "/v1/namespace/{id}/drop",  # is always refused
     *("/v1/table/{id}/version/create", "/v1/table/version/batch-create"),  # of staged files
 }

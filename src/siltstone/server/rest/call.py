@@ -149,6 +149,10 @@ class RestCall(Generic[Asked]):
             raise invalid(f"{name} is an integer from 0, not {text[:80]!r}")
         return int(text)
 
+    def names(self, name: str) -> list[str] | None:
+        """Return the names in a parameter, which commas separate; None: it has none."""
+        return [each for each in (self.query.get(name) or "").split(",") if each] or None
+
     def truth(self, name: str) -> bool:
         """Return whether the query says that something is true; by default it is not.
 

@@ -27,6 +27,7 @@ _GIVES: dict[str, tuple[str, dict[str, object]]] = {
     "stream": (STREAM_TYPE, _BINARY),
     "text": (TEXT_TYPE, {"type": "string"}),
 }
+_LINES = frozenset(("/v1/changes", "/v1/diff", "/v1/sql"))
 _JOBS = frozenset(("/v1/checkpoint", "/v1/merge", "/v1/optimize", "/v1/vacuum"))
 
 
@@ -132,7 +133,7 @@ def _responses(route: Route, answer: object) -> dict[str, object]:
         content[media] = {"schema": schema}
     elif route.answer is not None:
         content[JSON_TYPE] = {"schema": answer}
-    if route.path == "/v1/changes":
+    if route.path in _LINES:
         content[NDJSON_TYPE] = {"schema": {"type": "string"}}
     done: dict[str, object] = {"description": "Done."}
     error = {JSON_TYPE: {"schema": {"$ref": _SCHEMAS.format(name="ErrorAnswer")}}}

@@ -16,12 +16,15 @@ from siltstone.server.http.route import NOTHING, Handler, Role, Route
 from siltstone.server.rest.native import row_operations
 from siltstone.server.rest.native.changes import ChangeRoutes
 from siltstone.server.rest.native.jobs import JobRoutes
+from siltstone.server.rest.native.past import PastRoutes
+from siltstone.server.rest.native.statements import StatementRoutes
 from siltstone.server.rest.native.system import SystemRoutes
 from siltstone.server.rest.native.transactions import TransactionRoutes
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.specification import routes_of_specification
 
 STREAM, TEXT = "stream", "text"
+_DIFF = ("a", "b", "tables", "rows", "format")
 _RANGE = ("since", "until", "tables", "format")
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN
 
@@ -31,6 +34,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
     served = scope.served
     system = SystemRoutes(served, scope.sessions, jobs, pipeline)
     transactions, feed = TransactionRoutes(scope), ChangeRoutes(served)
+    past, sql = PastRoutes(served), StatementRoutes(scope)
     routes = [
         # the server, its jobs, and its feed
         _get("/healthz", Role.NOBODY, system.healthz, is_at_once=True),
@@ -39,6 +43,9 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         _get("/metrics", _READ, system.metrics, gives=TEXT),
         _get("/v1/status", _READ, system.status),
         _get("/v1/changes", _READ, feed.changes, gives=STREAM, query=_RANGE, is_read=True),
+        _get("/v1/log", _READ, past.log, query=("limit",)),
+        _get("/v1/diff", _READ, past.diff, gives=STREAM, query=_DIFF, is_read=True),
+        _post("/v1/sql", _READ, sql.run, gives=STREAM, query=("format",), is_statement=True),
         _get("/v1/jobs", _READ, jobs.list_all),
         _get("/v1/jobs/{id}", _READ, jobs.status),
         _post("/v1/checkpoint", _WRITE, jobs.checkpoint),

@@ -7,6 +7,7 @@ words. A member that is not here is refused (`members`).
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -81,6 +82,32 @@ class TableJobRequest(RequestPart):
 
 class VacuumRequest(RequestPart):
     dry_run: bool = True
+
+
+# the past, and SQL
+
+
+class LoggedCommit(AnswerBody):
+    """One commit; `token` is `<app>/<batch>`, `changes` what it did to definitions."""
+
+    seq: Count
+    time: dt.datetime
+    transaction: str
+    tables: list[str]
+    rows: int
+    token: str | None
+    changes: list[str]
+
+
+class LogAnswer(AnswerBody):
+    commits: list[LoggedCommit]
+
+
+class SqlRequest(RequestPart):
+    """One statement; parameters are a list for `?` and `$1`, an object for `$name`."""
+
+    sql: str
+    parameters: list[Any] | dict[str, Any] | None = None
 
 
 # transactions

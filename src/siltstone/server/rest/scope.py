@@ -105,6 +105,22 @@ class RequestScope:
             text = f"record {number} is not kept; the newest is {newest.number}"
             raise Refused(Code.VERSION_NOT_FOUND, text) from None
 
+    @contextmanager
+    def querying(
+        self, call: RestCall
+    ) -> Generator[tuple[LocalTransaction, AbstractContextManager[object]]]:
+        """Yield the transaction of a call, for a query that runs while other calls use it.
+
+        What is done within the second part is done while none does.
+        """
+        assert call.transaction is not None
+        if call.snapshot:
+            raise invalid("a transaction has its own snapshot: give one of the two headers")
+        with self._using(call.transaction, call.principal) as held:
+            pass
+        with self.sessions.resumed(held, is_statement=True):
+            yield held.transaction, held.lock
+
     # writing
 
     def write(

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from operator import itemgetter
+from typing import cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from siltstone.lance_versions.errors import invalid
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest.call import RestCall
-from siltstone.server.rest.wire import NDJSON_TYPE, PIECE_BYTES, arrow, encoded
+from siltstone.server.rest.native.lines import Row, is_arrow, lines, rows_of
+from siltstone.server.rest.wire import arrow
 from siltstone.server.served import Served
-from siltstone.text.spelled import listed, span_text
 
 
 class ChangeRoutes:
@@ -30,55 +31,29 @@ class ChangeRoutes:
     def changes(self, call: RestCall[None]) -> Reply[Pieces]:
         """Return the changes (since, until] of some tables, or of all keyed ones."""
         since, until = call.number("since") or 0, call.number("until")
-        names = [name for name in (call.query.get("tables") or "").split(",") if name]
-        form = call.query.get("format") or "ndjson"
-        if form not in {"ndjson", "arrow"}:
-            raise invalid("format is ndjson or arrow")
+        names = call.names("tables")
+        in_arrow = is_arrow(call)
         db = self._served.db
         end = db.durable_seq if until is None else until
-        readers = db.changes(since, end, names or None)
-        if form == "ndjson":
-            return Reply(Pieces(NDJSON_TYPE, _lines(readers, end)), end)
+        readers = db.changes(since, end, names)
+        if not in_arrow:
+            return Reply(lines(_lines(readers, end)), end)
         if len(readers) != 1:
             raise invalid("an Arrow stream has the changes of one table: tables=<name>")
         (reader,) = readers.values()
         return Reply(arrow(reader, reader.close, is_file=False), end)
 
 
-def _lines(readers: dict[str, pa.RecordBatchReader], end: int) -> Iterator[bytes]:
-    """Yield lines, some at a time; of several tables in the order of their seqs."""
+def _lines(readers: dict[str, pa.RecordBatchReader], end: int) -> Iterator[Row]:
+    """Yield the changes; of several tables in the order of their seqs."""
     changes = heapq.merge(
-        *(_changes(name, reader) for name, reader in readers.items()), key=lambda change: change[0]
+        *(_changes(name, reader) for name, reader in readers.items()), key=itemgetter(0)
     )
-    piece = bytearray()
-    for _, change in changes:
-        piece += encoded(change) + b"\n"
-        if len(piece) >= PIECE_BYTES:
-            yield bytes(piece)
-            piece.clear()
-    yield bytes(piece) + encoded({"until": end}) + b"\n"
+    yield from (change for _, change in changes)
+    yield {"until": end}
 
 
-def _changes(name: str, reader: pa.RecordBatchReader) -> Iterator[tuple[int, dict[str, object]]]:
-    for batch in reader:
-        for start in range(0, batch.num_rows, 1024):
-            part = _spelled(batch.slice(start, 1024))
-            for values in zip(*map(listed, part.columns), strict=True):
-                row = dict(zip(part.schema.names, values, strict=True))
-                seq, op = row.pop("_seq"), row.pop("_op")
-                yield seq, {"seq": seq, "op": op, "table": name, "row": row}
-
-
-def _spelled(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with what has nanoseconds as text: Python's own end before."""
-    columns: list[pa.Array] = []
-    for column in batch.columns:
-        kind = column.type
-        if (pa.types.is_timestamp(kind) or pa.types.is_time64(kind)) and kind.unit == "ns":
-            columns.append(pc.replace_substring(column.cast(pa.string()), " ", "T"))
-        elif pa.types.is_duration(kind) and kind.unit == "ns":
-            nanos = column.cast(pa.int64()).to_pylist()
-            columns.append(pa.array([None if n is None else span_text(n) for n in nanos]))
-        else:
-            columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+def _changes(name: str, reader: pa.RecordBatchReader) -> Iterator[tuple[int, Row]]:
+    for row in rows_of(reader):
+        seq, op = cast("int", row.pop("_seq")), row.pop("_op")
+        yield seq, {"seq": seq, "op": op, "table": name, "row": row}

@@ -1,0 +1,127 @@
+"""Sent: one statement of a client of a server: what it needs, and how it is run if it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from siltstone.errors import LimitError
+from siltstone.local.statements.running import Running, Written
+from siltstone.local.statements.written import result_of
+from siltstone.operations import Role
+from siltstone.query.sql.statement import HUGEINT_KEY
+from siltstone.query.sql.writes.parse import write_of
+from siltstone.query.sql.writes.statements import (
+    AlterStatement,
+    CreateIndexStatement,
+    CreateStatement,
+    DropIndexStatement,
+    DropStatement,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from siltstone.query.sql.frames import Variables
+    from siltstone.query.sql.result import Result
+    from siltstone.query.sql.taken.values import Parameters
+
+_OF_INDEX = CreateIndexStatement | DropIndexStatement
+_DEFINES = CreateStatement | DropStatement | AlterStatement | _OF_INDEX
+
+
+class RunsStatements(Protocol):
+    """The transaction that a statement is run in."""
+
+    def run_sql(
+        self,
+        write: Write,
+        statement: str,
+        parameters: Parameters,
+        variables: Variables,
+        *,
+        is_alone: bool = False,
+    ) -> tuple[Running, Written]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SentStatement:
+    """A statement and its parameters; `write` is None if it only reads. One thread."""
+
+    text: str
+    parameters: Parameters
+    write: Write | None
+    runs: list[Running] = field(default_factory=list[Running])
+
+    @classmethod
+    def of(cls, text: str, parameters: Parameters) -> SentStatement:
+        """Take a statement apart.
+
+        Raises:
+            RequestError: It writes, but in a form that is not offered.
+        """
+        return cls(text, parameters, write_of(text))
+
+    @property
+    def role(self) -> Role:
+        """What its client must be allowed: ADMIN for definitions."""
+        if self.write is None:
+            return Role.READ
+        return Role.ADMIN if isinstance(self.write.statement, _DEFINES) else Role.WRITE
+
+    @property
+    def is_of_index(self) -> bool:
+        """Whether it makes or drops an index, which is no part of a transaction."""
+        return self.write is not None and isinstance(self.write.statement, _OF_INDEX)
+
+    def run(self, tx: RunsStatements, *, is_alone: bool) -> Written:
+        """Run it in a transaction, of which it is all if `is_alone`; `discard` must follow."""
+        assert self.write is not None
+        run, written = tx.run_sql(
+            self.write, self.text, self.parameters, lambda _: None, is_alone=is_alone
+        )
+        self.runs.append(run)
+        return written
+
+    def result(self, written: Written, seq: int | None) -> Result:
+        """Return what it answers."""
+        assert self.write is not None
+        return result_of(self.write, written, seq)
+
+    def discard(self) -> None:
+        """Delete what its runs staged and no commit names."""
+        for run in self.runs:
+            run.discard()
+        self.runs.clear()
+
+
+def held(reader: pa.RecordBatchReader, bytes_max: int) -> pa.Table:
+    """Return the rows of a query that are held at once.
+
+    Raises:
+        LimitError: They take more.
+    """
+
+    def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nbytes = 0
+        for batch in batches:
+            nbytes += batch.nbytes
+            if nbytes > bytes_max:
+                text = f"in a transaction a query answers with at most {bytes_max} bytes"
+                raise LimitError(f"{text}: ask for less, or read a snapshot", bytes_max)
+            yield batch
+
+    return pa.Table.from_batches(counted(reader), reader.schema)
+
+
+def with_whole_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows whose sums of whole numbers are int64, as far as they fit."""
+    for place, column in enumerate(batch.schema):
+        if HUGEINT_KEY in (column.metadata or {}):
+            with suppress(pa.ArrowInvalid):
+                whole = batch.column(place).cast(pa.int64())
+                batch = batch.set_column(place, column.name, whole)
+    return batch
