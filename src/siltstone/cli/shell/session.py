@@ -29,6 +29,7 @@ from siltstone.cli.shell.stopping import Interrupted
 from siltstone.errors import (
     ClosedError,
     FencedError,
+    InDoubtError,
     PoisonedError,
     ReadOnlyError,
     SiltstoneError,
@@ -54,7 +55,7 @@ _TURN = re.compile(
 _OF_TURNS = re.compile(
     r"(begin|start|commit|end|rollback|abort|savepoint|release)\b", re.IGNORECASE
 )
-_LOST = (ClosedError, FencedError, PoisonedError)
+_LOST = (ClosedError, FencedError, InDoubtError, PoisonedError)
 """After these this handle of the store is of no more use."""
 
 
@@ -77,8 +78,6 @@ class ShellSession:
         self._snapshot: Snapshot | None = None
         self.as_of = AsOf()
         """The moment that is read; without any: now."""
-        self.isolation: Isolation = "snapshot"
-        """That of the open transaction."""
 
     def __enter__(self) -> Self:
         self.store()
@@ -165,9 +164,9 @@ class ShellSession:
             return "0 rows"
         if self._transaction is not None:
             return f"{_counted(rows)}not committed yet"
-        return (
-            "done" if seq is None else f"{_counted(rows)}committed at seq {seq}"
-        )  # None: an index
+        if seq is None:  # an index
+            return "done"
+        return f"{_counted(rows)}committed at seq {seq}"
 
     def _refuse_write(self) -> None:
         if self.as_of != AsOf():
@@ -200,7 +199,6 @@ class ShellSession:
         if self._transaction is not None:
             raise UsageError("a transaction is open: COMMIT or ROLLBACK ends it")
         self._transaction = self.store().transaction(isolation=isolation)
-        self.isolation = isolation
         return f"a transaction at seq {self._transaction.read_seq}"
 
     def _end_transaction(self) -> None:
