@@ -10,14 +10,14 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import pexpect
 import pyte
 
-PROMPT = re.compile(r"[\w.:…-]+( \[[^]]*\])?> ?")
+PROMPT = re.compile(r"(\$|[\w.:…-]+( \[[^]]*\])?>) ?")
 LONG = "select count(*) from range(10000000000) a, range(10000000000) b;"
 """A statement that takes years."""
 _BOUND_S = 60
@@ -46,13 +46,14 @@ class Terminal:
     def __init__(
         self,
         *words: object,
+        command: Sequence[str] = (sys.executable, "-m", "siltstone"),
         cwd: Path,
         width: int = 80,
         height: int = 60,
         into: Path | None = None,
         **variables: str,
     ) -> None:
-        """Start `siltstone` in a directory; its stdout may go into a file."""
+        """Start a command, `siltstone`, in a directory; its stdout may go into a file."""
         self.screen = _Screen(width, height)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
@@ -63,12 +64,12 @@ class Terminal:
             "XDG_STATE_HOME": str(cwd / "state"),
             **variables,
         }
-        command = [sys.executable, "-m", "siltstone", *map(str, words)]
+        started = [*command, *map(str, words)]
         if into is not None:
-            command = ["/bin/sh", "-c", f'exec "$@" >{shlex.quote(str(into))}', "sh", *command]
+            started = ["/bin/sh", "-c", f'exec "$@" >{shlex.quote(str(into))}', "sh", *started]
         self.child = pexpect.spawn(
-            command[0],
-            command[1:],
+            started[0],
+            started[1:],
             dimensions=(height, width),
             cwd=str(cwd),
             env=environment,  # pyright: ignore[reportArgumentType]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from siltstone.cli.shell.history import BYTES_MAX, history_of
 
 
@@ -44,7 +46,9 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "other").read_text() == "of another program"
 
 
-def test_a_state_folder_that_is_not_absolute_is_not_used(tmp_path: Path, monkeypatch) -> None:
+def test_a_state_folder_that_is_not_absolute_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     history_of({"XDG_STATE_HOME": "here"}).store_string("select 1;")

@@ -22,6 +22,7 @@ OTHERWISE = {
     "demo": "tests/test_readme.py",
     "bench": "tests/cli/test_bench.py",
     "serve": "tests/cli/test_over_http.py",
+    "shell": "tests/cli/test_shell_typed.py",
     "token": "tests/cli/test_access.py",
     "apps forget": "tests/cli/test_commands.py",
     "spark jar": "tests/spark/test_catalog_jar.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,9 @@ import xxhash
 
 import siltstone as st
 from siltstone.cli import main
+from tests.children import without
 from tests.cli.shell import Shell
+from tests.cli.terminal import LONG
 
 Run = Callable[..., int]
 
@@ -152,6 +155,11 @@ def test_null_is_to_be_seen_in_a_table_and_a_zone_in_a_time(run: Run, shell: She
     ]
 
 
+def test_a_table_in_a_pipe_has_no_colors(run: Run, shell: Shell) -> None:
+    assert run(".mode table\nselect null as n;\n.tables\nexplain select 1;\nselct;") == 1
+    assert "\x1b" not in shell.out + shell.err
+
+
 def test_returned_rows_are_shown_also_if_they_are_called_count(run: Run, shell: Shell) -> None:
     assert run('delete from orders where id = 1 returning id as "Count";') == 0
     assert shell.out == "Count\n1\n"
@@ -247,7 +255,9 @@ def test_read_runs_a_file_and_names_its_line(run: Run, shell: Shell, tmp_path: P
         ("rollback", "no transaction is open: BEGIN begins one"),
         ("begin; begin;", "a transaction is open: COMMIT or ROLLBACK ends it"),
         ("begin; create index i on orders (who);", "an index is no part of a transaction"),
-        ("savepoint x;", "DuckDB refuses the statement: Parser Error"),
+        ("savepoint x;", "transactions are BEGIN, or BEGIN ISOLATION LEVEL SERIALIZABLE"),
+        ("begin read only;", "transactions are BEGIN, or BEGIN ISOLATION LEVEL SERIALIZABLE"),
+        ("begin isolation level serializable; begin;", "a transaction is open"),
         ("copy orders to 'x.csv';", "this is COPY, which is not offered"),
         ("update orders set id = 7;", "insert the new row"),
         ("insert into orders values (1, 'x', 'y');", "column 'total' is double, not 'x'"),
@@ -314,3 +324,38 @@ def test_only_a_shell_on_a_terminal_imports_prompt_toolkit(shell: Shell) -> None
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_ends_a_script_with_status_130_and_nothing_of_its_transaction(shell: Shell) -> None:
+    script = f"create table t (a int); begin; insert into t values (1); select 7; {LONG}"
+    with subprocess.Popen(
+        [sys.executable, "-m", "siltstone", "shell"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(script)
+        child.stdin.close()
+        assert child.stdout.readline()  # of the query before the one that takes years
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+    assert shell.json("query", "select * from t") == []
+
+
+def test_without_duckdb_it_says_what_to_install(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "path").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "siltstone", "shell"],
+        input=".tables\nselect 1;",
+        env=without("duckdb", tmp_path / "path"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "table\tprimary_key\tcolumns\trows\n")
+    assert done.stderr.startswith("siltstone: line 2: ")
+    assert "siltstone[sql]" in done.stderr

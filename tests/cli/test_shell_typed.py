@@ -107,7 +107,7 @@ def test_ctrl_c_stops_a_statement_and_neither_the_shell_nor_its_transaction(
     shell.ask("begin;")
     shell.ask("delete from orders where id = 1;")
     shell.type(f"{LONG}\n")
-    shell.until(lambda: _is_running(shell), "the statement")
+    shell.until(lambda: is_running(shell), "the statement")
     shell.child.sendintr()
     shell.sees("interrupted")
     shell.prompt(below=3)
@@ -117,7 +117,7 @@ def test_ctrl_c_stops_a_statement_and_neither_the_shell_nor_its_transaction(
     assert ids(tmp_path) == [2]
 
 
-def _is_running(shell: Terminal) -> bool:
+def is_running(shell: Terminal) -> bool:
     """Say whether no prompt takes the keys: the terminal itself echoes them, line by line."""
     import termios
 
@@ -128,7 +128,7 @@ def test_ctrl_c_stops_a_write_before_its_commit(opened: Open, tmp_path: Path) ->
     shell = opened()
     shell.prompt()
     shell.type("insert into visits select a.range from range(10000000000) a, range(100000) b;\n")
-    shell.until(lambda: _is_running(shell), "the statement")
+    shell.until(lambda: is_running(shell), "the statement")
     shell.child.sendintr()
     shell.sees("interrupted")
     shell.prompt(below=2)

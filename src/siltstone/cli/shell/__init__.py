@@ -15,16 +15,16 @@ ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse statements t
 
 
 def shell(db: WordedDb, read_only: ReadOnly = False, *, form: Form) -> None:
-    """Type SQL, with transactions and the past; .help lists what else. It writes."""
+    """Type SQL: queries, writes, transactions, the past."""
     from siltstone.cli.sessions import require_store
-    from siltstone.cli.shell.interpreter import Interpreter, StoppedError
+    from siltstone.cli.shell.interpreter import Interpreter, ScriptError
     from siltstone.cli.shell.screen import Screen
-    from siltstone.cli.shell.session import Session
+    from siltstone.cli.shell.session import ShellSession
     from siltstone.cli.shell.stopping import Interrupted
 
     require_store(db)
     is_typed = sys.stdin.isatty()
-    with Session(db, read_only=read_only) as session:
+    with ShellSession(db, read_only=read_only) as session:
         interpreter = Interpreter(session, Screen(form, has_person=is_typed))
         if is_typed:
             from siltstone.cli.shell.terminal import converse
@@ -35,7 +35,7 @@ def shell(db: WordedDb, read_only: ReadOnly = False, *, form: Form) -> None:
             interpreter.run_stdin()
         except EOFError:  # .quit
             return
-        except StoppedError:  # told already
+        except ScriptError:  # told already
             raise typer.Exit(Exit.FAILED) from None
         except Interrupted:
             raise KeyboardInterrupt from None

@@ -15,7 +15,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from siltstone.cli.shell.dots import DOTS, FORMS
-from siltstone.cli.shell.session import Session
+from siltstone.cli.shell.session import ShellSession
 from siltstone.errors import SiltstoneError
 
 TABLES_MAX = 50
@@ -37,7 +37,7 @@ _KEYWORDS = (
 class StoreCompleter(Completer):
     """See the module. One thread."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ShellSession) -> None:
         self._session = session
         self._columns: dict[str, list[str]] = {}
         self._tables: list[str] | None = None

@@ -17,7 +17,7 @@ from siltstone.cli.listings import (
 )
 from siltstone.cli.output import Form
 from siltstone.cli.shell.screen import Screen
-from siltstone.cli.shell.session import Session
+from siltstone.cli.shell.session import ShellSession
 from siltstone.errors import no_such
 
 FORMS = tuple(form.value for form in Form)
@@ -35,7 +35,7 @@ class Dot:
 
     takes: str
     does: str
-    run: Callable[[Session, Screen, str], None] | None = None
+    run: Callable[[ShellSession, Screen, str], None] | None = None
 
 
 def dot_of(text: str) -> tuple[Dot, str]:
@@ -58,13 +58,13 @@ def dot_of(text: str) -> tuple[Dot, str]:
     return found, given
 
 
-def _tables(session: Session, screen: Screen, _: str) -> None:
+def _tables(session: ShellSession, screen: Screen, _: str) -> None:
     with session.reading() as read:
         found = tables_of(read)
     screen.emit(TABLE_FACTS, found)
 
 
-def _schema(session: Session, screen: Screen, table: str) -> None:
+def _schema(session: ShellSession, screen: Screen, table: str) -> None:
     with session.reading() as read:
         names = [table] if table else read.tables()
         found = {name: columns_in(read, name) for name in names}
@@ -75,53 +75,53 @@ def _schema(session: Session, screen: Screen, table: str) -> None:
     screen.emit(("table", *COLUMN_FACTS), lines)
 
 
-def _log(session: Session, screen: Screen, limit: str) -> None:
+def _log(session: ShellSession, screen: Screen, limit: str) -> None:
     lines = commits_of(session.store(), _count(".log", limit) if limit else _COMMITS)
     kept = [place for place, name in enumerate(COMMIT_FACTS) if name not in _LONG]
     names = [COMMIT_FACTS[place] for place in kept]
     screen.emit(names, [tuple(line[place] for place in kept) for line in lines])
 
 
-def _at(session: Session, screen: Screen, time: str) -> None:
+def _at(session: ShellSession, screen: Screen, time: str) -> None:
     screen.say(session.look_at(AsOf(at=time)))
 
 
-def _seq(session: Session, screen: Screen, seq: str) -> None:
+def _seq(session: ShellSession, screen: Screen, seq: str) -> None:
     screen.say(session.look_at(AsOf(seq=_count(".seq", seq))))
 
 
-def _tag(session: Session, screen: Screen, tag: str) -> None:
+def _tag(session: ShellSession, screen: Screen, tag: str) -> None:
     screen.say(session.look_at(AsOf(tag=tag)))
 
 
-def _now(session: Session, screen: Screen, _: str) -> None:
+def _now(session: ShellSession, screen: Screen, _: str) -> None:
     screen.say(session.look_at(AsOf()))
 
 
-def _mode(_: Session, screen: Screen, form: str) -> None:
+def _mode(_: ShellSession, screen: Screen, form: str) -> None:
     if form not in FORMS:
         raise UsageError(f"there is {no_such('mode', form, FORMS)}")
     screen.form = Form(form)
 
 
-def _rows(_: Session, screen: Screen, most: str) -> None:
+def _rows(_: ShellSession, screen: Screen, most: str) -> None:
     screen.rows_max = _count(".rows", most)
 
 
-def _timer(_: Session, screen: Screen, given: str) -> None:
+def _timer(_: ShellSession, screen: Screen, given: str) -> None:
     if given not in {"", "on", "off"}:
         raise UsageError(f".timer takes on or off; it was given {given!r:.80}")
     screen.is_timed = given == "on" if given else not screen.is_timed
     screen.say(f"the timer is {'on' if screen.is_timed else 'off'}")
 
 
-def _help(_: Session, __: Screen, ___: str) -> None:
+def _help(_: ShellSession, __: Screen, ___: str) -> None:
     print("SQL, up to its semicolon, on one line or several. BEGIN; COMMIT; and ROLLBACK; too.")
     for name, dot in DOTS.items():
         print(f"{f'{name} {dot.takes}':<16} {dot.does}")
 
 
-def _quit(_: Session, __: Screen, ___: str) -> None:
+def _quit(_: ShellSession, __: Screen, ___: str) -> None:
     raise EOFError
 
 

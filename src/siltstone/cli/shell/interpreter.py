@@ -17,7 +17,7 @@ from siltstone.cli.exits import NotFoundError, UsageError, in_lines
 from siltstone.cli.sessions import note
 from siltstone.cli.shell.dots import dot_of
 from siltstone.cli.shell.screen import Screen
-from siltstone.cli.shell.session import Session
+from siltstone.cli.shell.session import ShellSession
 from siltstone.cli.shell.stopping import Stoppable
 from siltstone.errors import SiltstoneError
 from siltstone.local.statements.script import Command, commands
@@ -26,14 +26,14 @@ _FILES_MAX = 16
 _PIECE_BYTES = 64 << 10
 
 
-class StoppedError(Exception):
+class ScriptError(Exception):
     """A script ended at an error, which is told already."""
 
 
 class Interpreter:
     """See the module. One thread."""
 
-    def __init__(self, session: Session, screen: Screen) -> None:
+    def __init__(self, session: ShellSession, screen: Screen) -> None:
         self.session = session
         self._screen = screen
         self._stoppable = Stoppable(session.cut_off)
@@ -53,7 +53,7 @@ class Interpreter:
             where: What is told before the line of an error; empty: no line is told.
 
         Raises:
-            StoppedError: One failed; it is told.
+            ScriptError: One failed; it is told.
             Interrupted: Ctrl-C stopped one.
             EOFError: One was `.quit`.
         """
@@ -65,7 +65,7 @@ class Interpreter:
         except SiltstoneError as error:
             note(f"{f'{where}{line}: ' if where else ''}{in_lines(error)}")
             self.tell_left(error)
-            raise StoppedError from error
+            raise ScriptError from error
 
     def _do(self, command: Command) -> None:
         if not command.is_dot:
@@ -83,7 +83,7 @@ class Interpreter:
         answer = self._stoppable.run(lambda: self.session.run(statement, rows_max))
         seconds = time.perf_counter() - begun
         if answer.rows is not None:
-            self._screen.show(answer.rows)
+            self._screen.show(answer.rows, answer.said)
         self._screen.say(answer.said)
         self._screen.say_time(seconds)
 

@@ -35,8 +35,11 @@ class Screen:
         """How many rows of a query are shown; None: all, which programs get in any case."""
         return (self.rows_max or None) if self.form in {Form.TABLE, Form.LINE} else None
 
-    def show(self, rows: pa.Table) -> None:
-        """Show what a query gave, which may be one row more than the bound."""
+    def show(self, rows: pa.Table, said: str) -> None:
+        """Show what a statement gave, which may be more rows than the bound.
+
+        How many there are is said, unless `said` says it.
+        """
         shown = rows.slice(0, self.bound)
         if shown.schema.names == _PLAN and self.form in {Form.TABLE, Form.LINE}:
             for plan in shown.column(1).to_pylist():
@@ -45,7 +48,7 @@ class Screen:
         self.emit(shown.schema.names, list(rows_of(shown.to_batches())), null=_NULL)
         if len(shown) < len(rows):
             self.say(f"the first {len(shown)} rows; .rows says how many are shown")
-        else:
+        elif not said:
             self.say("1 row" if len(shown) == 1 else f"{len(shown)} rows")
 
     def emit(self, columns: Sequence[str], rows: Sequence[Row], *, null: str = "") -> None:

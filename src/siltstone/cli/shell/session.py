@@ -29,6 +29,7 @@ from siltstone.cli.shell.stopping import Interrupted
 from siltstone.errors import (
     ClosedError,
     FencedError,
+    InDoubtError,
     PoisonedError,
     ReadOnlyError,
     SiltstoneError,
@@ -51,19 +52,22 @@ _TURN = re.compile(
     r"|(?P<rollback>(?:rollback|abort)(?:\s+(?:transaction|work))?)",
     re.IGNORECASE,
 )
-_LOST = (ClosedError, FencedError, PoisonedError)
+_OF_TURNS = re.compile(
+    r"(begin|start|commit|end|rollback|abort|savepoint|release)\b", re.IGNORECASE
+)
+_LOST = (ClosedError, FencedError, InDoubtError, PoisonedError)
 """After these this handle of the store is of no more use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Said:
     """What a statement gives: rows, if it asks for some, and what to say of it."""
 
     rows: pa.Table | None
     said: str = ""
 
 
-class Session:
+class ShellSession:
     """See the module. A context manager; one thread."""
 
     def __init__(self, db: Db, *, read_only: bool) -> None:
@@ -74,8 +78,6 @@ class Session:
         self._snapshot: Snapshot | None = None
         self.as_of = AsOf()
         """The moment that is read; without any: now."""
-        self.isolation: Isolation = "snapshot"
-        """That of the open transaction."""
 
     def __enter__(self) -> Self:
         self.store()
@@ -115,7 +117,7 @@ class Session:
 
     # statements
 
-    def run(self, statement: str, rows_max: int | None) -> Answer:
+    def run(self, statement: str, rows_max: int | None) -> Said:
         """Run a statement; of the rows of a query at most `rows_max` are read (None: all).
 
         Raises:
@@ -123,10 +125,14 @@ class Session:
         """
         turn = _TURN.fullmatch(statement)
         if turn is not None:
-            return Answer(None, self._turn(turn))
+            return Said(None, self._turn(turn))
+        if _OF_TURNS.match(statement):
+            raise UsageError(
+                "transactions are BEGIN, or BEGIN ISOLATION LEVEL SERIALIZABLE, COMMIT and ROLLBACK"
+            )
         if is_write(statement):
             return self._written(statement)
-        return Answer(self._rows(statement, rows_max))
+        return Said(self._rows(statement, rows_max))
 
     def _rows(self, statement: str, rows_max: int | None) -> pa.Table:
         transaction = self._transaction
@@ -139,7 +145,7 @@ class Session:
         found = transaction.sql(statement)
         return (found if rows_max is None else found.limit(rows_max)).arrow()
 
-    def _written(self, statement: str) -> Answer:
+    def _written(self, statement: str) -> Said:
         self._refuse_write()
         at = self._transaction or self.store()
         if isinstance(at, LocalStore | LocalTransaction):
@@ -147,13 +153,20 @@ class Session:
         else:
             found = at.sql(statement)
         is_count = found.columns == ["Count"] and "returning" not in statement.lower()
-        count = "" if is_count and not len(found) else _counted(found.rows)  # of a definition none
-        return Answer(None if is_count else found.arrow(), f"{count}{self._state(found.seq)}")
+        is_definition = is_count and not len(found)
+        return Said(
+            None if is_count else found.arrow(),
+            self._written_in_words(None if is_definition else found.rows, found.seq),
+        )
 
-    def _state(self, seq: int | None) -> str:
+    def _written_in_words(self, rows: int | None, seq: int | None) -> str:
+        if rows == 0:
+            return "0 rows"
         if self._transaction is not None:
-            return "not committed yet"
-        return "done" if seq is None else f"committed at seq {seq}"  # an index has no seq
+            return f"{_counted(rows)}not committed yet"
+        if seq is None:  # an index
+            return "done"
+        return f"{_counted(rows)}committed at seq {seq}"
 
     def _refuse_write(self) -> None:
         if self.as_of != AsOf():
@@ -179,14 +192,13 @@ class Session:
             receipt = transaction.commit()
         finally:
             self._transaction = None
-        return f"{_counted(receipt.rows)}committed at seq {receipt.seq}"
+        return f"{_counted(receipt.rows or None)}committed at seq {receipt.seq}"
 
     def _begin(self, isolation: Isolation) -> str:
         self._refuse_write()
         if self._transaction is not None:
             raise UsageError("a transaction is open: COMMIT or ROLLBACK ends it")
         self._transaction = self.store().transaction(isolation=isolation)
-        self.isolation = isolation
         return f"a transaction at seq {self._transaction.read_seq}"
 
     def _end_transaction(self) -> None:
@@ -238,7 +250,7 @@ class Session:
     # errors
 
     def after_error(self, error: BaseException) -> str:
-        """Let go of what an error or an interrupt ended; return what to say of it."""
+        """Release what an error or an interrupt ended; return what to say of it."""
         said = self._left_of_transaction()
         error = error.__cause__ or error if isinstance(error, Interrupted) else error
         is_gone = isinstance(error, UnavailableError) and not isinstance(self._store, LocalStore)

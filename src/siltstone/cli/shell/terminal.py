@@ -21,7 +21,7 @@ from prompt_toolkit.utils import is_dumb_terminal
 from siltstone.cli.sessions import note
 from siltstone.cli.shell.completion import StoreCompleter
 from siltstone.cli.shell.history import history_of
-from siltstone.cli.shell.interpreter import Interpreter, StoppedError
+from siltstone.cli.shell.interpreter import Interpreter, ScriptError
 from siltstone.cli.shell.stopping import Interrupted
 from siltstone.local.statements.script import is_whole
 
@@ -66,7 +66,7 @@ def converse(interpreter: Interpreter, uri: str) -> None:
 def _do(interpreter: Interpreter, text: str) -> None:
     try:
         interpreter.run([text, "\n"])
-    except StoppedError:
+    except ScriptError:
         pass
     except (Interrupted, KeyboardInterrupt) as error:  # the latter while rows are shown
         note("interrupted")
