@@ -10,7 +10,7 @@ All that can be refused is, before the first row is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.local.statements.defaults import completed, in_sets
 from siltstone.local.statements.exact import refuse_cut
 from siltstone.local.statements.fitted import fitted
-from siltstone.local.statements.inserts import completed
 from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
 from siltstone.local.statements.running import (
     STAGED_BYTES_MIN,
@@ -40,7 +40,6 @@ from siltstone.query.sql.writes.queries import (
     Values,
     as_written,
     every_row,
-    text_of,
 )
 from siltstone.query.sql.writes.statements import (
     Action,
@@ -62,7 +61,9 @@ def merge(run: Running, statement: MergeStatement) -> Written:
     table = run.table(statement.target)
     key, fields = require_key(table, "MERGE"), table.schema
     source = run.rows(every_row(statement.source, statement.given))
-    clauses = [_whole(each, statement, source.column_names, fields) for each in statement.clauses]
+    names = source.column_names
+    whole = (_whole(each, statement, names, fields) for each in statement.clauses)
+    clauses = [replace(each, sets=in_sets(each.sets, fields)) for each in whole]
     mark = pa.repeat(pa.scalar(True), source.num_rows)
     plan = _Plan(run, statement, table, key, fields, clauses)
     return plan.run_it(source.append_column(_MARK, mark))
@@ -150,7 +151,7 @@ class _Plan:
         for place, clause in enumerate(self.clauses):
             made.append({0: str(place), **keys})
             for name, each in zip(self._assigned(clause), clause.sets, strict=True):
-                value = made[-1][len(columns)] = text_of(each.value)
+                value = made[-1][len(columns)] = each.value.text
                 columns.append(types[name])
                 values.append(f"CASE WHEN (CASE {cases} END) = {place} THEN {value} END")
         plain = Values(tuple(columns), tuple(values), self._behind(), self.statement.given)
