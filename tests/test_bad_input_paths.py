@@ -169,11 +169,11 @@ def test_another_format_is_refused_and_not_a_byte_is_changed(
 ) -> None:
     filled(tmp_path / "s")
     newest = max((tmp_path / "s" / "manifest").glob("*.json"))
-    head, body = b"siltstone-manifest 10 ", b"what no other siltstone reads\n"
+    head, body = b"siltstone-manifest 11 ", b"what no other siltstone reads\n"
     check = xxhash.xxh3_64_hexdigest(head + body).encode()
     newest.write_bytes(head + check + b"\n" + body)
     before = tree(tmp_path)
-    with pytest.raises(st.UnsupportedFormatError, match=r"has format 10, .* opens format 9 alone"):
+    with pytest.raises(st.UnsupportedFormatError, match=r"has format 11, .* opens format 10 alone"):
         connect(tmp_path / "s", read_only=read_only)
     after = tree(tmp_path)
     lock = str(Path("s") / "LOCK")  # says who tried; it is a hint and no part of the format

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Literal, TypeAlias, TypedDict, get_args
 
 Isolation: TypeAlias = Literal["snapshot", "serializable"]
@@ -32,3 +33,12 @@ class IndexOptions(TypedDict, total=False):
     encoding: Encoding
     partitions: int
     sub_vectors: int
+
+
+class DefaultOf(Enum):
+    """The default of a column where a caller gives none: it stays as it is, and None removes it."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED = DefaultOf.UNCHANGED

@@ -68,6 +68,8 @@ class Failpoint:
     MERGE_BEFORE_PUBLISH = Point("the same; the winner's record is read")
     MERGE_AFTER_PUBLISH = Point("the record; readers by path see the old bases")
 
+    ALTER_AFTER_VALUES = Point("synced, unused files with the values of new columns")
+
     KEYS_BEFORE_WRITE = Point("an unused base; some of its parts have no key run")
     KEYS_AFTER_WRITE = Point("the same, and synced, unused key runs")
 

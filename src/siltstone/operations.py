@@ -158,7 +158,8 @@ OPERATIONS = (
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "update_many", "update_where"),
     *_alike(_WRITTEN, _WRITE, Role.WRITE, "append", "overwrite", "truncate"),
     # the columns and indexes of a table
-    *_alike(_WRITTEN, _WRITE, Role.WRITE, "add_column", "drop_column", "rename_column"),
+    *_alike(_WRITTEN, _WRITE, Role.WRITE, "add_column", "alter_column"),
+    *_alike(_WRITTEN, _WRITE, Role.WRITE, "drop_column", "rename_column"),
     *_alike(_TABLE, _ONCE, Role.WRITE, "create_index", "drop_index"),
     Operation("indexes", _TABLE, _READ, Role.READ),
 )

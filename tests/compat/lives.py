@@ -396,6 +396,36 @@ def forgotten_apps(diary: Diary) -> None:
     diary.finish()
 
 
+def defaults(diary: Diary) -> None:
+    db = diary.db
+    begin(diary)
+    columns = {"id": "int64", "n": "int32 not null", "d": "date"}
+    diary.commit(
+        lambda: db.create_table(
+            "given", columns, "id", defaults={"n": 3, "d": dt.date(2026, 1, 2)}
+        ),
+        lambda: db["given"].insert([{"id": 1}, {"id": 2, "n": 4, "d": None}, {"id": 3}]),
+        lambda: db["given"].add_column("merged", "string", "it's"),
+        lambda: db["plain"].add_column("m", "decimal(10, 2)", decimal.Decimal("1.20")),
+    )
+    db.checkpoint()
+    db.merge()
+    diary.commit(
+        lambda: db["given"].add_column("flushed", "int64 not null", 7),
+        lambda: db["given"].delete(3),
+        lambda: db["given"].insert({"id": 4, "merged": None}),
+        lambda: db["plain"].append({"n": 500}),
+    )
+    db.checkpoint()
+    diary.commit(
+        lambda: db["given"].add_column("logged", "timestamp[us]", dt.datetime(2026, 1, 2)),  # noqa: DTZ001
+        lambda: db["given"].alter_column("n", default=None, nullable=True),
+        lambda: db["given"].alter_column("d", default=dt.date(2026, 3, 4)),
+        lambda: db["given"].insert([{"id": 5}, {"id": 6, "logged": None}]),
+    )
+    diary.finish()
+
+
 def _again(db: st.Store) -> None:
     with db.transaction(token=("etl", 1)) as tx:
         tx["small"].upsert({"id": 1, "v": "once more"})
@@ -403,7 +433,7 @@ def _again(db: st.Store) -> None:
 
 _LIVES = (
     clean, dirty_log, torn_tail, mid_checkpoint, mid_merge, mid_optimize, tags_and_past, index,
-    lance_client, namespaces, types, blobs, forgotten_apps,
+    lance_client, namespaces, types, blobs, forgotten_apps, defaults,
 )  # fmt: skip
 STATES = {life.__name__.replace("_", "-"): life for life in _LIVES} | base_lives.STATES
 

@@ -27,7 +27,15 @@ from siltstone.formats.manifest import (
 from tests.compat.golden_bytes import golden
 
 PIN = Pin(7, "_siltstone/t/7.manifest", 1234, "0123456789abcdef", 10, "inventory/a.arrow")
-SCHEMA = Schema(2, (Column(1, "id", "int64", nullable=False), Column(2, "Größe", "string")), (1,))
+SCHEMA = Schema(
+    2,
+    (
+        Column(1, "id", "int64", nullable=False),
+        Column(2, "Größe", "string", default="it's"),
+        Column(3, "d", "date32", default="2026-01-02", initial="2025-12-31"),
+    ),
+    (1,),
+)
 TABLE = TableDefinition(
     id=3,
     created=1,
@@ -35,7 +43,7 @@ TABLE = TableDefinition(
     schemas=(Shaped(1, SCHEMA),),
     incarnations=(Incarnation(1, 4), Incarnation(6, 5, (Version(6, PIN),))),
     dropped=9,
-    next_column=3,
+    next_column=4,
 )
 RECORD = Record(
     store_id="5f2c",

@@ -14,6 +14,7 @@ import pyarrow as pa
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.formats.types.defaults import absent
 from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import kept_names, staging
@@ -132,6 +133,8 @@ class FakeWriter:
         files: list[InventoryFile] = []
         for index, path in enumerate(table.manifest.paths):
             part = table.part(index).select(old_names).rename_columns([f.name for f, _, _ in kept])
+            for field in add:
+                part = part.append_column(field, absent(field, part.num_rows))
             seqs = self._data.inventories.live(pin.inventory, [path])[path].seqs
             staged = self._data.write(pin.folder, schema, part.to_batches(), seqs)
             new, files = extended(new, staged), [*files, *staged.files]

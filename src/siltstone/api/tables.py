@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
 from siltstone.api.public_class import PublicClass
 from siltstone.api.readable import ReadableTable
 from siltstone.api.results import IndexStatus, Receipt
-from siltstone.choices import IndexKind, IndexOptions, Missing
+from siltstone.choices import UNCHANGED, IndexKind, IndexOptions, Missing
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.given import ColumnType, Key, Keys, Rows, SchemaLike
 from siltstone.text import shown
@@ -237,8 +237,17 @@ class WritableTable(ReadableTable, Generic[Written, Deleted, Done]):
         """
 
     @abstractmethod
-    def add_column(self, name: str, kind: ColumnType) -> Done:
-        """Add a nullable column.
+    def add_column(self, name: str, kind: ColumnType, default: Any = None) -> Done:
+        """Add a column. Rows that exist have the default at once, else null.
+
+        Args:
+            name: Its name.
+            kind: Its type; "not null" needs a default, and a table with a key.
+            default: What rows have that exist, and new ones that leave the column out.
+
+        Raises:
+            SchemaMismatchError: The table has such a column, or the default is of another type.
+            RequestError: The type takes no default, or none is given where null may not be.
 
         Examples:
             >>> receipt = orders.add_column("paid", "bool")
@@ -254,6 +263,31 @@ class WritableTable(ReadableTable, Generic[Written, Deleted, Done]):
             >>> receipt = orders.drop_column("note")
             >>> orders.get(1)
             {'id': 1, 'amount': 20.0}
+        """
+
+    @abstractmethod
+    def alter_column(
+        self, name: str, *, nullable: bool | None = None, default: Any = UNCHANGED
+    ) -> Done:
+        """Change whether a column takes null, or its default; what is not given stays.
+
+        Args:
+            name: Its name.
+            nullable: False: the rows are looked through, and none may have null there. A commit
+                that writes one meanwhile conflicts with this one.
+            default: What new rows have that leave the column out; None: null again. Rows that exist
+                stay as they are.
+
+        Raises:
+            SchemaMismatchError: There is no such column; a row has null there; or the default is of
+                another type.
+            RequestError: It is a column of the key, or its type takes no default.
+
+        Examples:
+            >>> receipt = orders.alter_column("note", nullable=False, default="none")
+            >>> receipt = orders.upsert({"id": 3, "amount": 1.0}, missing="keep")
+            >>> orders.get(3)
+            {'id': 3, 'amount': 1.0, 'note': 'none'}
         """
 
     @abstractmethod
@@ -461,6 +495,7 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
         primary_key: str | Sequence[str] = (),
         *,
         data: Rows | None = None,
+        defaults: Mapping[str, Any] | None = None,
         exist_ok: bool = False,
     ) -> Handle:
         """Create a table, and fill it, in one step; without `primary_key` a plain one.
@@ -472,6 +507,10 @@ class TableDefinitions(NamedTables, Generic[Handle, Done]):
             primary_key: One column or several: int, string, binary, date, timestamp, decimal, bool.
             data: The first rows, as for `insert`. Those of a table with a key are held in memory
                 until the commit.
+            defaults: Values by column: what a new row has there that leaves the column out. A null
+                that is given stays null. Columns of the key and nested ones have none. By default
+                those that the fields of `schema` carry (metadata `siltstone:default`), as those of
+                `Table.schema` do.
             exist_ok: Return a table that has the name already, and change nothing: not a row of
                 `data` is written. A schema and a key that are given must be the table's.
 

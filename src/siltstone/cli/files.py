@@ -43,7 +43,8 @@ def input_rows(
         path: The file; `-` is stdin.
         schema: The table's; None: the columns of the file, whose types are guessed for text.
         csv: How the cells of CSV are written.
-        tells_missing: Rows of JSON have only the columns that they name; else null in the others.
+        tells_missing: Rows of JSON have only the columns that they name; else, unless a column has
+            a default, null in the others.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -63,7 +64,8 @@ def input_rows(
         data = read_bytes(path)
         rows = read(data, known)
         is_json = read is _json or read is _objects
-        return _as_named(rows, data, known) if is_json and tells_missing else rows
+        may_lack = tells_missing or any(b"siltstone:default" in (f.metadata or {}) for f in known)
+        return _as_named(rows, data, known) if is_json and may_lack else rows
     except pa.ArrowException as error:
         raise SchemaMismatchError(f"{path}: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:

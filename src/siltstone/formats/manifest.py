@@ -86,13 +86,18 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A column: its id never changes and is never reused, its name may; `type`: see `schema`."""
+    """A column: its id never changes and is never reused, its name may; `type`: see `schema`.
+
+    `default` and `initial` are texts of values: see `types.defaults`.
+    """
 
     id: int
     name: str
     type: object
     nullable: bool = True
     metadata: Metadata = ()
+    default: str | None = None
+    initial: str | None = None
 
     def __post_init__(self) -> None:
         """Freeze a nested type: a schema is a key of caches."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.manifest import Column, Schema
 from siltstone.formats.types import blobs
+from siltstone.formats.types.defaults import DEFAULT, INITIAL, carrying, default_in
 from siltstone.formats.types.extensions import (
     is_extension,
     is_tensor,
@@ -330,11 +331,19 @@ def new_schema(table_schema: pa.Schema, key: Sequence[str], *, schema_id: int) -
             f.name,
             encode_column(f, is_keyed=bool(key)),
             f.nullable and f.name not in key,
+            default=_default_of(f, key),
         )
         for number, f in enumerate(table_schema, start=1)
     )
     ids = {column.name: column.id for column in columns}
     return Schema(id=schema_id, columns=columns, key=tuple(ids[name] for name in key))
+
+
+def _default_of(field: pa.Field, key: Sequence[str]) -> str | None:
+    text = default_in(field)
+    if text is not None and field.name in key:
+        raise RequestError(f"column {field.name!r} is part of the key, which has no default")
+    return text
 
 
 def check_key_type(name: str, kind: pa.DataType) -> None:
@@ -373,7 +382,10 @@ def to_arrow(schema: Schema) -> pa.Schema:
 def _to_field(column: Column) -> pa.Field:
     marks = blobs.MARK if column.type == blobs.BLOB else None
     kind = decode_type(column.type)
-    return pa.field(column.name, kind, nullable=column.nullable, metadata=marks)
+    field = pa.field(column.name, kind, nullable=column.nullable, metadata=marks)
+    if column.default is None and column.initial is None:
+        return field
+    return carrying(carrying(field, DEFAULT, column.default), INITIAL, column.initial)
 
 
 def column_named(schema: Schema, name: str) -> Column:
@@ -401,7 +413,8 @@ def history_name(column_id: int) -> str:
 
 def history_field(column: Column) -> pa.Field:
     """Return the column as in history: nullable, because a delete has only the key."""
-    return pa.field(history_name(column.id), decode_type(column.type), nullable=True)
+    field = pa.field(history_name(column.id), decode_type(column.type), nullable=True)
+    return field if column.initial is None else carrying(field, INITIAL, column.initial)
 
 
 def history_schema(schema: Schema) -> pa.Schema:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from siltstone.errors import UnsupportedFormatError
 
-STORE_FORMAT = 9
+STORE_FORMAT = 10
 _NUMBER = re.compile(rb"[1-9][0-9]{0,8}")
 
 

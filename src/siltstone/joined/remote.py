@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.new_table import understood
+from siltstone.engine.catalog.new_table import defaulted, understood
 from siltstone.engine.catalog.row_input import arrow_of
 from siltstone.engine.recover.nearby import AskOwner
 from siltstone.errors import ReadOnlyError, UnavailableError
@@ -159,7 +159,7 @@ def written(face: Any, *arguments: object, **named: object) -> Result:
 def _new_table(given: dict[str, Any]) -> None:
     """Make Arrow's of types of Python and of columns in a dict, before they travel."""
     schema, data = understood(given.get("schema"), given.get("data"))
-    given |= {} if schema is None else {"schema": schema}
+    given |= {} if schema is None else {"schema": defaulted(schema, given.pop("defaults", None))}
     given |= {} if data is None else {"data": data}
 
 

@@ -52,7 +52,7 @@ def _add(table: LocalTransactionTable, entry: bodies.NewColumn) -> Expression:
 
 
 def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -> Altered:
-    """Rename columns, or let them be null."""
+    """Rename columns, or let them be null, or not."""
     name = ids.table_of(asked)
     for entry in asked.alterations:
         _refuse_alteration(entry)
@@ -62,8 +62,8 @@ def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -
             deadline.check()
             require_column(tx, name, entry.path)
             table = table_in(tx, name)
-            if entry.nullable:
-                table.allow_null(entry.path)
+            if entry.nullable is not None:
+                table.alter_column(entry.path, nullable=entry.nullable)
             if entry.rename is not None:
                 table.rename_column(entry.path, entry.rename)
 
@@ -74,15 +74,13 @@ def _refuse_alteration(entry: bodies.ColumnAlteration) -> None:
     """Refuse what is not offered, and what says nothing.
 
     Raises:
-        Refused: The type is to change, or nulls are to go; or neither name nor nulls are given.
+        Refused: The type is to change; or neither name nor nulls are given.
     """
     if entry.data_type:
         raise unsupported("the type of a column does not change; add another column")
-    if entry.nullable is False:
-        raise unsupported("a column that may be null stays so; add another column")
     if entry.rename is None and entry.nullable is None:
         shown = entry.path[:128]
-        raise invalid(f"rename is the new name of column {shown!r}, or nullable is true")
+        raise invalid(f"rename is the new name of column {shown!r}, or nullable is true or false")
 
 
 def alter_table_drop_columns(scope: Scope, asked: bodies.DropColumnsRequest) -> Altered:

@@ -75,12 +75,16 @@ def merge(tx: EngineTransaction, name: str, rows: pa.Table, how: Merge) -> Merge
             f"{name!r} is merged on its primary key {list(table.primary_key)}, not on"
             f" {list(how.on)}"
         )
-    return _merge_keyed(table, _conformed(rows, schema), how)
+    return _merge_keyed(table, schema, _conformed(rows, schema), how)
 
 
-def _conformed(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return the columns of a source as the table has them: equal keys are equal values only so."""
-    fields = pa.schema([field for field in schema.arrow if field.name in rows.schema.names])
+def _conformed(rows: pa.Table, schema: TableSchema, *, is_whole: bool = False) -> pa.Table:
+    """Return the columns of a source as the table has them: equal keys are equal values only so.
+
+    `is_whole`: with all columns of the table; those that the source lacks have their defaults.
+    """
+    named = (field for field in schema.arrow if is_whole or field.name in rows.schema.names)
+    fields = pa.schema(named)
     batches = [conform(batch, schema.schema, fields) for batch in rows.to_batches()]
     return pa.Table.from_batches(batches, fields)
 
@@ -97,7 +101,9 @@ def _refuse_twice(count: int, distinct: int) -> None:
         raise RequestError("two rows of the source have the same key")
 
 
-def _merge_keyed(table: LocalTransactionTable, rows: pa.Table, how: Merge) -> MergeInserted:
+def _merge_keyed(
+    table: LocalTransactionTable, schema: TableSchema, rows: pa.Table, how: Merge
+) -> MergeInserted:
     key = table.primary_key
     keys = _keys_of(rows, key)
     _refuse_twice(len(keys), len(set(keys)))
@@ -111,9 +117,8 @@ def _merge_keyed(table: LocalTransactionTable, rows: pa.Table, how: Merge) -> Me
     gone = _others(table, set(keys), how) if how.deletes else []
     written = [_patched(old, changed)] if how.updates and changed.num_rows else []
     if how.inserts and new.num_rows:
-        written.append(new)
-    if written:
-        # It updates only the columns that it names; new rows have null in the others.
+        written.append(_conformed(new, schema, is_whole=True))
+    if written:  # it updates only the columns that it names
         table.upsert(pa.concat_tables(written, promote_options="default"), "null")
     if gone:
         table.delete(gone)
@@ -156,6 +161,7 @@ class _PlainMerge:
         self._schema = schema = self._writes.table_schema.arrow
         # Cast once to what the table holds: it must equal what is read from there.
         whole = pa.Table.from_batches([batch_of_all(rows, self._writes.table_schema)])
+        self._whole = whole
         self._source = whole.select([n for n in schema.names if n in rows.schema.names])
         self._others: Filter | None = filter_of(how.delete_filter, schema)
         tx.rows.note(definition, tx.rows.reader(definition), (), None)
@@ -175,11 +181,10 @@ class _PlainMerge:
             if self._how.deletes:
                 self._delete(batch.filter(found.is_null()))
             _refuse_many(self._updated + self._deleted, self._how)
-        inserted = self._source.filter(pa.array(is_new)) if self._how.inserts else None
+        inserted = self._whole.filter(pa.array(is_new)) if self._how.inserts else None
         if inserted is not None and inserted.num_rows:
             self._added.append(inserted)
         drop = np.concatenate(self._drop) if self._drop else np.zeros(0, np.int64)
-        # What rows lack is null.
         whole = pa.concat_tables(
             [self._schema.empty_table(), *self._added], promote_options="default"
         )

@@ -25,6 +25,7 @@ from siltstone.arguments import count_of, seconds_from
 from siltstone.choices import Durability, Isolation, Missing, Outcome, StagedOp
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
+from siltstone.engine.catalog.new_table import defined
 from siltstone.engine.commit import interrupts
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.kept import kept_from, readable
@@ -156,16 +157,19 @@ class LocalStore(Store):
         primary_key: str | Sequence[str] = (),
         *,
         data: object = None,
+        defaults: object = None,
         exist_ok: bool = False,
     ) -> LocalTable:
         try:
             with self.transaction() as tx:
-                tx.create_table(name, schema, primary_key, data=data, exist_ok=exist_ok)
+                tx.create_table(
+                    name, schema, primary_key, data=data, defaults=defaults, exist_ok=exist_ok
+                )
         except TableExistsError:
             if not exist_ok:
                 raise
             with self.transaction() as tx:  # another commit made it meanwhile
-                if not tx.has_table(name, schema, primary_key):
+                if not tx.has_table(name, defined(schema, defaults), primary_key):
                     raise
         return self[name]
 

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.api.tables import Table
-from siltstone.choices import IndexKind, IndexOptions, Missing
+from siltstone.choices import UNCHANGED, IndexKind, IndexOptions, Missing
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.partial_rows import check_missing
 from siltstone.engine.catalog.row_input import ROWS_MAX as FEW_MAX
@@ -263,8 +263,13 @@ class LocalTable(LocalReadable, Table):
     def truncate(self) -> Receipt:
         return self._run(lambda table: table.truncate())
 
-    def add_column(self, name: str, kind: object) -> Receipt:
-        return self._run(lambda table: table.add_column(name, kind))
+    def add_column(self, name: str, kind: object, default: object = None) -> Receipt:
+        return self._run(lambda table: table.add_column(name, kind, default))
+
+    def alter_column(
+        self, name: str, *, nullable: bool | None = None, default: object = UNCHANGED
+    ) -> Receipt:
+        return self._run(lambda table: table.alter_column(name, nullable=nullable, default=default))
 
     def drop_column(self, name: str) -> Receipt:
         return self._run(lambda table: table.drop_column(name))

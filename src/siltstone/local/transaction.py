@@ -13,7 +13,7 @@ import pyarrow as pa
 from siltstone.api.transaction import Transaction
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
-from siltstone.engine.catalog.new_table import schema_and_rows
+from siltstone.engine.catalog.new_table import defined, schema_and_rows
 from siltstone.engine.read.past import changed_since
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Reader
@@ -264,12 +264,13 @@ class LocalTransaction(EngineTransaction, Transaction):
         primary_key: str | Sequence[str] = (),
         *,
         data: object = None,
+        defaults: object = None,
         exist_ok: bool = False,
     ) -> LocalTransactionTable:
         self._require_open()
-        if exist_ok and self.has_table(name, schema, primary_key):
+        if exist_ok and self.has_table(name, defined(schema, defaults), primary_key):
             return self[name]
-        columns, rows = schema_and_rows(schema, data)
+        columns, rows = schema_and_rows(schema, data, defaults)
         with self.whole():
             self.define_table(name, columns, primary_key)
             made = self[name]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.api.tables import TransactionTable
-from siltstone.choices import Missing
+from siltstone.choices import UNCHANGED, Missing
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.partial_rows import PartialRows, check_missing, partial_rows
@@ -26,7 +26,7 @@ from siltstone.engine.catalog.row_input import (
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.committer import FRAME_BYTES_MAX
 from siltstone.engine.filter.assignments import Assignments, assignments, refuse_key
-from siltstone.engine.filter.filters import Filter, filter_of
+from siltstone.engine.filter.filters import Filter, filter_of, parse
 from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.read_arguments import keyed
 from siltstone.engine.read.read_union import KeyedReader, Row, beyond_python
@@ -117,12 +117,12 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         """Delete all rows at once; older snapshots still see them."""
         self._tx.truncate(self._table())
 
-    def add_column(self, name: str, kind: object) -> None:
-        """Add a nullable column."""
+    def add_column(self, name: str, kind: object, default: object = None) -> None:
+        """Add a column; rows that exist have the default, else null."""
         table = self._table()
         if self._tx.is_applied and definitions.has_column(table, name):
             return
-        entry, field = definitions.add_column(table, name, kind)
+        entry, field = definitions.add_column(table, name, kind, default)
         self._alter(table, entry, ColumnChange(add=[field]))
 
     def drop_column(self, name: str) -> None:
@@ -141,12 +141,37 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         entry = definitions.rename_column(table, name, new_name)
         self._alter(table, entry, ColumnChange(rename={name: new_name}))
 
-    def allow_null(self, name: str) -> None:
-        """Let a column be null from now on; one that may be stays as it is."""
+    def alter_column(
+        self, name: str, *, nullable: bool | None = None, default: object = UNCHANGED
+    ) -> None:
+        """Change the default of a column, and whether it takes null.
+
+        Raises:
+            SchemaMismatchError: It has a null and is to have none.
+        """
         table = self._table()
-        entry = definitions.allow_null(table, name)
-        if entry is not None:
-            self._alter(table, entry, ColumnChange(relax=[name]))
+        entry = definitions.alter_column(table, name, nullable, default)
+        if entry is None:
+            return
+        before = catalogs.schema_of(table)
+        for column in definitions.forbidden(before, entry.schema):
+            self._refuse_null(column)
+        relax = definitions.forbidden(entry.schema, before)
+        self._alter(table, entry, ColumnChange(relax=relax) if relax else None)
+
+    def _refuse_null(self, column: str) -> None:
+        """Refuse a null in a column; one that another commit writes meanwhile is a conflict."""
+        reader = self._keyed_reader()
+        quoted = column.replace('"', '""')
+        text = f'"{quoted}" is null'
+        self._tx.note_check(self._table(), reader, parse(text, reader.table_schema.arrow))
+        found = next(iter(self.scan(list(self.primary_key), filter=text, limit=1)), None)
+        if found is None or not found.num_rows:
+            return
+        raise SchemaMismatchError(
+            f"column {column!r} of {self.name!r} has a null in the row {found.to_pylist()[0]}: give"
+            " it a value first"
+        )
 
     def note(self, metadata: Mapping[str, str]) -> None:
         """Replace the metadata of the table."""

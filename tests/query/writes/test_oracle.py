@@ -22,6 +22,13 @@ KNOWN = re.compile(
     "|is twice among the rows"  # ON CONFLICT DO UPDATE: DuckDB takes the last one, or the first
     "|would change the key"  # DuckDB deletes the row and inserts it
 )
+DEFAULTS = {
+    "n": "DEFAULT 7",
+    "x": "DEFAULT -0.5",
+    "d": "DEFAULT 1.25",
+    "day": "DEFAULT DATE '2020-02-02'",
+    "at_": "DEFAULT TIMESTAMPTZ '2020-02-02 20:20:20Z'",
+}
 ROWS = [
     "(1, 'a', 1, 1.5, 2.5, 'abc', '2026-01-01', '2026-01-01 00:00:00Z', row(1, 'x'), [2, 3])",
     "(2, 'a', NULL, 'nan', NULL, 'it''s', '2026-02-28', '2026-01-15 12:30:00Z', NULL, [])",
@@ -38,7 +45,10 @@ class Twins:
         self.db, self.peer = db, duckdb.connect()
         (zone,) = db.sql("select current_setting('TimeZone')").fetchall()[0]
         self.peer.execute(f"SET TimeZone = '{zone}'")
-        columns = ", ".join(f'"{n.replace(chr(34), chr(34) * 2)}" {k}' for n, k in COLUMNS.items())
+        columns = ", ".join(
+            f'"{name.replace(chr(34), chr(34) * 2)}" {kind} {DEFAULTS.get(name, "")}'
+            for name, kind in COLUMNS.items()
+        )
         for table in ("t", "u"):
             made = f"CREATE TABLE {table} ({columns}, PRIMARY KEY ({', '.join(KEYS)}))"
             rows = f"INSERT INTO {table} VALUES {', '.join(ROWS if table == 't' else ROWS[1:4])}"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from siltstone.api.results import TableDiff
-    from siltstone.api.snapshot import Snapshot
 
 
 def query(

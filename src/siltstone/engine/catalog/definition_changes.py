@@ -113,6 +113,9 @@ def _column(table: str, before: Column, after: Column) -> Iterator[str]:
     if before.name != after.name:
         yield f"rename column {table}.{before.name} to {after.name}"
     if before.nullable != after.nullable:
-        yield f"allow null in column {table}.{after.name}"
+        does = "allow" if after.nullable else "forbid"
+        yield f"{does} null in column {table}.{after.name}"
+    if before.default != after.default:
+        yield f"set default of column {table}.{after.name}"
     if before.metadata != after.metadata:
         yield f"set metadata of column {table}.{after.name}"

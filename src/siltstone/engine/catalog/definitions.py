@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from siltstone.arguments import is_text
+from siltstone.choices import UNCHANGED
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.errors import (
     FencedError,
@@ -36,10 +37,12 @@ from siltstone.formats.schema import (
     encode_column,
     key_names,
     new_schema,
+    to_arrow,
 )
 from siltstone.formats.type_names import arrow_schema_of, field_of
 from siltstone.formats.types import metadata as metadatas
 from siltstone.formats.types.blobs import is_blob
+from siltstone.formats.types.defaults import DEFAULT, carrying, default_in, plain_of, text_of
 
 APP_CHARACTERS_MAX = 256
 HOLDER_CHARACTERS_MAX = 64
@@ -57,6 +60,7 @@ def create(
     """Return the entry that creates a table; `new_secret` draws that of keys that are hashed."""
     _free(catalog, name)
     made = new_schema(arrow_schema_of(schema), _key_of(primary_key), schema_id=1)
+    metadatas.check_size(made)
     if made.key and not KeyCodec(made).exact:
         made = msgspec.structs.replace(made, secret=new_secret())
     return group.Create(table_id, name, made)
@@ -100,6 +104,13 @@ def refuse_other(table: TableDefinition, schema: object, primary_key: str | Sequ
         if kinds[column.name] != column.type:
             has_type, type_ = decode_type(kinds[column.name]), decode_type(column.type)
             raise SchemaMismatchError(f"{exists}, its {column.name!r} is {has_type}, not {type_}")
+        _refuse_other_default(column_named(has, column.name), column, exists)
+
+
+def _refuse_other_default(has: Column, wanted: Column, exists: str) -> None:
+    if wanted.default is not None and wanted.default != has.default:
+        found = "no default" if has.default is None else f"the default {has.default!r}"
+        raise SchemaMismatchError(f"{exists}, its {has.name!r} has {found}, not {wanted.default!r}")
 
 
 def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:
@@ -162,15 +173,37 @@ def _free(catalog: Catalog, name: str) -> None:
         raise TableExistsError(name)
 
 
-def add_column(table: TableDefinition, name: str, kind: object) -> tuple[group.Alter, pa.Field]:
-    """Return the entry that adds a nullable column, and the column as Arrow."""
+def add_column(
+    table: TableDefinition, name: str, kind: object, default: object = None
+) -> tuple[group.Alter, pa.Field]:
+    """Return the entry that adds a column, and the column as Arrow.
+
+    Rows that exist have its default, else null.
+
+    Raises:
+        RequestError: They would have null where none may be; or no table has such a column.
+        SchemaMismatchError: The table has it, or the default is of another type.
+    """
     check_column_name(name)
     field = field_of(name, kind)
-    if not field.nullable:
+    field = carrying(field, DEFAULT, text_of(field, default))
+    if not field.nullable and default is None:
         raise RequestError(
-            f"column {name!r}: rows that exist have null there; leave out 'not null'"
+            f"column {name!r}: rows that exist have null there; leave out 'not null', or give a"
+            " default"
         )
-    return _with_column(table, field), field
+    if not field.nullable and not catalogs.schema_of(table).key:
+        raise RequestError(
+            f"column {name!r}: a table without a key takes no column of 'not null' later; leave it"
+            " out"
+        )
+    return add_field(table, field)
+
+
+def add_field(table: TableDefinition, field: pa.Field) -> tuple[group.Alter, pa.Field]:
+    """As `add_column`, of a column as Arrow; it may carry a default."""
+    entry = _with_column(table, field)
+    return entry, to_arrow(entry.schema).field(field.name)
 
 
 def _with_column(table: TableDefinition, field: pa.Field) -> group.Alter:
@@ -182,7 +215,11 @@ def _with_column(table: TableDefinition, field: pa.Field) -> group.Alter:
     if is_blob(field):
         raise RequestError(f"column {name!r}: a column of blobs comes with its table")
     stored = encode_column(field, is_keyed=bool(schema.key))
-    column = Column(table.next_column, name, stored, nullable=True)
+    text = default_in(field)
+    may_be_null = field.nullable or text is None
+    column = Column(
+        table.next_column, name, stored, nullable=may_be_null, default=text, initial=text
+    )
     columns = (*schema.columns, column)
     return _altered(table, columns, table.next_column + 1)
 
@@ -196,7 +233,7 @@ def added(table: TableDefinition, schema: object) -> tuple[pa.Field, ...]:
     """
     names = {column.name for column in catalogs.schema_of(table).columns}
     arrow = arrow_schema_of(schema)
-    known = pa.schema([field for field in arrow if field.name in names])
+    known = plain_of(pa.schema([field for field in arrow if field.name in names]))
     if known.names:
         refuse_other(table, known, ())
     return tuple(field.with_nullable(True) for field in arrow if field.name not in names)
@@ -216,6 +253,7 @@ def _altered(
 ) -> group.Alter:
     old = catalogs.schema_of(table)
     changed = msgspec.structs.replace(old, id=old.id + 1, columns=tuple(columns))
+    metadatas.check_size(changed)
     return group.Alter(table.id, changed, next_column or table.next_column)
 
 
@@ -251,21 +289,49 @@ def rename_column(table: TableDefinition, name: str, new_name: str) -> group.Alt
     return _altered(table, (renamed if c.id == column.id else c for c in schema.columns))
 
 
-def allow_null(table: TableDefinition, name: str) -> group.Alter | None:
-    """Return the entry that lets a column be null; None: it may be.
+def alter_column(
+    table: TableDefinition,
+    name: str,
+    nullable: bool | None = None,
+    default: object = UNCHANGED,
+) -> group.Alter | None:
+    """Return the entry that changes a column; None: it is so already.
+
+    `default` is that of new rows, None takes it away. A column that is to be `nullable` no more
+    has no null: the caller looks.
 
     Raises:
-        RequestError: It is a column of the key.
-        SchemaMismatchError: There is no such column.
+        RequestError: It is a column of the key, or a column of its type has no default.
+        SchemaMismatchError: There is no such column, or the default is of another type.
     """
     schema = catalogs.schema_of(table)
     column = column_named(schema, name)
-    if column.id in schema.key:
-        raise RequestError(f"column {name!r} is part of the key, which is never null")
-    if column.nullable:
+    if nullable is not None and not isinstance(nullable, bool):
+        raise RequestError(f"nullable must be True or False; got {nullable!r:.80}")
+    has_default = default is not UNCHANGED and default is not None
+    if column.id in schema.key and (nullable or has_default):
+        what = "is never null" if nullable else "has no default"
+        raise RequestError(f"column {name!r} is part of the key, which {what}")
+    if nullable is False and column.nullable and not schema.key:
+        raise RequestError(
+            f"column {name!r}: a column of a table without a key that may be null stays so; make a"
+            " new table with 'not null'"
+        )
+    changed = column
+    if nullable is not None and column.id not in schema.key:
+        changed = msgspec.structs.replace(changed, nullable=nullable)
+    if default is not UNCHANGED:
+        text = text_of(to_arrow(schema).field(name), default)
+        changed = msgspec.structs.replace(changed, default=text)
+    if changed == column:
         return None
-    relaxed = msgspec.structs.replace(column, nullable=True)
-    return _altered(table, (relaxed if c.id == column.id else c for c in schema.columns))
+    return _altered(table, (changed if c.id == column.id else c for c in schema.columns))
+
+
+def forbidden(before: Schema, after: Schema) -> list[str]:
+    """Return the names, in the later schema, of the columns that take no null any more."""
+    could = {column.id for column in before.columns if column.nullable}
+    return [c.name for c in after.columns if not c.nullable and c.id in could]
 
 
 def note(table: TableDefinition, given: Mapping[str, str]) -> group.Alter | None:

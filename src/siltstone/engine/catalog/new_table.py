@@ -11,16 +11,34 @@ from siltstone.engine.catalog.row_input import dicts_of, stream_of
 from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.rows import UnfitError, converter, short
 from siltstone.formats.type_names import arrow_schema_of
+from siltstone.formats.types.defaults import plain_of, with_defaults
 from siltstone.formats.types.layouts import plain_schema, types_in
 
 
-def schema_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
+def schema_and_rows(schema: object, data: object, defaults: object) -> tuple[pa.Schema, object]:
     """Return the columns of a new table, and its rows: None, or what an insert takes, once.
 
     Raises:
-        RequestError: Neither a schema nor rows that have one.
-        SchemaMismatchError: The values of a column have no type, or several.
+        RequestError: Neither a schema nor rows that have one; or a column can have no default.
+        SchemaMismatchError: The values of a column have no type, or several; or a default is of
+            another type, or of no column.
     """
+    columns, rows = _columns_and_rows(schema, data)
+    return defaulted(columns, defaults), rows
+
+
+def defaulted(columns: pa.Schema, defaults: object) -> pa.Schema:
+    """Return columns with the defaults that a caller gives; None: with those that they carry."""
+    return columns if defaults is None else with_defaults(columns, cast("Any", defaults))
+
+
+def defined(schema: object, defaults: object) -> object:
+    """Return a schema that a caller gives, with the defaults, if both are given."""
+    given = schema is not None and defaults is not None
+    return defaulted(arrow_schema_of(schema), defaults) if given else schema
+
+
+def _columns_and_rows(schema: object, data: object) -> tuple[pa.Schema, object]:
     columns, data = understood(schema, data)
     if columns is not None:
         return columns, data
@@ -170,4 +188,4 @@ def _columns_of(schema: pa.Schema) -> pa.Schema:
             raise SchemaMismatchError(
                 f"column {field.name!r} of the data has no type, only nulls; give a schema"
             )
-    return plain_schema(schema)
+    return plain_of(plain_schema(schema))

@@ -1,7 +1,7 @@
 """Partial rows: rows of users that name some columns, and what they make of the rows that exist.
 
     given     ──▶ PartialRows     each key once: of equal keys the later row lies over the earlier
-    existing  ──▶ over(existing)  whole rows: what is given, else what exists, else null
+    existing  ──▶ over(existing)  whole rows: what is given, else what exists, else the default
 
 Rows given as dicts name their columns each by itself; those of Arrow have all the same. A null that
 is given is a value.
@@ -21,6 +21,7 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import RequestError, not_one_of
 from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key, newest_rows
+from siltstone.formats.types.defaults import repeated
 
 Named = np.ndarray | bool
 """Which rows name a column."""
@@ -62,22 +63,37 @@ class PartialRows(msgspec.Struct, frozen=True):
         places = np.array([at.get(key, -1) for key in self.keys], np.int64)
         rows = np.arange(len(places)) if creates else np.flatnonzero(places >= 0)
         columns = [
-            _merged(self.batch.column(name), existing.column(name), self.named[name], rows, places)
-            for name in schema.arrow.names
+            _merged(
+                self.batch.column(column.name),
+                existing.column(column.name),
+                self.named[column.name],
+                rows,
+                places,
+                repeated(column.default, self.batch.column(column.name).type, 1),
+            )
+            for column in schema.schema.columns
         ]
         made = pa.RecordBatch.from_arrays(columns, names=schema.arrow.names)
         return conform(made, schema.schema, schema.arrow)
 
 
 def _merged(
-    given: pa.Array, existing: pa.ChunkedArray, named: Named, rows: np.ndarray, places: np.ndarray
+    given: pa.Array,
+    existing: pa.ChunkedArray,
+    named: Named,
+    rows: np.ndarray,
+    places: np.ndarray,
+    default: pa.Array,
 ) -> pa.Array:
-    """Return one column of some rows: what is given where it is named, else what is at `places`."""
+    """Return one column of some rows: what is given where it is named, else what is at `places`.
+
+    A row at no place has the default.
+    """
     is_given = np.broadcast_to(named, len(places))[rows]
     at = np.where(is_given, rows, places[rows] + len(given))
-    is_new = ~is_given & (places[rows] < 0)
-    both = pa.chunked_array([given, *existing.chunks], given.type)
-    found = both.take(pa.array(at, pa.int64(), mask=is_new))
+    at[~is_given & (places[rows] < 0)] = len(given) + len(existing)
+    all_of_them = pa.chunked_array([given, *existing.chunks, default], given.type)
+    found = all_of_them.take(pa.array(at, pa.int64()))
     return found.chunk(0) if found.num_chunks == 1 else _joined(found)
 
 

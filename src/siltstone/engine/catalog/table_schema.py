@@ -1,7 +1,8 @@
 """Table schema: one schema of one table with all values derived from it, created once and shared.
 
 Rows and batches with one schema are read with another one by column id: a column that the older
-schema lacks is null, a column that the newer one lacks is not shown, a renamed column is the same.
+schema lacks has its initial value, else null; a column that the newer one lacks is not shown, a
+renamed column is the same.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import pyarrow as pa
 from siltstone.formats.conversion.row_codec import RowCodec
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.manifest import Column, Schema, TableDefinition
-from siltstone.formats.rows import Row
+from siltstone.formats.rows import Row, from_storage_values, to_user
 from siltstone.formats.schema import history_name
+from siltstone.formats.types.defaults import absent, stored_of
 from siltstone.formats.types.metadata import with_metadata
 
 
@@ -27,6 +29,7 @@ class TableSchema:
     """
 
     __slots__ = (
+        "_initials",
         "_key_places",
         "arrow",
         "codec",
@@ -57,6 +60,11 @@ class TableSchema:
         self.shown = with_metadata(self.arrow, schema)
         self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
         self.ids: dict[str, int] = {column.name: column.id for column in schema.columns}
+        self._initials = {
+            column.id: stored_of(column.initial, self.arrow.field(column.name).type)
+            for column in schema.columns
+            if column.initial is not None
+        }
         places = {column.id: place for place, column in enumerate(schema.columns)}
         self._key_places = tuple(places[column_id] for column_id in schema.key)
 
@@ -71,7 +79,7 @@ class TableSchema:
     def align(
         self, batch: pa.RecordBatch, written: TableSchema, columns: Sequence[str]
     ) -> list[pa.Array]:
-        """Return `columns` out of a batch written under `written`; nulls where it lacks them.
+        """Return `columns` out of a batch written under `written`, which may lack some.
 
         A delete that came as a batch has its key columns alone.
         """
@@ -88,8 +96,20 @@ class TableSchema:
         if written.id == self.id:
             return dict(row)
         return {
-            column.name: row.get(written.names.get(column.id, "")) for column in self.schema.columns
+            column.name: row.get(written.names[column.id])
+            if column.id in written.names
+            else to_user(self.initial(column.id), self.arrow.field(column.name).type)
+            for column in self.schema.columns
         }
+
+    def initial(self, column_id: int) -> object:
+        """Return the storage value of a column in rows from before it was added."""
+        return self._initials.get(column_id)
+
+    def initials(self) -> dict[int, pa.Array]:
+        """Return the initial values that are not null, by column id, each as one row."""
+        kinds = {i: self.arrow.field(self.names[i]).type for i in self._initials}
+        return {i: from_storage_values([self._initials[i]], kind) for i, kind in kinds.items()}
 
     def fields(self, columns: Sequence[str] | None) -> pa.Schema:
         """Return the Arrow schema of some columns, in the given order."""
@@ -106,9 +126,9 @@ def _named_by_ids(schema: Schema) -> Schema:
 def aligned(
     batch: pa.RecordBatch, names: Iterable[str | None], fields: Iterable[pa.Field]
 ) -> list[pa.Array]:
-    """Return the columns of a batch by their names there; nulls for what has no name there."""
+    """Return the columns of a batch by their names there; what has none has its initial value."""
     return [
-        pa.nulls(batch.num_rows, field.type) if name is None else batch.column(name)
+        absent(field, batch.num_rows) if name is None else batch.column(name)
         for name, field in zip(names, fields, strict=True)
     ]
 
@@ -121,7 +141,7 @@ def whole_table_schema(table: TableDefinition) -> TableSchema:
     columns = {column.id: column for step in table.schemas for column in step.schema.columns}
     newest = table.schemas[-1].schema
     stored = tuple(
-        Column(column_id, history_name(column_id), column.type)
+        Column(column_id, history_name(column_id), column.type, initial=column.initial)
         for column_id, column in sorted(columns.items())
     )
     return table_schema_of(Schema(-newest.id, stored, newest.key, secret=newest.secret))

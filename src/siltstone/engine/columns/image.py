@@ -29,6 +29,8 @@ from siltstone.formats.keys import Codes, KeyCodec, KeyColumns, newest_rows
 from siltstone.formats.log.group import UPSERT
 from siltstone.units import require
 
+_NO_INITIALS: Mapping[int, pa.Array] = {}
+
 BLOCK_ROWS = 65_536
 SLOTS_MAX = 1 << 31
 _WIDTH_MAX = 16
@@ -161,8 +163,17 @@ class Image(msgspec.Struct, frozen=True, eq=False):
         """The number of rows."""
         return sum(block.rows for block in self.blocks)
 
-    def at(self, seq: int, codec: KeyCodec, added: Sequence[Chunk]) -> Image:
-        """Return the image at `seq`; `added` are all row versions since, in seq order."""
+    def at(
+        self,
+        seq: int,
+        codec: KeyCodec,
+        added: Sequence[Chunk],
+        initials: Mapping[int, pa.Array] = _NO_INITIALS,
+    ) -> Image:
+        """Return the image at `seq`; `added` are all row versions since, in seq order.
+
+        `initials`: the values of columns in rows from before they were added, by their ids.
+        """
         require(seq >= self.seq, f"an image at seq {self.seq} does not show seq {seq}")
         if not added:
             return Image(seq, self.kinds, self.runs, self.blocks)
@@ -171,7 +182,11 @@ class Image(msgspec.Struct, frozen=True, eq=False):
         is_upsert = ops[newest] == UPSERT
         slots, run = self._slots_for(codes[newest], is_upsert)
         upserts = newest[is_upsert]
-        cells = [_added(added, number, kind).chosen(upserts) for number, kind in self._kinds]
+        nulls = {number: pa.nulls(1, cast("Any", kind)) for number, kind in self._kinds}
+        cells = [
+            _added(added, number, initials.get(number, null)).chosen(upserts)
+            for number, null in nulls.items()
+        ]
         gone = slots[~is_upsert]
         blocks = self._scattered(slots[is_upsert], cells, gone[gone >= 0])
         runs = _tiered((*self.runs, run)) if len(run.codes) else self.runs
@@ -291,15 +306,15 @@ def _cut(count: int, columns: Sequence[Cells]) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _added(added: Sequence[Chunk], number: int, kind: pa.DataType) -> Cells:
-    """Return a column of some chunks, by its id; nulls where a chunk lacks it."""
+def _added(added: Sequence[Chunk], number: int, initial: pa.Array) -> Cells:
+    """Return a column of some chunks, by its id; the initial value where a chunk lacks it."""
     found: list[Cells] = []
     for chunk in added:
         name, count = chunk.table_schema.names.get(number, ""), len(chunk.codes)
         if name in chunk.batch.schema.names:
             found.append(cells_of(chunk.batch.column(name)))
         else:
-            found.append(Cells(np.zeros(count, _dtype(kind)), np.zeros(count, bool)))
+            found.append(cells_of(initial.take(np.zeros(count, np.int64))))
     return _joined(found)
 
 

@@ -17,6 +17,7 @@ from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.levels.overlay import Overlay
 from siltstone.engine.order.row_places import Places
+from siltstone.formats.types.defaults import absent
 from siltstone.process import deadline
 
 _ROWS_MIN, _ROWS_FIRST, _ROWS_MAX = 64, 256, 65_536
@@ -86,7 +87,7 @@ class PlacedRows(msgspec.Struct, frozen=True):
         stored = self.table_schema.stored(self.columns, base.table_schema)
         names = [name for name in stored if name is not None]
         if not names:
-            arrays: list[pa.Array] = [pa.nulls(len(positions), field.type) for field in fields]
+            arrays = [absent(field, len(positions)) for field in fields]
             return [batch_of(arrays, fields, len(positions))]
         taken = base.take_read(positions, names).combine_chunks().to_batches()
         return [batch_of(aligned(rows, stored, fields), fields, rows.num_rows) for rows in taken]

@@ -139,6 +139,8 @@ class ValueWindows(NamedTuple):
         stored, ordered = None, _NOWHERE
         if base is not None:
             (stored,) = table_schema.stored([column], base.table_schema)
+            if stored is None and table_schema.initial(table_schema.ids[column]) is not None:
+                return None  # no index has the value that all rows of base have
             ordered = base.values_in_order(stored)
         if ordered is None:
             return None

@@ -74,7 +74,7 @@ def carried(levels: ReadLevels, seq: int, image: Image) -> Image:
         if source.last_seq > image.seq
         for chunk in changes(source, image.seq, seq)
     ]
-    return image.at(seq, levels.table_schema.codec, added)
+    return image.at(seq, levels.table_schema.codec, added, levels.table_schema.initials())
 
 
 def _kinds(levels: ReadLevels, names: Sequence[str]) -> dict[int, pa.DataType] | None:

@@ -240,6 +240,8 @@ class KeyedReader:
         if column not in self.ordered_columns or base is None:
             return column in self.ordered_columns
         (stored,) = self.table_schema.stored([column], base.table_schema)
+        if stored is None and self.table_schema.initial(self.table_schema.ids[column]) is not None:
+            return False
         return base.values_in_order(stored) is not None
 
     @property

@@ -27,9 +27,16 @@ from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart
 from siltstone.engine.levels.load_keys import FiledCodes
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View, is_empty
-from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch
+from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch, has_other_values
 from siltstone.engine.write.row_order import ascending
-from siltstone.engine.write.stage_task import ATTACHED, BASE, Staged, StageTask, stored_fields
+from siltstone.engine.write.stage_task import (
+    ATTACHED,
+    BASE,
+    PLAIN,
+    Staged,
+    StageTask,
+    stored_fields,
+)
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.conversion.row_codec import lacks
@@ -344,12 +351,27 @@ def refuse_later_columns(table: TableDefinition, stage: StageTask) -> None:
     Raises:
         SchemaMismatchError: It has, and nothing says what becomes of their values.
     """
+    refuse_other_values(table, stage)
     if stage.missing != "refuse":
         return
     known = {column.id for column in stage.schema.columns}
     later = [c.name for c in catalogs.schema_of(table).columns if c.id not in known]
     if later:
         raise lacks(later)
+
+
+def refuse_other_values(table: TableDefinition, stage: StageTask) -> None:
+    """Refuse rows of a job whose files would be those of a plain table, with nulls in them.
+
+    Raises:
+        SchemaMismatchError: It has got a column with a default since it began.
+    """
+    newest = table_schema_of(catalogs.schema_of(table))
+    if stage.target == PLAIN and has_other_values(table_schema_of(stage.schema), newest):
+        raise SchemaMismatchError(
+            f"{catalogs.name_of(table)!r} has got a column with a default since the rows were"
+            " staged; stage them again"
+        )
 
 
 def _named_ids(stage: StageTask, staged: Sequence[Staged]) -> frozenset[int] | None:

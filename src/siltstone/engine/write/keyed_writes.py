@@ -9,13 +9,14 @@ that live is for its caller, and no read that conflicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from siltstone.engine.catalog.definitions import forbidden
 from siltstone.engine.catalog.row_input import RowInput, key_input
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
@@ -173,19 +174,22 @@ def widened(part: Part, newest: TableSchema) -> Part:
     """Return `part` of an older schema with the schema `newest`.
 
     Raises:
-        ConflictError: A column was dropped or renamed since: the change is not additive.
+        ConflictError: A column was dropped or renamed since: the change is not additive. Or one
+            takes no null any more, and a row has it there.
     """
     assert not isinstance(part, AdvancePart)
     old = part.table_schema
     if any(newest.names.get(column_id) != name for column_id, name in old.names.items()):
+        raise ConflictError(f"#{part.table}", "*", 0, 0)
+    if _has_null(part, [old.arrow.names.index(n) for n in forbidden(old.schema, newest.schema)]):
         raise ConflictError(f"#{part.table}", "*", 0, 0)
     if isinstance(part, AttachPart):
         # Its entry keeps the schema of the files.
         return msgspec.structs.replace(part, table_schema=newest)
     if isinstance(part, RowPart):
         rows = [
-            tuple(dict(zip(old.names, row, strict=True)).get(c.id) for c in newest.schema.columns)
-            for row in part.upserts
+            tuple(known.get(c.id, newest.initial(c.id)) for c in newest.schema.columns)
+            for known in (dict(zip(old.names, row, strict=True)) for row in part.upserts)
         ]
         return RowPart(part.table, part.incarnation, newest, rows, part.row_keys, part.deletes)
     assert isinstance(part, BatchPart)
@@ -194,6 +198,21 @@ def widened(part: Part, newest: TableSchema) -> Part:
     arrays = newest.align(part.batch, old, newest.arrow.names)
     batch = pa.RecordBatch.from_arrays(arrays, schema=newest.arrow)
     return batch_part(part.table, part.incarnation, newest, batch, UPSERT)
+
+
+def has_other_values(old: TableSchema, newest: TableSchema) -> bool:
+    """Say whether rows of a plain table under an older schema may not be as the newest has them."""
+    came = newest.initials().keys() - old.names.keys()
+    return bool(came) or bool(forbidden(old.schema, newest.schema))
+
+
+def _has_null(part: Part, places: Sequence[int]) -> bool:
+    """Say whether rows of a part have null in some columns; of a load nobody looks."""
+    if isinstance(part, RowPart):
+        return any(row[place] is None for row in part.upserts for place in places)
+    if isinstance(part, BatchPart):
+        return part.op == UPSERT and any(part.batch.column(place).null_count for place in places)
+    return bool(places)
 
 
 def chunk_of_batch(

@@ -391,7 +391,8 @@ def _plain_pin(
     if version is None:
         return home, core.tables.writer.create(home, table_schema.arrow)
     if added:
-        version = core.tables.writer.alter(version, rename={}, drop=(), add=added)
+        fields = [table_schema.arrow.field(field.name) for field in added]
+        version = core.tables.writer.alter(version, rename={}, drop=(), add=fields)
     return home, version
 
 

@@ -35,7 +35,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import State, View
-from siltstone.engine.write.keyed_writes import widened
+from siltstone.engine.write.keyed_writes import has_other_values, widened
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
 from siltstone.formats.keys import Key
@@ -151,8 +151,8 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
     except ConflictError:
         if moved.seq <= read_seq:  # no conflict: the transaction saw it, and would again
             raise SchemaMismatchError(
-                f"a column of {name!r} was renamed or dropped since the rows were staged; stage"
-                " them again"
+                f"a column of {name!r} was renamed or dropped, or takes no null any more, since the"
+                " rows were staged; stage them again"
             ) from None
         raise ConflictError(name, "*", read_seq, moved.seq) from None
     return msgspec.structs.replace(made, parts=parts, few=None)
@@ -204,6 +204,7 @@ def _rebase(core: Core, made: WriteSet, moved: MovedError, plain: Sequence[Plain
     if writes is None:
         refuse()
     is_other = any(newest.names.get(i) != n for i, n in writes.table_schema.names.items())
+    is_other |= has_other_values(writes.table_schema, newest)
     # Otherwise the columns are own changes.
     if is_other and not writes.versions.is_moved_only(incarnation):
         refuse()

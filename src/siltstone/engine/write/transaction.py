@@ -19,11 +19,14 @@ from weakref import ref
 from siltstone.choices import Durability, Isolation
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
+from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Part, ReadSet, Receipt, WriteSet, few_rows
+from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.kept import keepers, kept_from, readable
+from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
-from siltstone.engine.write.bulk import refuse_later_columns
+from siltstone.engine.write.bulk import refuse_later_columns, refuse_other_values
 from siltstone.engine.write.keyed_writes import KeyedWrites
 from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.plain_writes import ColumnChange
@@ -43,7 +46,6 @@ from siltstone.errors import (
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, Schema, TableDefinition, Tag
-from siltstone.formats.schema import decode_type
 from siltstone.process.context_exits import commit_on_exit
 from siltstone.process.turns import NONE_CLOSED, TableClosedError, TableTurn
 from siltstone.storage.tables.values import Compacted, InputsMovedError
@@ -240,6 +242,13 @@ class EngineTransaction:
             own.scans.setdefault(incarnation, []).extend(predicates)
         own.versions.update(reads.versions)
 
+    def note_check(self, table: TableDefinition, reader: Reader, wanted: Filter) -> None:
+        """Let the commit conflict with one that writes a row of `wanted`, in any isolation."""
+        if self.rows.checks is None:
+            now = self.read_seq if self.past is None else self.past.now.visible
+            self.rows.checks = self._reads or ReadSet(checked=now)
+        self.rows.remember(self.rows.checks, table, reader, (), wanted)
+
     def row_parts(self) -> tuple[list[Part], ReadSet | None]:
         """Return what it wrote and read so far, while that is rows of keyed tables alone."""
         return self.rows.parts(self.catalog), self._reads
@@ -426,6 +435,7 @@ class EngineTransaction:
             table = self._created(stage)
         elif overwrite:
             table = self._widened(table, stage.schema)
+            refuse_other_values(table, stage)
             self.truncate(table)
             table = self.definition(stage.table_id)
         else:
@@ -449,7 +459,8 @@ class EngineTransaction:
         """
         added = [column for column in staged.columns if column.id >= table.next_column]
         for column in added:
-            entry, field = definitions.add_column(table, column.name, decode_type(column.type))
+            given = table_schema_of(staged).arrow.field(column.name)
+            entry, field = definitions.add_field(table, given)
             self.rows.alter(table, entry.schema, ColumnChange(add=[field]))
             self.change(entry)
             table = self.definition(table.id)
@@ -515,12 +526,12 @@ class EngineTransaction:
 
     def _write_set(self) -> WriteSet | Receipt:
         """Return what to commit; a receipt if there is nothing to write."""
-        parts = self.rows.parts(self.catalog)
+        parts, reads = self.rows.parts(self.catalog), self._reads or self.rows.checks
         names_files = self.rows.names_files()
         if not parts and not self._changes and self._token is None:
             return Receipt(self.read_seq, 0)  # a read-only transaction is serial at its snapshot
         if self.past is not None:
-            self.past.check(parts, self._changes, self._reads)
+            self.past.check(parts, self._changes, reads)
         rows = nbytes = 0
         for part in parts:
             rows, nbytes = rows + part.rows, nbytes + part.nbytes
@@ -533,7 +544,7 @@ class EngineTransaction:
             token=self._token,
             claim=self._claim,
             app_since=self._app_since,
-            reads=self._reads,
+            reads=reads,
             # What names files is durable before they are let go.
             is_sync=self._is_sync or names_files,
             rows=rows,

@@ -103,6 +103,8 @@ class TransactionRows:
         self._reads, self._hold = reads, hold
         self.is_strict: bool = reads is not None
         """Whether the transaction is serializable, so that what it reads is noted."""
+        self.checks: ReadSet | None = None
+        """What must not change until the commit, in any isolation; None: nothing."""
         self.keyed_writes: dict[int, KeyedWrites] = {}
         self.plain_writes: dict[int, PlainWrites] = {}
         self._bulk: dict[int, BulkWrites] = {}
@@ -207,9 +209,18 @@ class TransactionRows:
         wanted: Filter | RangePredicate | None,
     ) -> None:
         """Remember what a serializable transaction reads: `keys`, or else a scan of `wanted`."""
-        reads = self._reads
-        if reads is None:
-            return
+        if self._reads is not None:
+            self.remember(self._reads, table, reader, keys, wanted)
+
+    def remember(
+        self,
+        reads: ReadSet,
+        table: TableDefinition,
+        reader: Reader,
+        keys: Sequence[Key],
+        wanted: Filter | RangePredicate | None,
+    ) -> None:
+        """As `note`, among some reads."""
         step = catalogs.incarnation_of(table)
         if step.seq > self._read_seq:
             return  # made by this transaction: no other one can have written to it

@@ -16,6 +16,7 @@ from siltstone.errors import SchemaMismatchError, no_such
 from siltstone.formats.manifest import Schema
 from siltstone.formats.rows import is_json as is_json_text
 from siltstone.formats.schema import key_names
+from siltstone.formats.types.defaults import repeated
 from siltstone.formats.types.extensions import (
     is_json,
     is_other_tensor,
@@ -29,7 +30,9 @@ from siltstone.formats.types.layouts import decoded
 
 
 def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.RecordBatch:
-    """Return `batch` with exactly the columns of `target`, by name; missing nullable ones are null.
+    """Return `batch` with exactly the columns of `target`, by name.
+
+    Missing ones have their default of `schema`, else null.
 
     Only safe casts (int32 to int64, string to large_string, ...): a value that a cast would change
     is refused.
@@ -45,7 +48,13 @@ def conform(batch: pa.RecordBatch, schema: Schema, target: pa.Schema) -> pa.Reco
         raise SchemaMismatchError(no_such("column", unknown, target.names))
     _refuse_unknown_types(batch.schema)
     _refuse_malformed(batch)
-    arrays = [_conform_column(batch, field) for field in target]
+    defaults = {column.name: column.default for column in schema.columns}
+    arrays = [
+        _conform_column(batch, field)
+        if field.name in found
+        else repeated(defaults.get(field.name), field.type, batch.num_rows)
+        for field in target
+    ]
     keys = set(key_names(schema))
     for field, array in zip(target, arrays, strict=True):
         if array.null_count and (not field.nullable or field.name in keys):
@@ -127,10 +136,7 @@ def _refuse_no_json(name: str, column: Any) -> None:
 
 
 def _conform_column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    index = batch.schema.get_field_index(field.name)
-    if index < 0:
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(index)
+    column = batch.column(field.name)
     if column.type == field.type:
         return column
     why_not = f"column {field.name!r} is {field.type}, not {column.type}"

@@ -2,7 +2,7 @@
 
 A dict may lack columns. What that means is the caller's word:
 
-    from_user   they are null (insert, append, `missing="null"`)
+    from_user   they have their defaults, else null (insert, append, `missing="null"`)
     whole       it is refused (`missing="refuse"`)
     part        they have no value yet: what the row has is kept (`missing="keep"`, an update)
 """
@@ -29,6 +29,7 @@ from siltstone.formats.rows import (
 )
 from siltstone.formats.schema import decode_type, to_arrow
 from siltstone.formats.types import extensions
+from siltstone.formats.types.defaults import stored_of
 from siltstone.formats.types.layouts import types_in
 
 _PACKED_DECIMAL_DIGITS_MAX = 18
@@ -47,6 +48,11 @@ class RowCodec:
             for column, kind in zip(schema.columns, self._kinds, strict=True)
         )
         self._by_name = {column[0]: column for column in self._columns}
+        self._defaults = {
+            column.name: stored_of(column.default, kind)
+            for column, kind in zip(schema.columns, self._kinds, strict=True)
+            if column.default is not None
+        }
         self._plain = tuple(map(is_plain, self._kinds))
         self._is_plain = all(self._plain)
         self.is_checkable: bool = self._is_plain and not any(map(pa.types.is_nested, self._kinds))
@@ -71,7 +77,7 @@ class RowCodec:
         )
 
     def encode(self, row: Mapping[str, object]) -> Row:
-        """Return the storage row of a user's dict; missing nullable columns are null.
+        """Return the storage row of a user's dict; missing columns have their default, else null.
 
         Raises:
             SchemaMismatchError: A column is unknown or has the wrong type, or a null is not
@@ -81,6 +87,9 @@ class RowCodec:
         found = 0
         for name, convert, required in self._columns:
             value = row.get(name, _MISSING)
+            if value is _MISSING and name in self._defaults:
+                values.append(self._defaults[name])
+                continue
             if value is _MISSING or value is None:
                 if required:
                     if not self._by_name.keys() >= row.keys():  # its name, in other letters

@@ -55,10 +55,12 @@ def check_size(schema: Schema) -> None:
         RequestError: It is more than `METADATA_BYTES_MAX`.
     """
     nbytes = sum(_nbytes(part.metadata) for part in (schema, *schema.columns))
+    texts = (text for each in schema.columns for text in (each.default, each.initial))
+    nbytes += sum(len(text.encode()) for text in texts if text is not None)
     if nbytes > METADATA_BYTES_MAX:
         raise RequestError(
-            f"the metadata of a table with its columns is at most {METADATA_BYTES_MAX} bytes;"
-            f" this would be {nbytes}"
+            "the metadata of a table with its columns, and their defaults, are at most"
+            f" {METADATA_BYTES_MAX} bytes; this would be {nbytes}"
         )
 
 

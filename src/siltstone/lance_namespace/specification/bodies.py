@@ -324,7 +324,7 @@ class AddColumnsRequest(TableRequest):
 
 
 class ColumnAlteration(RequestPart):
-    """A new name, or `nullable` true, or both; false is not offered."""
+    """A new name, or whether the column may be null, or both."""
 
     path: Name
     rename: Name | None = None

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from siltstone.api.store import Store
+from siltstone.api.tables import TransactionTable
 from siltstone.errors import RequestError, TableExistsError, TableNotFoundError, no_such
+from siltstone.formats.schema import encode_type
 from siltstone.formats.types.layouts import plain_schema
+from siltstone.local.statements.defaults import values_of
 from siltstone.local.statements.exact import has_zoned_time, refuse_cut, refuse_lost
 from siltstone.local.statements.running import (
     Running,
@@ -24,6 +27,7 @@ from siltstone.query.sql.writes.queries import every_row, nulls_of
 from siltstone.query.sql.writes.statements import (
     Alteration,
     AlterStatement,
+    ColumnDefinition,
     CreateIndexStatement,
     CreateStatement,
     DropIndexStatement,
@@ -53,7 +57,8 @@ def create_table(run: Running, statement: CreateStatement) -> Written:
     if found is not None:
         run.tx.drop_table(found)
     key = columns_of(statement.primary_key, fields)
-    made = run.tx.create_table(found or name, fields, key)
+    given = {each.name: each.default for each in statement.columns if each.default}
+    made = run.tx.create_table(found or name, fields, key, defaults=values_of(run, given, fields))
     if rows is None or not statement.with_rows:
         return _NOTHING
     return Written(made.append(rows))
@@ -138,9 +143,34 @@ def _alter(run: Running, statement: AlterStatement) -> None:
     elif statement.alteration is Alteration.DROP_COLUMN:
         if not statement.is_lenient or _has(table.schema, statement.name):
             table.drop_column(column_of(statement.name, table.schema))
+    elif statement.column is None:
+        _alter_column(run, table, statement)
     elif not statement.is_lenient or not _has(table.schema, statement.name):
-        (kind,) = types_of(run, [statement.new])
-        table.add_column(statement.name, kind)
+        _add_column(run, table, statement.column)
+
+
+def _add_column(run: Running, table: TransactionTable, column: ColumnDefinition) -> None:
+    (kind,) = types_of(run, [column.type])
+    given = {column.name: column.default} if column.default else {}
+    default = values_of(run, given, pa.schema([(column.name, kind)])).get(column.name)
+    if not column.may_be_null and default is None:
+        raise RequestError(
+            "a column of NOT NULL that is added needs a DEFAULT, for rows that exist"
+        )
+    named = kind if column.may_be_null else f"{encode_type(kind)} not null"
+    table.add_column(column.name, named, default)
+
+
+def _alter_column(run: Running, table: TransactionTable, statement: AlterStatement) -> None:
+    fields = table.schema
+    name = column_of(statement.name, fields)
+    if statement.alteration is Alteration.SET_DEFAULT:
+        default = values_of(run, {name: statement.new}, fields)[name]
+        table.alter_column(name, default=default)
+    elif statement.alteration is Alteration.DROP_DEFAULT:
+        table.alter_column(name, default=None)
+    else:
+        table.alter_column(name, nullable=statement.alteration is Alteration.DROP_NOT_NULL)
 
 
 def _has(fields: pa.Schema, name: str) -> bool:

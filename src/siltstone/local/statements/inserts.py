@@ -11,15 +11,15 @@ No statement reads more of its table than the rows that have the keys of its new
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
 from siltstone.given import Rows
+from siltstone.local.statements.defaults import completed, in_row, in_sets
 from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.keys import (
@@ -50,7 +50,6 @@ from siltstone.query.sql.writes.queries import (
     behind_conflict,
     every_row,
     from_source,
-    text_of,
 )
 from siltstone.query.sql.writes.statements import (
     InsertStatement,
@@ -69,6 +68,7 @@ def insert(run: Running, statement: InsertStatement) -> Written:
     if statement.on_conflict is not OnConflict.REFUSE:
         _check_conflict(statement, require_key(table, _called(statement)))
     names = columns_of(_named(run, statement), fields) or fields.names
+    statement = _with_defaults(statement, names, fields)
     rows = _constants(statement, names, fields, run)
     if rows is not None and not statement.returning and not _looks_up(statement):
         return Written(_write(table, statement, rows, names))
@@ -76,6 +76,18 @@ def insert(run: Running, statement: InsertStatement) -> Written:
     if isinstance(found, pa.RecordBatchReader):
         return Written(_stage(run, table, statement, found))
     return _Inserting(run, statement, table, fields, found).written()
+
+
+def _with_defaults(
+    statement: InsertStatement, names: Sequence[str], fields: pa.Schema
+) -> InsertStatement:
+    """Return a statement without DEFAULT."""
+    if statement.values == ((),):  # DEFAULT VALUES
+        statement = replace(statement, values=((ValueText(""),) * len(names),))
+    elif all(part.text for row in statement.values for part in row) and not statement.sets:
+        return statement
+    values = tuple(in_row(row, names, fields) for row in statement.values)
+    return replace(statement, values=values, sets=in_sets(statement.sets, fields))
 
 
 def _called(statement: InsertStatement) -> str:
@@ -126,16 +138,12 @@ def _constants(
 
 
 def _constant(part: ValueText, kind: pa.DataType, run: Running) -> object:
-    if not part.text:
-        return None
     if part.constant is None:
         raise UnclearError
     return fitting(part.constant, kind, run.given)
 
 
 def _check_widths(statement: InsertStatement, names: Sequence[str]) -> None:
-    if statement.values == ((),):
-        return  # DEFAULT VALUES
     for number, row in enumerate(statement.values):
         if len(row) != len(names):
             raise SchemaMismatchError(
@@ -162,7 +170,7 @@ def _rows(
     columns = tuple(types[name] for name in names)
     if statement.values:
         _check_widths(statement, names)
-        listed = tuple(tuple(map(text_of, row)) for row in statement.values)
+        listed = tuple(tuple(part.text for part in row) for row in statement.values)
         return run.values(Listed(columns, listed, statement.given), fields)
     query = from_source(statement.query, names, columns, statement.given)
     if not run.is_alone or statement.returning or _looks_up(statement):
@@ -313,7 +321,7 @@ class _Inserting:
             tuple(types[each] for each in (*key, *names)),
             (
                 *(f"{quoted(name)}.{quoted(each)}" for each in key),
-                *(text_of(each.value) for each in self.statement.sets),
+                *(each.value.text for each in self.statement.sets),
             ),
             behind_conflict(key, self.fields.names, self.names, name, self.statement.where),
             self.statement.given,
@@ -373,16 +381,3 @@ def assigned(
         if name not in key:
             old = old.append_column(new.field(name), new.column(name))
     return old
-
-
-def completed(rows: pa.Table, fields: pa.Schema) -> pa.Table:
-    """Return rows with all columns of their table: null where they have none."""
-    columns: list[Any] = [
-        rows.column(name) if name in rows.column_names else _nulls(rows.num_rows, kind)
-        for name, kind in zip(fields.names, fields.types, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, fields.names)
-
-
-def _nulls(count: int, kind: Any) -> pa.Array:
-    return pa.nulls(count, kind)

@@ -26,7 +26,6 @@ from siltstone.query.sql.writes.queries import (
     Values,
     as_written,
     cast,
-    text_of,
 )
 from siltstone.query.sql.writes.statements import Clause, MergeStatement, When
 
@@ -122,7 +121,7 @@ class Matches:
             chosen.append((test, made))
             clause = self.clauses[place]
             for name, each in zip(self.assigned(clause), clause.sets, strict=True):
-                value = made[len(columns)] = text_of(each.value)
+                value = made[len(columns)] = each.value.text
                 columns.append(types[name])
                 values.append(f"CASE WHEN (CASE {cases} END) = {place} THEN {value} END")
         plain = Values(tuple(columns), tuple(values), behind, self.statement.given)

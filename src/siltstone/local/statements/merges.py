@@ -10,15 +10,15 @@ All that can be refused is, before the first row is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from siltstone.api.tables import TransactionTable
 from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchError
+from siltstone.local.statements.defaults import completed, in_sets
 from siltstone.local.statements.exact import refuse_cut, refuse_lost
 from siltstone.local.statements.fitted import fitted
-from siltstone.local.statements.inserts import completed
 from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
 from siltstone.local.statements.matches import Matches
 from siltstone.local.statements.running import (
@@ -47,7 +47,8 @@ def merge(run: Running, statement: MergeStatement) -> Written:
     table = run.rows_in(statement.target)
     key, fields = require_key(table, "MERGE"), table.schema
     source = _source(run, statement)
-    clauses = [_whole(each, statement, source.column_names, fields) for each in statement.clauses]
+    whole = (_whole(each, statement, source.column_names, fields) for each in statement.clauses)
+    clauses = [replace(each, sets=in_sets(each.sets, fields)) for each in whole]
     return _Plan(run, statement, table, key, fields, clauses).run_it(source)
 
 

@@ -10,6 +10,7 @@ For all else DuckDB finds the keys and the new values.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from siltstone.api.tables import TransactionTable
 from siltstone.engine.filter import filters as store_filter
 from siltstone.errors import RequestError
 from siltstone.given import Key, Keys
+from siltstone.local.statements.defaults import in_sets
 from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.inserts import assigned
 from siltstone.local.statements.keys import distinct, first_of_each, first_twice, keys_of
@@ -30,7 +32,7 @@ from siltstone.local.statements.running import (
 from siltstone.query.sql.shielded import quoted
 from siltstone.query.sql.writes.conditions import filter_of, key_of
 from siltstone.query.sql.writes.constants import UnclearError, fitting
-from siltstone.query.sql.writes.queries import Values, as_written, behind_update, text_of
+from siltstone.query.sql.writes.queries import Values, as_written, behind_update
 from siltstone.query.sql.writes.statements import (
     DeleteStatement,
     TruncateStatement,
@@ -45,6 +47,7 @@ def update(run: Running, statement: UpdateStatement) -> Written:
     table = run.rows_in(statement.target)
     key, fields = require_key(table, "UPDATE"), table.schema
     names = columns_of([each.column for each in statement.sets], fields)
+    statement = replace(statement, sets=in_sets(statement.sets, fields))
     run.check_returned(statement.returning, fields, statement.target, statement.given)
     one = _one_row(run, statement, fields, key, names)
     if one is not None:
@@ -60,7 +63,7 @@ def update(run: Running, statement: UpdateStatement) -> Written:
         (*(types[name] for name in key), *(types[name] for name in names)),
         (
             *(f"{target}.{quoted(name)}" for name in key),
-            *(text_of(each.value) for each in statement.sets),
+            *(each.value.text for each in statement.sets),
         ),
         behind_update(_target(statement), statement.sources, statement.where),
         statement.given,
@@ -89,11 +92,9 @@ def _one_row(
     try:
         wanted = key_of(statement.condition, key, fields, run.given)
         for name, each in zip(names, statement.sets, strict=True):
-            if each.value.constant is None and each.value.text:
+            if each.value.constant is None:
                 return None
-            kind = fields.field(name).type
-            constant = each.value.constant
-            values[name] = None if constant is None else fitting(constant, kind, run.given)
+            values[name] = fitting(each.value.constant, fields.field(name).type, run.given)
     except UnclearError:
         return None
     return None if wanted is None else (wanted, values)

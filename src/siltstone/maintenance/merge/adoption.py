@@ -59,4 +59,7 @@ def _adopted(level: Lives, table_schema: TableSchema) -> AdoptedLoad | None:
         return None
     stored = {name: history_name(i) for i, name in table_schema.names.items()}
     columns = tuple((old, new) for new, old in stored.items() if old in table.schema.names)
+    lacked = table_schema.initials().keys() - {table_schema.ids[new] for _, new in columns}
+    if lacked:  # its files have nulls there, and base the initial value
+        return None
     return AdoptedLoad(table.pin, columns, gone)

@@ -408,7 +408,8 @@ def altered(tables: TableWriter, pin: Pin, old: TableSchema, new: TableSchema) -
     if drop or moved or relax:
         aside = {name: f"_{column_id}" for column_id, name in moved.items()}
         pin = tables.alter(pin, rename=aside, drop=drop, add=[], relax=relax)
-    added = [new.arrow.field(n) for i, n in new.names.items() if i not in old.names]
+    fields = (new.arrow.field(n) for i, n in new.names.items() if i not in old.names)
+    added = [field.with_nullable(True) for field in fields]  # their parts have values, or null
     back = {f"_{column_id}": new.names[column_id] for column_id in moved}
     if back or added:
         pin = tables.alter(pin, rename=back, drop=[], add=added)

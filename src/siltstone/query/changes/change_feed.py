@@ -42,7 +42,8 @@ from siltstone.errors import (
     TableNotFoundError,
 )
 from siltstone.formats.manifest import Incarnation, TableDefinition
-from siltstone.query.changes.change_task import RowMark, op_names
+from siltstone.formats.types.defaults import plain_of
+from siltstone.query.changes.change_task import RowMark, op_names, shown
 
 
 def refuse_range(state: State, since: int, until: int) -> None:
@@ -273,7 +274,7 @@ def _spans(table: TableDefinition, since: int, until: int) -> list[tuple[Incarna
 def _read(feed: ChangeFeed) -> pa.RecordBatchReader:
     fields = feed_fields(feed.table_schema)
     batches = (
-        pa.RecordBatch.from_arrays(arrays, schema=fields)
+        pa.RecordBatch.from_arrays(shown(arrays, fields), schema=fields)
         for part in feed.parts
         for arrays in _rows(part, feed.table_schema)
     )
@@ -285,8 +286,10 @@ def _rows(part: Part, table_schema: TableSchema) -> Iterator[list[pa.Array]]:
         yield from of_versions(part, table_schema)
         return
     mark, stored = RowMark(part.seq, part.op), part.stored(table_schema)
+    # What another table lacks has no initial value.
+    fields = plain_of(table_schema.arrow) if part.is_other else table_schema.arrow
     for batch in part.reader.scan():
-        columns = aligned(batch, stored, table_schema.arrow)
+        columns = aligned(batch, stored, fields)
         yield [*mark.columns(batch.num_rows), *columns]
 
 

@@ -23,6 +23,7 @@ from siltstone.engine.read.kept import readable
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN
+from siltstone.formats.types.defaults import plain_of
 from siltstone.query.changes.change_feed import (
     Feeds,
     Part,
@@ -31,7 +32,7 @@ from siltstone.query.changes.change_feed import (
     feed_fields,
     of_versions,
 )
-from siltstone.query.changes.change_task import ChangeTask, Range, RowMark, op_names
+from siltstone.query.changes.change_task import ChangeTask, Range, RowMark, op_names, shown
 from siltstone.query.scan.scan_plan import TaskFiles, groups, in_hand, plan
 from siltstone.query.scan.scan_task import PinnedRows, ScanTask
 
@@ -95,6 +96,8 @@ class _ChangePlanner:
             rows_max=self.rows_max,
         )
         fields = feed_fields(self.table_schema)
+        if part.is_other:
+            fields = plain_of(fields)
         for task in tasks:
             yield ChangeTask(fields, task, tuple(stored), RowMark(part.seq, part.op))
 
@@ -121,7 +124,7 @@ class _ChangePlanner:
 
     def _in_hand(self, part: Versions) -> Iterator[ChangeTask]:
         fields = feed_fields(self.table_schema)
-        versions = of_versions(part, self.table_schema)
+        versions = (shown(arrays, fields) for arrays in of_versions(part, self.table_schema))
         batches = (pa.RecordBatch.from_arrays(arrays, schema=fields) for arrays in versions)
         for piece, rows in in_hand(batches):
             yield self._task(self._scan(fields, piece, rows), None)

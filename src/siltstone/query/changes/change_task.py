@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import aligned
 from siltstone.formats.log.group import DELETE
+from siltstone.formats.types.defaults import initial_in
 from siltstone.query.scan.scan_task import ScanTask
 
 
@@ -31,6 +32,17 @@ def _op_names() -> pa.StringArray:
 def op_names(ops: np.ndarray) -> pa.Array:
     """Return the names of ops in the feed."""
     return _op_names().take(pa.array((ops == DELETE).astype(np.int8)))
+
+
+def shown(arrays: list[pa.Array], fields: pa.Schema) -> list[pa.Array]:
+    """Return columns of a feed: a delete has no values, not even initial ones."""
+    valued = [place for place, field in enumerate(fields) if initial_in(field) is not None]
+    if valued:
+        gone = arrays[1].to_numpy(zero_copy_only=False) == "delete"
+        at = pa.array(np.arange(len(gone)), pa.int64(), mask=gone)
+        for place in valued:
+            arrays[place] = arrays[place].take(at)
+    return arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,7 @@ class ChangeTask:
             kept = _within(batch, self.sign) if isinstance(self.sign, Range) else batch
             if kept.num_rows:
                 arrays = [*self._marks(kept), *aligned(kept, self.stored, columns)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self.fields)
+                yield pa.RecordBatch.from_arrays(shown(arrays, self.fields), schema=self.fields)
 
     def _marks(self, batch: pa.RecordBatch) -> list[pa.Array]:
         if isinstance(self.sign, RowMark):

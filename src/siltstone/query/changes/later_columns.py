@@ -1,7 +1,7 @@
 """Later columns: the changes of a range in the columns that the name has at a later seq.
 
-    the same table    columns go by id: renamed ones follow, those that came later are null, those
-                      that are gone by then are left out
+    the same table    columns go by id: renamed ones follow, those that came later have their
+                      initial value, else null, those that are gone by then are left out
     another table     columns go by name, and what the other lacks is null; the keys must be equal
 
 A follower that is behind reads all its batches in the columns of one seq. The plan stays as it is:
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import SchemaMismatchError
+from siltstone.formats.types.defaults import plain_of
 from siltstone.query.changes.change_feed import Feeds, feed_fields, key_types
 from siltstone.query.changes.change_task import ChangeTask
 
@@ -42,6 +43,8 @@ def in_columns_of(
         names = tuple(n if n in planned.ids else None for n in wanted.arrow.names)
     places = {n: place for place, n in enumerate(planned.arrow.names)}
     fields = feed_fields(wanted)
+    if table.id != later.id:
+        fields = plain_of(fields)
     return [replace(task, fields=fields, stored=_stored(task, names, places)) for task in tasks]
 
 

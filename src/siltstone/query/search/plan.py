@@ -23,6 +23,7 @@ from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.engine.read.row_ids import read_for_ids, with_ids
+from siltstone.formats.types.defaults import absent
 from siltstone.formats.types.extensions import unwrapped
 from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
@@ -299,7 +300,6 @@ def _of_base(stored: Stored, fields: pa.Schema, places: np.ndarray) -> pa.Table:
     taken = stored.take(places, [stored.names[name] for name in known])
     found = dict(zip(known, taken.columns, strict=True))
     arrays = [
-        found[field.name] if field.name in found else pa.nulls(len(places), field.type)
-        for field in fields
+        found[field.name] if field.name in found else absent(field, len(places)) for field in fields
     ]
     return pa.table(arrays, schema=fields)

@@ -15,6 +15,7 @@ from siltstone.errors import TableNotFoundError
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.spark.context import schemas
 from siltstone.spark.context.application import APPLICATION, Read, of_process, store_of
+from siltstone.spark.context.defaults import with_defaults
 from siltstone.spark.context.descriptions import name_of_read
 from siltstone.spark.context.options import task_rows_of
 from siltstone.spark.daemon.messages import PlanScan
@@ -55,7 +56,7 @@ def describe(snapshot: LocalSnapshot, name: str) -> dict[str, object]:
     widths = [row_bytes(pa.schema([field])) - _NO_COLUMN_BYTES for field in table.schema]
     return {
         "id": table.id,
-        "schema": schemas.to_spark(table.schema).json(),
+        "schema": with_defaults(schemas.to_spark(table.schema), table.schema).json(),
         "key": table.primary_key,
         "width": _NO_COLUMN_BYTES,
         "widths": widths,

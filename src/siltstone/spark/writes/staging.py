@@ -36,6 +36,7 @@ from siltstone.process import malloc
 from siltstone.process.retry import Retry
 from siltstone.spark.context import schemas
 from siltstone.spark.context.application import Application, store_of, tell_own
+from siltstone.spark.context.defaults import has_default
 from siltstone.spark.context.options import COMMIT_ATTEMPTS, SinkOptions, WriteOptions
 from siltstone.spark.reads.task_rows import require_path
 from siltstone.spark.writes.guards import Unchanged, WholeRows, require_same, require_whole
@@ -208,7 +209,8 @@ def plan(
     wanted = target.keys if op == "delete" else target.schema.names
     for name in wanted:
         field = target.schema.field(name)
-        if name not in columns.names and (name in target.keys or not field.nullable):
+        is_given = name in columns.names or has_default(field)
+        if not is_given and (name in target.keys or not field.nullable):
             raise SchemaMismatchError(
                 f"the rows for {table!r} have no column {name!r} ({field.type}), which may not be"
                 " null"

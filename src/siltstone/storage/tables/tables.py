@@ -382,7 +382,7 @@ class TableWriter(Protocol):
     ) -> Pin:
         """Let the columns `relax` be null; rename, then drop, then add columns.
 
-        New columns are nullable, all null, and at the end.
+        New columns are at the end, and have the initial values that their fields carry, or null.
         No part may lose its last stored column: see `bare`.
         """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 from siltstone.errors import RequestError
@@ -17,12 +18,12 @@ from siltstone.query.sql.writes.statements import (
     DropStatement,
     IfExists,
     IndexStatement,
+    Target,
 )
-from siltstone.query.sql.writes.words import Words
+from siltstone.query.sql.writes.words import Word, Words
 
 _OFFERED = "tables and indexes are created, dropped and altered"
 _CONSTRAINTS = {
-    "default": "columns have no defaults: give the value with each row",
     "check": "there are no CHECK constraints",
     "unique": "only the primary key is unique",
     "references": "there are no foreign keys",
@@ -32,6 +33,10 @@ _CONSTRAINTS = {
     "collate": "texts have no collations",
     "constraint": "constraints have no names",
 }
+_ENDS = ("not", "null", "primary", *_CONSTRAINTS)
+"""What ends the type of a column, or its default."""
+_CASTS = {"cast", "decimal", "numeric", "varchar", "char", "timestamp", "time"}
+_MOMENTS = ("current_", "localtime", "today", "now", "user", "session_user", "nextval")
 _KINDS = {"": "btree", "art": "btree", "btree": "btree", "bitmap": "bitmap"}
 
 
@@ -132,9 +137,8 @@ def _column(words: Words) -> tuple[ColumnDefinition, bool]:
     name = words.words[0].name
     if name is None or len(words) < 2:
         raise RequestError(f"{words.sql[:40]!r} defines no column: a name and a type")
-    ends = ("not", "null", "primary", *_CONSTRAINTS)
-    at = end = words.find_low(*ends, at=1)
-    may_be_null, is_key = True, False
+    at = end = words.find_low("default", *_ENDS, at=1)
+    may_be_null, is_key, default = True, False, ""
     while at < len(words):
         if words.starts("not", "null", at=at):
             may_be_null, at = False, at + 2
@@ -142,11 +146,38 @@ def _column(words: Words) -> tuple[ColumnDefinition, bool]:
             at += 1
         elif words.starts("primary", "key", at=at):
             is_key, at = True, at + 2
+        elif words.starts("default", at=at):
+            behind = words.find_low(*_ENDS, at=at + 2)
+            default, at = _default(words[at + 1 : behind]), behind
         elif words.low(at) in _CONSTRAINTS:
             _refuse_constraint(words.low(at))
         else:
             _end(words, at)
-    return ColumnDefinition(name, words[1:end].sql, may_be_null), is_key
+    return ColumnDefinition(name, words[1:end].sql, may_be_null, default), is_key
+
+
+def _default(words: Words) -> str:
+    """Return the expression of a constant behind DEFAULT.
+
+    Raises:
+        RequestError: There is none, or it may have another value each time.
+    """
+    if not words or any(map(_is_no_constant, words, (*words.words[1:], None))):
+        raise RequestError(
+            f"DEFAULT {words.sql[:40]} is not offered: a default is a constant, as 5, 'x' or"
+            " DATE '2026-01-31'; what is made for each row is given with the row"
+        )
+    return words.sql
+
+
+def _is_no_constant(word: Word, following: Word | None) -> bool:
+    is_call = word.name is not None and following is not None and following.low == "("
+    return (
+        word.kind == "parameter"
+        or (is_call and word.low not in _CASTS)
+        or word.low.startswith(_MOMENTS)
+        or word.low == "select"
+    )
 
 
 def _refuse_constraint(word: str) -> NoReturn:
@@ -209,7 +240,7 @@ def _alter(words: Words) -> AlterStatement:
         return AlterStatement(target, Alteration.RENAME_COLUMN, old, new, may_lack=may_lack)
     if verb == "add":
         return _add_column(
-            words, place, AlterStatement(target, Alteration.ADD_COLUMN, "", "", may_lack)
+            words, place, AlterStatement(target, Alteration.ADD_COLUMN, "", may_lack=may_lack)
         )
     if verb == "drop":
         is_lenient, place = _skipped(words, place, "if", "exists")
@@ -217,20 +248,41 @@ def _alter(words: Words) -> AlterStatement:
         return AlterStatement(
             target, Alteration.DROP_COLUMN, name, may_lack=may_lack, is_lenient=is_lenient
         )
+    changed = _altered_column(words, place, target) if verb == "alter" else None
+    if changed is not None:
+        return replace(changed, may_lack=may_lack)
     raise RequestError(
-        f"ALTER TABLE ... {words[at:].sql[:60]} is not offered: columns are added, dropped and"
-        " renamed, and tables are renamed; a type, a default and NOT NULL stay as they are"
+        f"ALTER TABLE ... {words[at:].sql[:60]} is not offered: columns are added, dropped,"
+        " renamed, get and lose a default and NOT NULL, and tables are renamed; a column's type"
+        " stays as it is: add another column"
     )
+
+
+def _altered_column(words: Words, at: int, target: Target) -> AlterStatement | None:
+    """Return what becomes of a column behind ALTER COLUMN; None: it is not offered."""
+    name, rest = _name(words, at, is_last=False), words[at + 1 :]
+    if rest.starts("set", "default"):
+        default = _default(rest[2:])
+        return AlterStatement(target, Alteration.SET_DEFAULT, name, default)
+    for alteration, lows in _OF_COLUMN.items():
+        if rest.starts(*lows) and len(rest) == len(lows):
+            return AlterStatement(target, alteration, name)
+    return None
+
+
+_OF_COLUMN = {
+    Alteration.DROP_DEFAULT: ("drop", "default"),
+    Alteration.SET_NOT_NULL: ("set", "not", "null"),
+    Alteration.DROP_NOT_NULL: ("drop", "not", "null"),
+}
 
 
 def _add_column(words: Words, at: int, made: AlterStatement) -> AlterStatement:
     is_lenient, at = _skipped(words, at, "if", "not", "exists")
     column, is_key = _column(words[at:])
-    if is_key or not column.may_be_null:
-        raise RequestError("a column that is added may be null, and is no part of the key")
-    return AlterStatement(
-        made.target, Alteration.ADD_COLUMN, column.name, column.type, made.may_lack, is_lenient
-    )
+    if is_key:
+        raise RequestError("a column that is added is no part of the key")
+    return replace(made, name=column.name, column=column, is_lenient=is_lenient)
 
 
 def _name(words: Words, at: int, *, is_last: bool = True) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from siltstone.query.sql.shielded import quoted
-from siltstone.query.sql.writes.statements import ValueText
 
 ROWS = "siltstone rows"
 """The name of rows in memory in a query: no table has a blank in its name."""
@@ -140,11 +139,6 @@ class Chosen:
             for place, column in enumerate(self.columns)
         )
         return f"{{{members}}}"
-
-
-def text_of(part: ValueText) -> str:
-    """Return the expression of a part; no column has another default than null."""
-    return part.text or "NULL"
 
 
 def cast(expression: str, kind: str) -> str:

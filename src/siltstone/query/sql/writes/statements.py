@@ -167,11 +167,12 @@ class TruncateStatement:
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """A column of CREATE TABLE: its type as DuckDB writes it."""
+    """A column of CREATE TABLE or ADD COLUMN: its type as DuckDB writes it, its default if any."""
 
     name: str
     type: str
     may_be_null: bool = True
+    default: str = ""
 
 
 class IfExists(Enum):
@@ -211,12 +212,17 @@ class Alteration(Enum):
     DROP_COLUMN = auto()
     RENAME_COLUMN = auto()
     RENAME_TABLE = auto()
+    SET_DEFAULT = auto()
+    DROP_DEFAULT = auto()
+    SET_NOT_NULL = auto()
+    DROP_NOT_NULL = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class AlterStatement:
-    """ALTER TABLE: `name` is a column, or the new name of the table; `new` its type or new name.
+    """ALTER TABLE: `name` is a column, or the new name of the table; `new` its new name or default.
 
+    `column` is one that is added.
     `may_lack`: nothing happens without the table; `is_lenient`: nor if the column is as wanted.
     """
 
@@ -226,6 +232,7 @@ class AlterStatement:
     new: str = ""
     may_lack: bool = False
     is_lenient: bool = False
+    column: ColumnDefinition | None = None
 
 
 @dataclass(frozen=True, slots=True)

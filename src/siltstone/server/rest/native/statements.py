@@ -70,7 +70,7 @@ class StatementRoutes:
         self, call: RestCall[Any], statement: SentStatement, *, in_arrow: bool
     ) -> Reply[Pieces]:
         with self._scope.querying(call) as (tx, alone):
-            rows = tx.sql_reader(statement.text, statement.parameters, alone=alone)
+            rows = tx.read_sql(statement.text, statement.parameters, lambda _: None, alone)
             found = held(rows, self._scope.limits.collected_bytes_max)
             return Reply(_answer(found.to_reader(), in_arrow=in_arrow, seq=tx.read_seq))
         raise AssertionError

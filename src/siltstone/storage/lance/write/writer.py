@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -15,11 +16,12 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.formats.types import blobs
+from siltstone.formats.types.defaults import absent, initial_in, plain_of
 from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.files import deletions
 from siltstone.storage.lance.files.dataset_files import DATA, TRANSACTIONS, DatasetFiles
 from siltstone.storage.lance.files.errors import translated
-from siltstone.storage.lance.files.parts import Part
+from siltstone.storage.lance.files.parts import Part, data_files
 from siltstone.storage.lance.files.staged_catalog import (
     lance_module,
     open_newest,
@@ -52,7 +54,7 @@ class LanceWriter:
     """See `tables.TableWriter`; threads may share it."""
 
     def __init__(self, data: DatasetFiles, reader: LanceReader, commits: LanceCommits) -> None:
-        self._root, self._files = data.root, data.files
+        self._data, self._root, self._files = data, data.root, data.files
         self._reader, self._commits = reader, commits
 
     def create(self, folder: str, schema: pa.Schema) -> Pin:
@@ -62,7 +64,7 @@ class LanceWriter:
             for name in ("", DATA, TRANSACTIONS, "_versions"):
                 self._files.mkdir(where / name)
             kept.make(self._files, self._root, folder)
-        return self._first(folder, schema, NO_FILES)
+        return self._first(folder, plain_of(schema), NO_FILES)
 
     def _first(self, folder: str, schema: pa.Schema, staged: StagedFiles) -> Pin:
         catalog = self._commits.begin(folder)
@@ -118,7 +120,7 @@ class LanceWriter:
         So do the numbers of parts: no key run of the pin may be asked for the new ones.
         """
         pin = msgspec.structs.replace(pin, runs=())
-        table = self._reader.open(pin)
+        table, schema = self._reader.open(pin), plain_of(schema)
         found = staging.peeked(batches)
         if found is not None:
             staging.narrowed(schema, found[0].names)
@@ -140,13 +142,24 @@ class LanceWriter:
         add: Sequence[pa.Field],
         relax: Sequence[str] = (),
     ) -> Pin:
-        """See `tables.TableWriter.alter`. Lance alters the manifest alone, no data file."""
-        where = self._root / pin.folder
+        """See `tables.TableWriter.alter`. Of columns without values Lance alters the manifest."""
         staging.refuse_alter(self._reader.open(pin).dataset.schema, rename, drop, add, relax)
-        if not (rename or drop or add or relax):
-            return pin
+        valued = [field for field in add if pin.rows and initial_in(field) is not None]
+        add = [field for field in plain_of(add) if field.name not in {v.name for v in valued}]
+        if rename or drop or add or relax:
+            pin = self._altered(pin, rename, drop, add, relax)
+        return self._filled(pin, valued) if valued else pin
+
+    def _altered(
+        self,
+        pin: Pin,
+        rename: Mapping[str, str],
+        drop: Sequence[str],
+        add: Sequence[pa.Field],
+        relax: Sequence[str],
+    ) -> Pin:
         catalog = self._commits.begin(pin.folder, pin)
-        with writing(where, catalog):
+        with writing(self._root / pin.folder, catalog):
             if relax:
                 open_newest(catalog).alter_columns(*({"path": n, "nullable": True} for n in relax))
             if rename:
@@ -159,6 +172,48 @@ class LanceWriter:
                 open_newest(catalog).add_columns(list(add))
             dataset = open_newest(catalog)
         return self._commits.seal(pin, catalog, dataset, (), rows=pin.rows, hides=pin.hidden > 0)
+
+    def _filled(self, pin: Pin, add: Sequence[pa.Field]) -> Pin:
+        """Add columns with their initial values: each part gets one more data file."""
+        table, added = self._reader.open(pin), list[InventoryFile]()
+        written: dict[int, Any] = {}
+        schema: Any = None
+        fields, read = plain_of(add), [_narrowest(table.schema)]
+
+        def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+            arrays = [absent(field, batch.num_rows) for field in add]
+            return pa.RecordBatch.from_arrays(arrays, schema=fields)
+
+        for part in table.parts:
+            with translated(self._root / pin.folder, is_reading=False):
+                made, schema = table.fragment_of(part).merge_columns(values, columns=read)
+                paths = [f"{pin.folder}/{DATA}/{name}" for name in data_files(made)]
+                old = [table.files[path] for path in paths if path in part.paths]
+                seqs = staging.span(old, None, has_more=False)
+                new = [path for path in paths if path not in part.paths]
+                added += self._data.seal(pin.folder, DATA, new, seqs)
+            written[part.number] = made.to_json()["files"]
+        cross(Failpoint.ALTER_AFTER_VALUES)
+
+        def merge(dataset: Any) -> Any:
+            lance = lance_module()
+            parts = [fragment.metadata.to_json() for fragment in dataset.get_fragments()]
+            whole = [json.dumps({**part, "files": written[part["id"]]}) for part in parts]
+            described = map(lance.FragmentMetadata.from_json, whole)
+            return lance.LanceOperation.Merge(list(described), schema)
+
+        return self._commits.commit(pin, [merge], added, rows=pin.rows)
+
+
+def _narrowest(schema: pa.Schema) -> str:
+    """Return the name of a column that is quick to read."""
+    widths = {field.name: _width(field.type) for field in schema if not blobs.is_blob(field)}
+    return min(widths, key=widths.__getitem__, default=schema.names[0])
+
+
+def _width(kind: Any) -> int:
+    has_width = pa.types.is_primitive(kind) or pa.types.is_boolean(kind)
+    return kind.bit_width if has_width else 1 << 20
 
 
 class LanceRewriter:
