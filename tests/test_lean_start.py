@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import subprocess
 import sys
@@ -59,6 +60,7 @@ with siltstone.connect(sys.argv[1]) as db:
     assert db["t"].get(2) == {"id": 2, "v": "b"}
     assert db["t"].get(3) is None
     assert db["more"].get(2_999) == {"id": 2_999, "v": "c"}
+    assert str(db["times"].get(1)["at"]) == "2026-01-01 00:00:00"
     print([name for name in ("lance", "pandas", "pyarrow.dataset") if name in sys.modules])
 """
 
@@ -70,6 +72,8 @@ def test_rows_that_only_the_log_has_are_read_and_written_without_lance_and_panda
         table = db.create_table("t", {"id": "int64", "v": "string"}, primary_key="id")
         table.upsert({"id": 1, "v": "a"})
         table.delete(3)
+        times = db.create_table("times", {"id": "int64", "at": "timestamp[us]"}, primary_key="id")
+        times.upsert({"id": 1, "at": dt.datetime(2026, 1, 1)})  # noqa: DTZ001 - it has no zone
         more = db.create_table("more", {"id": "int64", "v": "string"}, primary_key="id")
         more.upsert(pa.table({"id": range(3_000), "v": ["c"] * 3_000}))
     command = [sys.executable, "-c", _SMALL, str(tmp_path / "s")]

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import siltstone as st
+from siltstone.engine.levels.chunk import IndexedSlice, Slice, run_of
+from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.storage.lance.read.pinned import LancePinned
 
 ROWS = 300
@@ -145,6 +148,44 @@ def test_a_merge_of_a_part_of_what_is_held_leaves_the_rest_right(tmp_path: Path)
         assert of_scan(kept["t"]) == wanted()
         assert table.get(9) == {"id": 9, "name": "later", "v": 1.0}
         assert table.get(10) == row(10)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
+def test_what_is_above_a_merge_is_found_in_memory_as_it_was_written(
+    tmp_path: Path, share: float
+) -> None:
+    """Of few rows that are left, no others are kept in memory."""
+    schema = {"id": "int64", "v": "int64"}
+    with st.connect(tmp_path / "s", **OPTIONS) as db:
+        table = db.create_table("t", schema, primary_key="id")
+        seqs = [table.upsert({"id": n % 80, "v": n}).seq for n in range(100)]
+        db.checkpoint()
+    with st.connect(tmp_path / "s", **OPTIONS) as db:
+        for n in range(80):
+            db["t"].get(n)
+        (run,) = next(iter(db._core.state().view.levels.values())).flushed
+        assert isinstance(run, HistoryRun)
+        assert run.held
+        # As of a memtable that was flushed: each of its slices is above a merge, or below.
+        known, rows = run.indexed[0], int(share * 100)
+        chunk = known.part.chunks[0]
+        cuts = [chunk.cut(0, rows), chunk.cut(rows, 100).moved(0)]
+        slices = [
+            IndexedSlice(Slice(known.part.origin, (c,), len(c.codes)), (run_of(c.codes, 0),))
+            for c in cuts
+        ]
+        run._index = tuple(slices), np.arange(100)
+        above = run.above(seqs[rows - 1])
+        assert bool(above.held) is (share <= 0.5)
+        for key in range(80):
+            last = key + 80 if key < 20 else key
+            found = above.find(key, run.high)
+            if last < rows:
+                assert found is None
+            else:
+                assert found is not None
+                assert found.row is not None
+                assert [*found.row.values()] == [key, last]
 
 
 def test_rows_that_have_no_room_in_memory_are_asked_of_lance(

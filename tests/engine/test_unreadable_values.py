@@ -89,6 +89,35 @@ def test_few_rows_of_the_log_are_looked_at_one_by_one(value: object) -> None:
         codec.check_stored([("a", 1), ("b", value)])
 
 
+@pytest.mark.parametrize(
+    ("kind", "fits", "wrong"),
+    [
+        (pa.timestamp("us", "UTC"), -(1 << 63), 1 << 63),
+        (pa.timestamp("ns"), 0, 0.0),
+        (pa.time32("s"), 86_399, 1 << 31),
+        (pa.duration("ms"), -1, dt.timedelta(1)),
+        (pa.date32(), 1, dt.date(2020, 1, 1)),
+        (pa.date64(), 86_400_000, "2020-01-01"),
+    ],
+    ids=str,
+)
+def test_times_of_the_log_are_looked_at_as_the_numbers_that_they_are(
+    kind: pa.DataType, fits: object, wrong: object
+) -> None:
+    made = new_schema(pa.schema([("id", pa.string()), ("at", kind)]), ["id"], schema_id=1)
+    codec = RowCodec(made)
+    assert codec.is_checkable
+    codec.check_stored([("a", fits), ("b", None)])
+    with pytest.raises(rows.UnfitError):
+        codec.check_stored([("a", wrong)])
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(5, 2), pa.list_(pa.int8())], ids=str)
+def test_what_only_arrow_can_check_is_left_to_it(kind: pa.DataType) -> None:
+    made = new_schema(pa.schema([("id", pa.string()), ("v", kind)]), ["id"], schema_id=1)
+    assert not RowCodec(made).is_checkable
+
+
 MIXED: dict[str, list[Any]] = {
     "a date and a time of day": [dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 15, 30)],
     "with a zone and without": [FAR, FAR.replace(tzinfo=dt.UTC)],

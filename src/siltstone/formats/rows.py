@@ -418,6 +418,12 @@ def _storage_type(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def stored_check(kind: pa.DataType) -> Convert | None:
+    """Return what raises `UnfitError` for what is no storage value; None: only Arrow can tell."""
+    stored = _storage_type(kind) or kind
+    return converter(stored) if is_plain(stored) and not pa.types.is_nested(stored) else None
+
+
 def is_plain(kind: pa.DataType) -> bool:
     """Say whether the storage value is the user's."""
     return _storage_type(kind) is None and not (

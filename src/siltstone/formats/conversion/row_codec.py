@@ -25,6 +25,7 @@ from siltstone.formats.rows import (
     is_plain,
     short,
     storage_values,
+    stored_check,
     to_user,
 )
 from siltstone.formats.schema import decode_type, to_arrow
@@ -55,8 +56,10 @@ class RowCodec:
         }
         self._plain = tuple(map(is_plain, self._kinds))
         self._is_plain = all(self._plain)
-        self.is_checkable: bool = self._is_plain and not any(map(pa.types.is_nested, self._kinds))
-        """Whether storage values are as users gave them: `check_stored` can look at them."""
+        checks = [stored_check(kind) for kind in self._kinds]
+        self._checks = [check for check in checks if check is not None]
+        self.is_checkable: bool = len(self._checks) == len(checks)
+        """Whether `check_stored` can look at storage values."""
         self.is_packable: bool = not any(_is_unpackable(kind) for kind in self._kinds)
         # Python's `time` cuts at the microsecond.
         self.has_nanosecond_times: bool = any(
@@ -212,9 +215,9 @@ class RowCodec:
             UnfitError: A value does not.
         """
         for row in rows:
-            for value, (_, convert, _) in zip(row, self._columns, strict=True):
+            for value, check in zip(row, self._checks, strict=True):
                 if value is not None:
-                    convert(value)
+                    check(value)
 
     def to_batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
         """Return the rows as Arrow. Nulls are allowed: deletes have only their key."""
