@@ -170,6 +170,7 @@ ALL = (
     Target("processes: late / all, writing", 1.1, _plain("processes", "late / all, writing"), True),
     Target("processes: two / one", 1.7, _plain("processes", "two / one")),
     Target("processes: scan of 1,000 rows, ms", 0.1, _plain("processes", "scan ms"), True),
+    Target("processes: take-over, s", 0.3, _plain("processes", "take-over s"), True),
     Target("processes: MiB after gets", 200.0, _worst("processes", "MiB"), True),
     Target("processes: MiB after sql", 280.0, _worst("processes", "MiB after sql"), True),
     Target(

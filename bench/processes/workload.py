@@ -1,4 +1,5 @@
-"""Processes: what a joined process pays for reads (`reads`), for a write, and four for theirs.
+"""Processes: what a joined process pays for reads (`reads`), for a write, and four for theirs;
+and how long a store is without an owner that was killed (`takeover`).
 
 For the writes the owner is a process of its own and does nothing else; SQLite's processes share a
 file. All write rows of their own, each in its own synced commit.
@@ -13,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.processes import writes
+from bench.processes import takeover, writes
 from bench.processes.reads import Reads
 from bench.workload import Metrics, Place
 
@@ -32,7 +33,8 @@ class Processes:
         self._reads.prepare(peer)
 
     def measure(self, peer: Place, turn: int) -> Metrics:
-        return self._reads.measure(peer, turn) | self.writes(peer, turn)
+        found = self._reads.measure(peer, turn) | self.writes(peer, turn)
+        return found | (takeover.measure(peer, turn) if peer.name == "siltstone" else {})
 
     def writes(self, peer: Place, turn: int) -> Metrics:
         """Measure the writes, on a store of their own."""

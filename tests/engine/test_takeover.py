@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import siltstone as st
@@ -237,6 +238,32 @@ def test_a_warm_take_over_is_the_state_of_an_ordinary_open(
             life.run(8)
             life.unseen()
             life.cut()
+        assert life.warm
+    finally:
+        life.close()
+
+
+def test_what_a_bulk_commit_names_in_the_log_alone_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load of an empty table is its base, one of another table a level between two memtables."""
+    monkeypatch.setattr(nearby, "WAIT_S", 60.0)
+    life = LifeBesideWorker(tmp_path, 0, notes_of(monkeypatch))
+    life.names = ["words", "keyed"]
+    try:
+        life.db.checkpoint()  # a record knows the tables, which are empty
+        life.put("words", 3)
+        for name in life.names:
+            stage = life.db.stage(name)
+            rows = [{"id": n, "v": 7, "s": f"s{n}"} for n in range(1, 30)]
+            piece = stage.run(pa.Table.from_pylist(rows, life.db[name].schema))
+            with life.db.transaction() as tx:
+                tx.attach(stage, [piece])
+            life.put(name, 4)
+        life.look()
+        levels = life.beside._core.state().view.levels.values()
+        assert [(each.base is None, len(each.sealed)) for each in levels] == [(False, 0), (True, 2)]
+        life.cut()
         assert life.warm
     finally:
         life.close()

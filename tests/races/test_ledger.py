@@ -19,6 +19,10 @@ ELSEWHERE = {
     "import.after_commit": "tests/crash/test_import_kill.py",
     "name.after_adoption": "tests/crash/test_adoption_kill.py",
     "name.after_link": "tests/crash/test_kept_kill.py",
+    "own.after_claim": "tests/crash/test_takeover_kill.py",
+    "own.after_mark": "tests/crash/test_takeover_kill.py",
+    "own.after_replay": "tests/crash/test_takeover_kill.py",
+    "own.after_segment": "tests/crash/test_takeover_kill.py",
 }
 """Points of a process that a test of another suite kills."""
 
