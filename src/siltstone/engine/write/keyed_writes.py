@@ -20,7 +20,7 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.engine.filter.filters import compares_columns
 from siltstone.engine.levels.chunk import Chunk, rows_kept
-from siltstone.engine.levels.memtable import append_batch, newest_versions
+from siltstone.engine.levels.memtable import Newest, append_batch, newest_versions
 from siltstone.engine.levels.own_rows import OWN_SEQ, OwnRows
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.recover.replay import batch_fields
@@ -97,6 +97,13 @@ class KeyedWrites:
 
     def _many(self, table_schema: TableSchema) -> list[Part]:
         newest = newest_versions(self.own.whole())
+        only = _only_batch(newest, table_schema)
+        if only is not None:
+            batch, codes = only.batch, only.codes
+            made = batch.serialize()
+            return [
+                BatchPart(self.table, self.incarnation, table_schema, batch, codes, UPSERT, made)
+            ]
         parts: list[Part] = []
         for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
             if not chosen.any():
@@ -108,6 +115,16 @@ class KeyedWrites:
             batch = pa.concat_batches([b.cast(fields) if op == DELETE else b for b in batches])  # pyright: ignore[reportAttributeAccessIssue]
             parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
         return parts
+
+
+def _only_batch(newest: Newest, table_schema: TableSchema) -> Chunk | None:
+    """Return the only rows that were written, if each has a key of its own: most large writes."""
+    if len(newest.chunks) != 1:
+        return None
+    (chunk,) = newest.chunks
+    is_whole = len(newest.ordinals) == len(chunk.codes) and bool(newest.is_live.all())
+    same = chunk.batch.schema.equals(table_schema.arrow, check_metadata=True)
+    return chunk if is_whole and same and chunk.table_schema.id == table_schema.id else None
 
 
 class Deletion(NamedTuple):
