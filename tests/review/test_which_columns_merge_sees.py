@@ -56,6 +56,7 @@ def taken(text: str) -> Any:
         taken("merge into t using u on t.id < u.id and u.id = 2 when not matched then insert (id)"
               " values (id + 90) when not matched by source then delete"),
         taken(f"{ON} when matched then delete returning t.*"),
+        taken(f"{ON} when matched then do nothing returning *, merge_action"),
         taken(f"{ON} when matched then delete returning *"),
         taken(f"{ON} when matched then delete returning *, merge_action"),
         taken(f"{ON} when matched then delete returning t.v, * exclude (v)"),

@@ -249,7 +249,8 @@ class _Plan:
     def _returned(self, parts: list[pa.Table], gone: list[pa.Table]) -> pa.Table | None:
         if not self.statement.returning:
             return None
-        left, found, words = iter(gone), list[pa.Table](), list[str]()
+        plain = pa.schema([each.remove_metadata().with_nullable(True) for each in self.fields])
+        left, found, words = iter(gone), [plain.empty_table()], list[str]()
         for clause, rows in zip(self.clauses, parts, strict=True):
             if clause.action is Action.DELETE:
                 after = next(left)
@@ -259,8 +260,7 @@ class _Plan:
                 after = completed(rows, self.fields)
             else:
                 continue
-            plain = pa.schema([each.remove_metadata() for each in self.fields])
-            found.append(after.cast(pa.schema([each.with_nullable(True) for each in plain])))
+            found.append(after.cast(plain))
             words += [_WORDS[clause.action]] * after.num_rows
         rows = pa.concat_tables(found)
         return self.run.returned(
