@@ -150,6 +150,12 @@ ALL = (
     Target("writes: a row by SQL, ms more", 1.0, _plain("writes", "new: more ms"), True),
     Target("writes: the same text again, ms more", 0.2, _plain("writes", "again: more ms"), True),
     Target("writes: 100,000 rows: x upsert", 0.8, _plain("writes", "100,000 rows: x upsert")),
+    Target(
+        "writes: DELETE of a tenth of 10 M rows: x delete_where",
+        2.0,
+        _plain("many", "delete: x delete_where"),
+        True,
+    ),
     Target("W13: vacuum, s", 10.0, _worst("W13", "seconds"), True),
     Target("W14: open, ms", 100.0, _plain("W14", "open ms"), True),
     Target("W14: open a small store, ms", 50.0, _plain("W14", "open ms, small"), True),

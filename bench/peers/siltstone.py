@@ -21,7 +21,7 @@ class Siltstone:
     is_durable = True
     takes = frozenset(
         {*(f"W{number}" for number in range(1, 15)), "CPU", "memory", "http", "start"}
-        | {"versions", "index", "sql", "writes", "ranges", "large"}
+        | {"versions", "index", "sql", "writes", "many", "ranges", "large"}
         | {"processes"}
     )
 

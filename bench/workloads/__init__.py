@@ -25,6 +25,7 @@ from bench.workloads.transfers import Transfers
 from bench.workloads.upserts import Upserts
 from bench.workloads.vacuuming import Vacuuming
 from bench.workloads.versions import Versions
+from bench.workloads.written_many import WrittenMany
 from bench.workloads.written_statements import WrittenStatements
 
 ALL: tuple[Workload, ...] = (
@@ -46,6 +47,7 @@ ALL: tuple[Workload, ...] = (
     Indexed(),
     Statements(),
     WrittenStatements(),
+    WrittenMany(),
     Vacuuming(),
     Publishing(),
     Memory(),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import siltstone as st
+from siltstone.engine.read import read_union
 from siltstone.maintenance.merge import merge
 from siltstone.storage.lance.read.pinned import LancePinned
 from tests.maintenance.stores import open_store
@@ -122,3 +123,20 @@ def test_an_earlier_seq_has_the_rows_of_that_time(db: st.Store, kind: Any) -> No
         keys = [key(n) for n in numbers]
         assert {row["v"] for row in before["t"].get_many(keys).to_pylist()} == {"a" * 100}
         assert {row["v"] for row in db["t"].get_many(keys).to_pylist()} == {"new"}
+
+
+@pytest.mark.parametrize("most", [1, COUNT * 2])
+def test_many_rows_are_the_same_by_columns_and_one_by_one(
+    db: st.Store, kind: Any, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(read_union, "_AS_ROWS_MAX", most)
+    _, key = kind
+    numbers = [*range(0, COUNT, 30), *range(COUNT, COUNT + 50), 3, 5, 7]
+    random.Random(1).shuffle(numbers)
+    with db.transaction() as tx:
+        tx["t"].upsert([{"id": key(n), "v": "own"} for n in range(0, COUNT + 20, 60)])
+        tx["t"].delete([key(n) for n in range(0, COUNT, 90)])
+        found = tx["t"].get_many([key(n) for n in numbers])
+        one_by_one = [tx["t"].get(key(n)) for n in numbers]
+        assert found.to_pylist() == [row for row in one_by_one if row is not None]
+        tx.rollback()

@@ -56,6 +56,7 @@ def taken(text: str) -> Any:
         taken("merge into t using u on t.id < u.id and u.id = 2 when not matched then insert (id)"
               " values (id + 90) when not matched by source then delete"),
         taken(f"{ON} when matched then delete returning t.*"),
+        taken(f"{ON} when matched then do nothing returning *, merge_action"),
         taken(f"{ON} when matched then delete returning *"),
         taken(f"{ON} when matched then delete returning *, merge_action"),
         taken(f"{ON} when matched then delete returning t.v, * exclude (v)"),
@@ -109,3 +110,33 @@ def test_a_row_is_matched_or_not_by_one_look(
     assert found[1] + found[2] == 1000
     assert found[2] == found[3]
     assert done.rows == 1000 + found[3]
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "when not matched then insert (id) values (1)",
+        "when matched and t.id = 2 then delete when not matched then insert (id) values (1)",
+        (
+            "when not matched and u.id = 5 then insert (id) values (7) when not matched then"
+            " insert (id) values (7)"
+        ),
+        "when matched then update set v = 0 when not matched then insert (id) values (1)",
+        "when matched then delete when not matched then insert (v) values (u.v)",
+    ],
+)
+def test_a_new_row_whose_key_is_taken_changes_nothing(
+    both: tuple[st.Store, duckdb.DuckDBPyConnection], clauses: str
+) -> None:
+    db, _ = both
+    db.sql("insert into u values (6, 600)")
+    before = db.sql("from t").fetchall()
+    with db.transaction() as tx:
+        tx.sql("insert into u values (8, 800)")
+        with pytest.raises((st.DuplicateKeyError, st.SchemaMismatchError)):
+            tx.sql(f"{ON} {clauses}")
+        assert tx.sql("from t").fetchall() == before
+    with pytest.raises((st.DuplicateKeyError, st.SchemaMismatchError)):
+        db.sql(f"{ON} {clauses}")
+    assert db.sql("from t").fetchall() == before
+    assert db.sql("select count(*) from u").fetchall() == [(5,)]

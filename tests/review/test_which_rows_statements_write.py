@@ -237,3 +237,15 @@ def test_a_placeholder_behind_numbers_is_the_next_one(db: st.Store, text: str) -
     with pytest.raises(st.RequestError, match=r"has the parameters \$[23], \$[34]"):
         db.sql(text, [1, 2])
     assert len(rows(db)) == 3
+
+
+@pytest.mark.parametrize("way", ["or ignore", "or replace"])
+def test_a_key_that_is_null_is_refused_by_name(db: st.Store, way: str) -> None:
+    for text in (
+        f"insert {way} into t (id, v) values (?, 1)",
+        f"insert {way} into t (id) select ?",
+    ):
+        for tail in ("", " returning id"):
+            with pytest.raises(st.SchemaMismatchError, match="column 'id'"):
+                db.sql(text + tail, [None])
+    assert len(rows(db)) == 3

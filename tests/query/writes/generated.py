@@ -1,12 +1,15 @@
 """Generated statements that write: over joins, nulls, NaN, decimals, zoned times, nested types.
 
-The tables are `t` and `u` of `COLUMNS`; a column has a name with a blank and a quote in it.
+The tables are `t` and `u` of `COLUMNS`; a column has a name with a blank and a quote in it. Some
+statements have comments, a WITH, parameters, and names in quotes or capitals.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 
 KEYS = ("k", "k2")
 COLUMNS: Mapping[str, str] = {
@@ -55,22 +58,53 @@ _CONDITIONS = (
 )  # fmt: skip
 
 
+_COMPARED: Mapping[str, tuple[str, ...]] = {
+    "k": ("3", "-1", "+2", "2.5", "'2'", "1e0", "NULL", "9223372036854775807"),
+    "k2": ("'a'", "'zz'", "''", "'A'", "NULL", "E'a'", "$$b$$"),
+    "n": ("4", "-4", "0", "127", "128", "4.5", "NULL", "true"),
+    "x": ("1.5", "0", "-0.0", "'nan'", "1e308", "NULL"),
+    "d": ("2.5", "1", "-7.25", "0.010", "2.505", "'2.5'", "1e0", "NULL"),
+    'the "text"': ("'abc'", "'it''s'", "''", "'ä'", "'Ä'", "NULL", "'it' || chr(39) || 's'"),
+    "day": ("'2026-01-01'", "DATE '2026-02-28'", "'2024-2-29'", "NULL"),
+    "at_": ("'2026-01-15 12:30:00Z'", "TIMESTAMPTZ '2026-01-01 01:00:00+01'", "NULL"),
+}
+"""Constants with which columns are compared: a filter of the store's understands most of them."""
+_PARAMETERS: Mapping[str, tuple[object, ...]] = {
+    "k": (3, 7, 2.0, Decimal(2), None, "2"),
+    "k2": ("a", "zz", "it's", None),
+    "n": (4, 5, -4, 1000, None, Decimal("4.5")),
+    "x": (1.5, 0, float("nan"), float("inf"), Decimal("2.5"), None, 7),
+    "d": (Decimal("2.5"), Decimal("0.010"), 1, 2.5, Decimal("1.239"), None),
+    'the "text"': ("abc", "it's", "", "a\\", "--", None),
+    "day": (dt.date(2026, 1, 1), dt.datetime(2026, 2, 28), "2024-02-29", None),  # noqa: DTZ001
+    "at_": (
+        dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        dt.datetime(2026, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))),
+        None,
+    ),
+}
+
+
 class Generator:
     """Statements by chance, the same for one seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
+        self._given = list[object]()
         self._forms: tuple[Callable[[], str], ...] = (
             self._values, self._values, self._select, self._select, self._conflict, self._conflict,
             self._update, self._update, self._update_from, self._delete, self._delete,
-            self._delete_using, self._merge, self._merge,
+            self._delete_using, self._merge, self._merge, self._delete_plain, self._delete_plain,
+            self._update_given, self._values_given, self._with, self._update_self,
         )  # fmt: skip
 
     def chance(self, part: float) -> bool:
         return self._random.random() < part
 
-    def statement(self) -> str:
-        return self._random.choice(self._forms)()
+    def statement(self) -> tuple[str, list[object]]:
+        """Return a statement, and its parameters."""
+        self._given = []
+        return self._random.choice(self._forms)(), self._given
 
     # parts
 
@@ -105,7 +139,87 @@ class Generator:
             return ""
         return self._random.choice((f" RETURNING {t}.k, n, d", " RETURNING *", f" RETURNING {t}.x"))
 
+    def _name(self, column: str, t: str) -> str:
+        """Return the name of a column as it may be written."""
+        name = self._random.choice((column, column.upper(), _quoted(column)))
+        name = _quoted(column) if " " in column else name
+        return self._random.choice((name, f"{t}.{name}", f'"{t}" . {name}'))
+
+    def _constant_of(self, column: str) -> str:
+        if self.chance(0.3):
+            self._given.append(self._random.choice(_PARAMETERS[column]))
+            return "?"
+        return self._random.choice(_COMPARED[column])
+
+    def _plain(self, t: str, depth: int = 0) -> str:
+        """Return a condition of comparisons with constants."""
+        if depth < 3 and self.chance(0.45):
+            word = self._random.choice(("AND", "OR", "and", "or -- x\n"))
+            found = f"{self._plain(t, depth + 1)} {word} {self._plain(t, depth + 1)}"
+            return self._random.choice(("{}", "({})", "NOT ({})", "not({})")).format(found)
+        column = self._random.choice([*_COMPARED])
+        name, form = self._name(column, t), self._random.random()
+        if form < 0.15:
+            return f"{name} IS {self._random.choice(('', 'NOT '))}NULL"
+        if form < 0.35:
+            values = [self._constant_of(column) for _ in range(self._random.randint(1, 3))]
+            word = self._random.choice(("IN", "IN", "NOT IN"))
+            return f"{name} {word} ({', '.join(values)})"
+        sign = self._random.choice(("=", "=", "==", "<>", "!=", "<", "<=", ">", ">=", "/* = */ ="))
+        found = f"{name} {sign} {self._constant_of(column)}"
+        return f"NOT {found}" if self.chance(0.2) else found
+
     # statements
+
+    def _delete_plain(self) -> str:
+        t = self._random.choice(("t", "o"))
+        head = "delete from t as o where" if t == "o" else "DELETE FROM t WHERE"
+        return f"{head} {self._plain(t)}" + self._returning(t)
+
+    def _update_given(self) -> str:
+        names = [name for name in self._some() if name in _PARAMETERS] or ["n"]
+        sets = ", ".join(f"{_quoted(name)} = {self._constant_of(name)}" for name in names)
+        if self.chance(0.5):
+            where = f"K2 = {self._constant_of('k2')} AND k = {self._constant_of('k')}"
+        else:
+            where = self._plain("t")
+        return f"UPDATE t SET {sets} WHERE {where}" + self._returning("t")
+
+    def _update_self(self) -> str:
+        on = self._random.choice(("o.k = t.k + 1", "o.k = t.k", "o.k2 = t.k2 AND o.k <> t.k"))
+        if self.chance(0.4):
+            return f"DELETE FROM t USING t AS o WHERE {on} AND ({self._condition('o')})"
+        return f"UPDATE t SET {self._sets('o')} FROM t AS o WHERE {on} AND ({self._plain_of('o')})"
+
+    def _plain_of(self, t: str) -> str:
+        """Return a condition whose columns are all written with the name of their table."""
+        column = self._random.choice([*_COMPARED])
+        return f"{t}.{_quoted(column)} >= {self._constant_of(column)}"
+
+    def _values_given(self) -> str:
+        names = [*KEYS, *(name for name in self._some() if name in _PARAMETERS)]
+        row = f"({', '.join(self._constant_of(name) for name in names)})"
+        how = self._random.choice(("", "OR REPLACE ", "OR IGNORE "))
+        return f"INSERT {how}INTO t ({', '.join(map(_quoted, names))}) VALUES {row}" + (
+            self._returning("t")
+        )
+
+    def _with(self) -> str:
+        """Return a statement behind a WITH, whose queries may be called as tables are."""
+        of = self._random.choice(("u", "t"))
+        given = f"WITH c AS (SELECT * FROM {of} AS u WHERE {self._condition('u')}) /* ; */ "
+        main = self._random.choice((
+            f"DELETE FROM t USING c WHERE c.k = t.k AND c.k2 = t.k2 AND {self._condition('c')}",
+            f"UPDATE t SET {self._sets('c')} FROM c WHERE (c.k, c.k2) = (t.k, t.k2)",
+            "DELETE FROM t WHERE k IN (WITH t AS (SELECT k FROM c) SELECT k FROM t)",
+            "INSERT OR REPLACE INTO t BY NAME SELECT * FROM c",
+            (
+                f"MERGE INTO t USING c USING (k, k2) WHEN MATCHED AND {self._condition('c')} THEN"
+                f" UPDATE SET {self._sets('c')} WHEN NOT MATCHED THEN INSERT (k, k2, n) VALUES"
+                " (k, k2, n)"
+            ),
+        ))  # fmt: skip
+        return given + main
 
     def _values(self) -> str:
         names = [*KEYS, *self._some()]
@@ -175,15 +289,19 @@ class Generator:
             f"WHEN MATCHED AND {self._condition('t')} THEN {self._random.choice((by_s, 'DELETE'))}",
             f"WHEN MATCHED THEN {self._random.choice((by_s, 'DO NOTHING', by_t))}",
             f"WHEN NOT MATCHED AND {self._condition('s')} THEN {insert}",
+            "WHEN NOT MATCHED AND n IS NOT NULL THEN INSERT (k, k2, n) VALUES (k, k2, n)",
             f"WHEN NOT MATCHED THEN {self._random.choice(('DO NOTHING', insert))}",
-            f"WHEN NOT MATCHED BY SOURCE AND {self._condition('t')} THEN "
+            f"WHEN NOT MATCHED BY SOURCE AND {self._condition('t')} AND n < 5 THEN "
             + self._random.choice(("DELETE", by_t)),
         ]
         chosen = [each for each in clauses if self.chance(0.5)] or clauses[:1]
         source = self._random.choice(
-            ("u AS s", f"(SELECT * FROM u WHERE {self._condition('u')}) s")
+            ("u AS s", f"(SELECT * FROM u WHERE {self._condition('u')}) s", "t AS s")
         )
-        return f"MERGE INTO t USING {source} {on} {' '.join(chosen)}"
+        returning = self._random.choice(("", "", " RETURNING merge_action, t.*", " RETURNING *"))
+        if "BY SOURCE" in "".join(chosen):
+            returning = ""  # DuckDB 1.5 returns what is in its memory
+        return f"MERGE INTO t USING {source} {on} {' '.join(chosen)}{returning}"
 
 
 def _quoted(name: str) -> str:

@@ -36,6 +36,13 @@ def db(own: st.Store) -> st.Store:
         ("insert into t values (3, 1), (3, 2) on conflict do update set v = 0", "is twice among"),
         ("update t set id = id + 7 where id = 1", "would change the key 1 to 8"),
         ("update t set (id, v) = (1, 5) where id = 1", "one column at a time"),
+        (
+            (
+                "merge into t using t as s using (id) when matched then do nothing"
+                " when matched and t.id = 1 then delete"
+            ),
+            "behind WHEN MATCHED without a condition",
+        ),
         ("create sequence x", "CREATE SEQUENCE is not offered"),
         ("create table x (a int default random())", "a default is a constant"),
     ],

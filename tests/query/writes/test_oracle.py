@@ -56,16 +56,16 @@ class Twins:
                 self.peer.execute(text)
                 db.sql(text)
 
-    def refusal(self, text: str, door: Any) -> str | None:
+    def refusal(self, text: str, door: Any, given: list[object]) -> str | None:
         """Run a statement in both; return why both refuse it, or that a known difference does.
 
         Raises:
             AssertionError: One of both does another thing.
         """
-        ours, why = self._ours(text, door)
+        ours, why = self._ours(text, door, given)
         self.peer.execute("BEGIN")
         try:
-            theirs = self.peer.execute(text).to_arrow_table()
+            theirs = self.peer.execute(text, given or None).to_arrow_table()
         except duckdb.Error as error:
             self.peer.execute("ROLLBACK")
             if why is None and is_of_duckdb(text, error):
@@ -87,9 +87,9 @@ class Twins:
         assert rows.num_columns == len(COLUMNS)
         self.peer.execute("DELETE FROM t; INSERT INTO t FROM rows")
 
-    def _ours(self, text: str, door: Any) -> tuple[Any, str | None]:
+    def _ours(self, text: str, door: Any, given: list[object]) -> tuple[Any, str | None]:
         try:
-            return door.sql(text).to_arrow(), None
+            return door.sql(text, given or None).to_arrow(), None
         except st.RequestError as error:
             return None, f"{type(error).__name__}: {error}"
 
@@ -126,12 +126,12 @@ def test_a_statement_does_what_duckdb_does(twins: Twins, seed: int) -> None:
         if chance.chance(0.3):
             with twins.db.transaction() as tx:
                 for _ in range(min(left, 4)):
-                    text, left = chance.statement(), left - 1
-                    done += twins.refusal(text, tx) is None
+                    (text, given), left = chance.statement(), left - 1
+                    done += twins.refusal(text, tx, given) is None
                     twins.check(text, tx)
         else:
-            text, left = chance.statement(), left - 1
-            done += twins.refusal(text, twins.db) is None
+            (text, given), left = chance.statement(), left - 1
+            done += twins.refusal(text, twins.db, given) is None
         twins.check("the statements before", twins.db)
         _move(twins.db, chance)
     assert done > STATEMENTS / 4

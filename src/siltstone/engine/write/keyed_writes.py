@@ -22,7 +22,7 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.engine.filter.filters import compares_columns
 from siltstone.engine.levels.chunk import Chunk, rows_kept
-from siltstone.engine.levels.memtable import append_batch, newest_versions
+from siltstone.engine.levels.memtable import Newest, append_batch, newest_versions
 from siltstone.engine.levels.own_rows import OWN_SEQ, OwnRows
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.recover.replay import batch_fields
@@ -98,26 +98,49 @@ class KeyedWrites:
         return [RowPart(self.table, self.incarnation, table_schema, upserts, keys, deletes)]
 
     def _many(self, table_schema: TableSchema) -> list[Part]:
+        newest = newest_versions(self.own.whole())
+        only = _only_batch(newest, table_schema)
+        if only is not None:
+            batch, codes = only.batch, only.codes
+            made = batch.serialize()
+            return [
+                BatchPart(self.table, self.incarnation, table_schema, batch, codes, UPSERT, made)
+            ]
         return [
             batch_part(self.table, self.incarnation, table_schema, _joined(batches), op)
-            for op, batches in self.batches(table_schema)
+            for op, batches in _batches(newest, table_schema)
         ]
 
     def batches(self, table_schema: TableSchema) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         """Yield what was upserted, and what was deleted (the keys alone), each key once."""
-        newest = newest_versions(self.own.whole())
-        for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
-            if chosen.any():
-                kept = np.zeros(newest.chunks[-1].end, bool)
-                kept[newest.ordinals[chosen]] = True
-                fields = batch_fields(table_schema, op)
-                found = rows_kept(newest.chunks, pa.array(kept), table_schema, fields.names)
-                yield op, (each.cast(fields) if op == DELETE else each for each in found)  # pyright: ignore[reportAttributeAccessIssue]
+        return _batches(newest_versions(self.own.whole()), table_schema)
 
     @property
     def nbytes(self) -> int:
         """The bytes of the rows, if they are more than a few."""
         return 0 if self.own.few is not None else self.own.whole().nbytes
+
+
+def _batches(
+    newest: Newest, table_schema: TableSchema
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    for op, chosen in ((UPSERT, newest.is_live), (DELETE, ~newest.is_live)):
+        if chosen.any():
+            kept = np.zeros(newest.chunks[-1].end, bool)
+            kept[newest.ordinals[chosen]] = True
+            fields = batch_fields(table_schema, op)
+            found = rows_kept(newest.chunks, pa.array(kept), table_schema, fields.names)
+            yield op, (each.cast(fields) if op == DELETE else each for each in found)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _only_batch(newest: Newest, table_schema: TableSchema) -> Chunk | None:
+    """Return the only rows that were written, if each has a key of its own: most large writes."""
+    if len(newest.chunks) != 1:
+        return None
+    (chunk,) = newest.chunks
+    is_whole = len(newest.ordinals) == len(chunk.codes) and bool(newest.is_live.all())
+    same = chunk.batch.schema.equals(table_schema.arrow, check_metadata=True)
+    return chunk if is_whole and same and chunk.table_schema.id == table_schema.id else None
 
 
 class Deletion(NamedTuple):

@@ -270,6 +270,7 @@ class _Inserting:
         for name in self.table.primary_key:
             if name not in self.names:
                 raise SchemaMismatchError(f"the statement gives no value of {name!r}, of the key")
+        refuse_nulls(self.rows, self.fields)
         keys = keys_of(self.rows, self.table.primary_key, self.fields)
         if self.statement.on_conflict is not OnConflict.NOTHING:
             self.run.check_returned(

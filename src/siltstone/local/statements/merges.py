@@ -157,7 +157,8 @@ class _Plan:
         begin = found.num_columns - len(clause.sets)
         new = found.select(range(begin, found.num_columns)).rename_columns(self._assigned(clause))
         if clause.action in {Action.INSERT, Action.UPDATE}:
-            refuse_nulls(new, self.fields)
+            is_new = clause.action is Action.INSERT
+            refuse_nulls(completed(new, self.fields) if is_new else new, self.fields)
             new = fitted(new, self.fields)
         if clause.action is Action.INSERT or not begin:
             return new
@@ -169,11 +170,15 @@ class _Plan:
         return old
 
     def _refuse_existing(self, parts: list[pa.Table]) -> None:
-        """Refuse new rows whose keys are there, before the first row is written.
+        """Refuse new rows whose keys are there, where no insert does so before rows are written.
 
         Raises:
             DuplicateKeyError: A row has the key already, or two new ones have it.
         """
+        actions = [c.action for c, rows in zip(self.clauses, parts, strict=True) if rows.num_rows]
+        is_first = Action.DELETE not in actions and actions.count(Action.INSERT) == 1
+        if not self._is_bulk(parts) and (self.run.is_alone or is_first):
+            return
         of = {Action.INSERT: list[pa.Table](), Action.DELETE: list[pa.Table]()}
         for clause, rows in zip(self.clauses, parts, strict=True):
             has_key = all(name in rows.column_names for name in self.key)
@@ -199,23 +204,26 @@ class _Plan:
                 of[clause.action].append(rows)
         gone = [keys_of(rows, self.key, self.fields) for rows in of[Action.DELETE]]
         new = [completed(rows, self.fields) for rows in of[Action.INSERT]]
-        is_bulk = self.run.is_alone and sum(rows.nbytes for rows in parts) >= STAGED_BYTES_MIN
-        (self._stage if is_bulk else self._write_few)(gone, of[Action.UPDATE], new)
+        write = self._stage if self._is_bulk(parts) else self._write_few
+        write(gone, of[Action.UPDATE], new)
         return sum(rows.num_rows for each in (gone, of[Action.UPDATE], new) for rows in each)
+
+    def _is_bulk(self, parts: list[pa.Table]) -> bool:
+        return self.run.is_alone and sum(rows.nbytes for rows in parts) >= STAGED_BYTES_MIN
 
     def _write_few(
         self, gone: list[pa.Table], changed: list[pa.Table], new: list[pa.Table]
     ) -> None:
-        for keys in gone:
+        for keys in gone:  # first: a new row may have the key of one that is deleted
             self.table.delete(keys)
+        for rows in new:  # it refuses a key that is there
+            self.table.insert(rows)
         for rows in changed:
             self.table.update_many(rows)
-        for rows in new:
-            self.table.insert(rows)
 
     def _stage(self, gone: list[pa.Table], changed: list[pa.Table], new: list[pa.Table]) -> None:
         whole = [self._overlaid(rows) for rows in changed]  # read before the first job
-        for keys in gone:  # first: a new row may have the key of one that is deleted
+        for keys in gone:
             self.run.stage(self.table, "delete", keys)
         for rows in [*whole, *new]:
             self.run.stage(self.table, "upsert", rows)
@@ -242,7 +250,8 @@ class _Plan:
     def _returned(self, parts: list[pa.Table], gone: list[pa.Table]) -> pa.Table | None:
         if not self.statement.returning:
             return None
-        left, found, words = iter(gone), list[pa.Table](), list[str]()
+        plain = pa.schema([each.remove_metadata().with_nullable(True) for each in self.fields])
+        left, found, words = iter(gone), [plain.empty_table()], list[str]()
         for clause, rows in zip(self.clauses, parts, strict=True):
             if clause.action is Action.DELETE:
                 after = next(left)
@@ -252,8 +261,7 @@ class _Plan:
                 after = completed(rows, self.fields)
             else:
                 continue
-            plain = pa.schema([each.remove_metadata() for each in self.fields])
-            found.append(after.cast(pa.schema([each.with_nullable(True) for each in plain])))
+            found.append(after.cast(plain))
             words += [_WORDS[clause.action]] * after.num_rows
         rows = pa.concat_tables(found)
         return self.run.returned(

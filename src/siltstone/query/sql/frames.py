@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
@@ -45,14 +46,22 @@ def read_once(variables: Variables) -> Variables:
 
     A stream gives its rows once. So a frame is read when it is asked for first, and is kept.
     """
-    kept: dict[str, pa.Table | None] = {}
+    kept: dict[str, _ReadRows | None] = {}
 
     def found(name: str) -> object:
         if name not in kept:
-            kept[name] = rows_of(variables, name)
+            rows = rows_of(variables, name)
+            kept[name] = None if rows is None else _ReadRows(rows)
         return kept[name]
 
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadRows:
+    """What `rows_of` returned once."""
+
+    rows: pa.Table
 
 
 def rows_of(variables: Variables, name: str) -> pa.Table | None:
@@ -63,6 +72,8 @@ def rows_of(variables: Variables, name: str) -> pa.Table | None:
         RequestError: Its rows cannot be read.
     """
     found = variables(name)
+    if isinstance(found, _ReadRows):
+        return found.rows
     if found is None or isinstance(found, type):
         return None
     try:

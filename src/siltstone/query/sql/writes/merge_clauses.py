@@ -40,7 +40,22 @@ def merge_of(words: Words, given: str) -> MergeStatement:
     if not (on or using) or first == end:
         raise RequestError("MERGE needs ON condition (or USING (columns)), and WHEN ... THEN ...")
     read = tuple(_clause(each, target.name) for each in clauses)
+    _refuse_unreachable(read)
     return MergeStatement(target, given, source, alias, on, using, read, returning_of(words[end:]))
+
+
+def _refuse_unreachable(clauses: tuple[Clause, ...]) -> None:
+    """Refuse a clause that never acts; DuckDB lets it act before the one in front of it."""
+    always = set[When]()
+    for each in clauses:
+        if each.when in always:
+            when = each.when.name.replace("_", " ")
+            raise RequestError(
+                f"MERGE has a clause behind WHEN {when} without a condition, which takes all rows:"
+                " it would never act"
+            )
+        if not each.condition:
+            always.add(each.when)
 
 
 def _source(words: Words, at: int) -> tuple[str, str, int]:
