@@ -384,10 +384,16 @@ class LocalStore(Store):
     def diff(self, a: object, b: object = None, tables: Sequence[str] | None = None) -> Diff:
         from siltstone.query.diff.diff import Diff  # noqa: PLC0415 - few need it
 
+        old, new, counts = self.diff_counts(a, b, tables)
+        return Diff(old, new, counts, partial(self.diff_of, a=old, b=new))
+
+    def diff_counts(
+        self, a: object, b: object = None, tables: Sequence[str] | None = None
+    ) -> tuple[int, int, dict[str, tuple[int, int, int]]]:
+        """Return the seqs of a diff, and by name what was added, removed and changed."""
         found = self._states(a, b)
         names = found.names() if tables is None else names_given(tables)
-        counts = {name: found.of(name).counts() for name in names}
-        return Diff(found.old, found.new, counts, partial(self.diff_of, a=found.old, b=found.new))
+        return found.old, found.new, {name: found.of(name).counts() for name in names}
 
     def diff_of(self, table: str, a: object, b: object) -> pa.RecordBatchReader:
         """Return the rows of the diff of one table as they are read."""
