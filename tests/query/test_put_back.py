@@ -234,6 +234,26 @@ def test_a_writer_that_comes_between_two_tries_is_seen(
     assert (totals(db), others) == ({**BEFORE, 1: 11.0}, [])
 
 
+def test_a_writer_of_a_row_that_was_only_compared_is_seen(
+    db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seq, others = db.seq, [11.0]
+    db["orders"].upsert([{"id": 1, "total": -1.0}, {"id": 2, "total": -2.0}])
+    db["orders"].update(1, total=1.0)  # mended: not written again
+    run: Callable[..., int] = put_back.PutBack.run
+
+    def raced(self: Any, *arguments: Any, **named: Any) -> int:
+        rows = run(self, *arguments, **named)
+        if others:
+            db["orders"].update(1, total=others.pop())
+        return rows
+
+    monkeypatch.setattr(put_back.PutBack, "run", raced)
+    with pytest.raises(st.ConflictError, match=r"orders\[1\] changed after"):
+        db.put_back("orders", to=seq, until=seq + 1)
+    assert totals(db) == {**BEFORE, 1: 11.0, 2: -2.0}
+
+
 def test_what_changed_but_rows_is_refused(db: Any) -> None:
     seq = db.seq
     with pytest.raises(st.TableNotFoundError, match="'none'"):

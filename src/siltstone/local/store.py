@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 import pyarrow as pa
 
-from siltstone.api import results
+from siltstone.api import results, runs
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
@@ -71,6 +71,9 @@ if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.writes.statements import Write
+
+
+_ATTEMPTS = 10
 
 
 def require_store(root: Path) -> None:
@@ -413,23 +416,24 @@ class LocalStore(Store):
         from siltstone.local.past.put_back import PutBack  # noqa: PLC0415 - as above
 
         self._core.writer()
-        runs: list[PutBack] = []
+        tried: list[PutBack] = []
 
         def work(tx: Transaction) -> tuple[Transaction, int]:
             assert isinstance(tx, LocalTransaction)
             with tx.putting_back(is_alone=True) as run:
-                runs.append(run)
+                tried.append(run)
                 try:
                     return tx, run.run(table, to, until, force=force)
                 except ConflictError as error:
                     raise WrittenSinceError(error) from None
 
+        begin = partial(self.transaction, isolation="serializable")  # of rows that it compares
         try:
-            tx, rows = self.run(work)
+            tx, rows = runs.run(begin, self._turns, work, _ATTEMPTS)
         except WrittenSinceError as refused:
             raise refused.error from None
         finally:
-            for run in runs:
+            for run in tried:
                 run.discard()
         assert tx.receipt is not None
         return msgspec.structs.replace(tx.receipt, rows=rows)
