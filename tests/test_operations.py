@@ -34,6 +34,7 @@ FACES: dict[Face, tuple[type, type, type]] = {
 }
 NO_OPERATIONS = {
     "run": "is transactions, one after the other",
+    "diff": "is made of counts, and of rows that are asked for later",
     "dataset": "is made of scans and of a snapshot",
     "to_arrow": "is made of a scan",
     "to_pandas": "is made of a scan",
@@ -58,6 +59,7 @@ OF_ONE_FACE = {
 ON_THE_WIRE_ALONE = {
     "id_of": "gives the id of a handle, `db[name]`",
     "changes_of": "gives the rows of one table of `changes`",
+    "diff_counts": "counts what `diff` tells",
     "diff_of": "gives the rows of one table of `diff`",
     "lance_catalog": "answers the clients of `siltstone.namespace`",
     "write_sql": "is `sql` of a statement that writes",

@@ -133,7 +133,7 @@ OPERATIONS = (
     Operation("write_sql", _CHANGED, _WRITE, Role.WRITE, is_statement=True),
     Operation("sql_reader", _ALL, _READ, Role.READ, Codec.STREAM, is_statement=True),
     Operation("scan_tasks", _SNAPSHOT, _READ, Role.READ),
-    Operation("diff", _STORE, _READ, Role.READ),
+    Operation("diff_counts", _STORE, _READ, Role.READ),
     Operation("diff_of", _STORE, _READ, Role.READ, Codec.STREAM),
     Operation("put_back", _CHANGED, _WRITE, Role.WRITE),
     Operation("changes_of", _STORE, _READ, Role.READ, Codec.STREAM),

@@ -15,6 +15,7 @@ from siltstone.query.diff import changed_keys
 from tests.nightly import by_day
 from tests.query.levels import LEVELS, Level, at_level
 from tests.query.test_diff_values import is_same
+from tests.server.stores import joined_to
 
 COLUMNS = {"a": "string", "id": "int64", "x": "float64", "tags": "list<int64>"}
 KEY = ["a", "id"]
@@ -260,8 +261,9 @@ def test_other_processes_have_the_same_diff(tmp_path: Path) -> None:
         with (
             st.connect(tmp_path / "s", read_only=True) as reader,
             st.connect(db.serve(port=0).url) as remote,
+            joined_to(db) as joined,
         ):
-            for other in (reader, remote):
+            for other in (reader, remote, joined):
                 found = other.diff(before)
                 assert str(found) == str(wanted)
                 assert found["t"].to_arrow().equals(wanted["t"].to_arrow())

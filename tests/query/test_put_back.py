@@ -13,6 +13,7 @@ from siltstone.local.past import put_back
 from tests.nightly import by_day
 from tests.query.levels import LEVELS, Level, at_level
 from tests.query.test_diff import Life, rows_at, same
+from tests.server.stores import joined_to
 
 
 @pytest.fixture
@@ -193,6 +194,15 @@ def test_in_a_transaction_it_is_a_part_of_it(db: Any) -> None:
     assert totals(db) == {n: total for n, total in BEFORE.items() if n != 3}
 
 
+def test_under_a_token_that_was_applied_it_does_nothing(db: Any) -> None:
+    seq = db.seq
+    db["orders"].delete([1])
+    for wanted in (1, 0):
+        with db.transaction(token=("undo", 1)) as tx:
+            assert tx.put_back("orders", to=seq) == wanted
+        assert totals(db) == BEFORE
+
+
 def test_a_writer_that_races_is_not_undone(db: Any) -> None:
     seq = db.seq
     db["orders"].upsert([{"id": 1, "total": -1.0}, {"id": 2, "total": -2.0}])
@@ -222,6 +232,26 @@ def test_a_writer_that_comes_between_two_tries_is_seen(
     with pytest.raises(st.ConflictError, match="2 commits wrote 'orders'"):
         db.put_back("orders", to=seq)
     assert (totals(db), others) == ({**BEFORE, 1: 11.0}, [])
+
+
+def test_a_writer_of_a_row_that_was_only_compared_is_seen(
+    db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seq, others = db.seq, [11.0]
+    db["orders"].upsert([{"id": 1, "total": -1.0}, {"id": 2, "total": -2.0}])
+    db["orders"].update(1, total=1.0)  # mended: not written again
+    run: Callable[..., int] = put_back.PutBack.run
+
+    def raced(self: Any, *arguments: Any, **named: Any) -> int:
+        rows = run(self, *arguments, **named)
+        if others:
+            db["orders"].update(1, total=others.pop())
+        return rows
+
+    monkeypatch.setattr(put_back.PutBack, "run", raced)
+    with pytest.raises(st.ConflictError, match=r"orders\[1\] changed after"):
+        db.put_back("orders", to=seq, until=seq + 1)
+    assert totals(db) == {**BEFORE, 1: 11.0, 2: -2.0}
 
 
 def test_what_changed_but_rows_is_refused(db: Any) -> None:
@@ -275,9 +305,10 @@ def test_a_moment_that_is_not_kept_is_refused_and_a_tag_is_enough(tmp_path: Path
         assert totals(db) == BEFORE
 
 
-def test_other_processes_put_back(db: Any) -> None:
+@pytest.mark.parametrize("is_near", [False, True])
+def test_other_processes_put_back(db: Any, is_near: bool) -> None:
     seq = db.seq
-    with st.connect(db.serve(port=0).url) as remote:
+    with joined_to(db) if is_near else st.connect(db.serve(port=0).url) as remote:
         remote["orders"].delete([1])
         assert remote.put_back("orders", to=seq).rows == 1
         with remote.transaction() as tx:

@@ -209,6 +209,28 @@ def test_a_table_that_is_gone_or_was_called_otherwise_has_its_name_of_then(tmp_p
             past.rows("from old at (version => FIVE)")
 
 
+def test_names_are_told_apart_as_duckdb_does(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        for name in ("Orders", "a-b", "date", "Twice", "twice"):
+            db.create_table(name, data=[{"id": 1, "name": name}], primary_key="id")
+        seq = db.seq
+        for name in db.tables():
+            db[name].truncate()
+        for text, name in (
+            ("orders", "Orders"),
+            ("MAIN.oRDERS", "Orders"),
+            ('"orders" o', "Orders"),
+            ('"A-b" as "z z"', "a-b"),
+            ("date", "date"),
+            ("date as d", "date"),
+            ('"Twice"', "Twice"),
+            ("twice", "twice"),
+        ):
+            assert db.sql(f"select name from {text} at (version => {seq})").fetchall() == [(name,)]
+        with pytest.raises(st.RequestError, match="does not distinguish"):
+            db.sql(f"from TWICE at (version => {seq})")
+
+
 def test_a_version_that_is_not_kept_is_refused_and_one_with_a_tag_is_read(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False, retention=0) as db:
         past = Past(db)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import siltstone as st
+from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.server import RestServer
 from siltstone.server.rest.tokens import Role
-from tests.server.rest import Answer, Rest, rest_of
+from tests.server.rest import Answer, Rest, rest_of, rest_to
 from tests.server.test_rest_security import TOKENS, as_role
 
 ROWS = [{"id": n, "total": 1.0 * n, "placed": None} for n in range(5)]
@@ -304,3 +306,23 @@ def test_a_bad_diff_is_refused(served: Any, query: str, code: tuple[int, int]) -
     db.create_table("plain", {"id": "int64"})
     db.create_table("other", {"id": "int64"}, primary_key="id")
     assert rest.get(f"/v1/diff?{query}").code[0] == code[0]
+
+
+def test_sql_has_the_time_of_a_statement_and_the_memory_of_the_store(tmp_path: Path) -> None:
+    hurried = replace(Limits(), statement_timeout_s=0.5)
+    with rest_of(tmp_path / "shop", limits=hurried) as (db, _, rest):
+        db.create_table("t", {"id": "int64"}, primary_key="id").insert({"id": 1})
+        seq = db.seq
+        endless = "select count(*) from range(1000000000000) where range % 7 = 9"
+        for statement in (endless, f"insert into t {endless}"):
+            refused = sql(rest, statement)
+            assert refused.code == (400, 13)
+            assert "longer than 0.5 s" in refused.json["error"]
+        assert db.seq == seq
+    with (
+        st.connect(tmp_path / "small", background=False, sql_memory_bytes_max=32 << 20) as db,
+        rest_to(db) as (_, rest),
+    ):
+        most = sql(rest, "select list(range) from range(100000000)")
+        assert most.status in {400, 429, 503}
+        assert "sql_memory_bytes_max" in most.json["error"]

@@ -242,15 +242,22 @@ class JoinedStore(Store):
         found = ask(self, asked, table, op, order_by=order_by, missing=missing, **new)
         return replace(found, root=str(self.path))
 
-    @near_first
     def diff(self, a: object, b: object = None, tables: Sequence[str] | None = None) -> Diff:
-        from siltstone.query.diff.diff import Diff, RowCounts  # noqa: PLC0415 - few need it
+        from siltstone.query.diff.diff import Diff  # noqa: PLC0415 - few need it
 
-        found = ask(self, operation(Face.STORE, "diff"), a, b, tables)
-        counts = {name: RowCounts(*each) for name, each in found["tables"].items()}
-        return Diff(found["a"], found["b"], counts, partial(self._diff_of, found["a"], found["b"]))
+        old, new, counts = self.diff_counts(a, b, tables)
+        return Diff(old, new, counts, partial(self.diff_of, a=old, b=new))
 
-    def _diff_of(self, a: int, b: int, table: str) -> pa.RecordBatchReader:
+    @near_first
+    def diff_counts(
+        self, a: object, b: object = None, tables: Sequence[str] | None = None
+    ) -> tuple[int, int, dict[str, tuple[int, int, int]]]:
+        """Return the seqs of a diff, and by name what was added, removed and changed."""
+        return ask(self, operation(Face.STORE, "diff_counts"), a, b, tables)
+
+    @near_first
+    def diff_of(self, table: str, a: int, b: int) -> pa.RecordBatchReader:
+        """Return the rows of the diff of one table as they are read."""
         return ask(self, operation(Face.STORE, "diff_of"), table, a, b)
 
     @near_first

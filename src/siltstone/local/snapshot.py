@@ -281,7 +281,7 @@ def table_of_then(core: Core, state: State, named: PastName) -> SnapshotTable:
     moment = named.moment
     seq = moment.value if moment.is_version else seq_at(core, state, moment.value)
     then = LocalSnapshot(core, state, readable(state, seq))
-    return _StatementTable(then, then[named.table].definition)
+    return _StatementTable(then, then[named.among(then.tables())].definition)
 
 
 def seen_by(caller: FrameType) -> Variables:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 import pyarrow as pa
 
-from siltstone.api import results
+from siltstone.api import results, runs
 from siltstone.api.serving import Endpoint, ServeOptions, Service, server_of
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from siltstone.query.sql import sql as queries
     from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.writes.statements import Write
+
+
+_ATTEMPTS = 10
 
 
 def require_store(root: Path) -> None:
@@ -390,10 +393,16 @@ class LocalStore(Store):
     def diff(self, a: object, b: object = None, tables: Sequence[str] | None = None) -> Diff:
         from siltstone.query.diff.diff import Diff  # noqa: PLC0415 - few need it
 
+        old, new, counts = self.diff_counts(a, b, tables)
+        return Diff(old, new, counts, partial(self.diff_of, a=old, b=new))
+
+    def diff_counts(
+        self, a: object, b: object = None, tables: Sequence[str] | None = None
+    ) -> tuple[int, int, dict[str, tuple[int, int, int]]]:
+        """Return the seqs of a diff, and by name what was added, removed and changed."""
         found = self._states(a, b)
         names = found.names() if tables is None else names_given(tables)
-        counts = {name: found.of(name).counts() for name in names}
-        return Diff(found.old, found.new, counts, partial(self.diff_of, a=found.old, b=found.new))
+        return found.old, found.new, {name: found.of(name).counts() for name in names}
 
     def diff_of(self, table: str, a: object, b: object) -> pa.RecordBatchReader:
         """Return the rows of the diff of one table as they are read."""
@@ -413,23 +422,24 @@ class LocalStore(Store):
         from siltstone.local.past.put_back import PutBack  # noqa: PLC0415 - as above
 
         self._core.writer()
-        runs: list[PutBack] = []
+        tried: list[PutBack] = []
 
         def work(tx: Transaction) -> tuple[Transaction, int]:
             assert isinstance(tx, LocalTransaction)
             with tx.putting_back(is_alone=True) as run:
-                runs.append(run)
+                tried.append(run)
                 try:
                     return tx, run.run(table, to, until, force=force)
                 except ConflictError as error:
                     raise WrittenSinceError(error) from None
 
+        begin = partial(self.transaction, isolation="serializable")  # of rows that it compares
         try:
-            tx, rows = self.run(work)
+            tx, rows = runs.run(begin, self._turns, work, _ATTEMPTS)
         except WrittenSinceError as refused:
             raise refused.error from None
         finally:
-            for run in runs:
+            for run in tried:
                 run.discard()
         assert tx.receipt is not None
         return msgspec.structs.replace(tx.receipt, rows=rows)

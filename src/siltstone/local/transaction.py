@@ -228,6 +228,9 @@ class LocalTransaction(EngineTransaction, Transaction):
         )
 
     def put_back(self, table: str, *, to: object, until: object = None, force: bool = False) -> int:
+        self._require_open()
+        if self.is_applied:
+            return 0
         with self.putting_back() as run:
             return run.run(table, to, until, force=force)
 

@@ -245,9 +245,14 @@ def undo(
 
     It first shows how many rows and the first of them. It refuses to undo what others wrote.
     """
-    moments = {"to": moment_of(to), "until": None if until is None else moment_of(until)}
+    moments: dict[str, Any] = {
+        "to": moment_of(to),
+        "until": None if until is None else moment_of(until),
+    }
     try:
         with writing(db) as store:
+            if force and until is None:
+                moments["until"] = store.seq  # not what comes while the user reads
             rows = _would_put_back(store, table, moments, force=force)
             if dry_run:
                 emit_record({"table": table, "rows": rows}, form)

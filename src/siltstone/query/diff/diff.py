@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -19,12 +19,9 @@ ReadRows = Callable[[str], pa.RecordBatchReader]
 """Returns the rows of the diff of a table by its name."""
 
 
-class RowCounts(NamedTuple):
-    """How many rows of a table were added, removed, and changed."""
-
-    added: int
-    removed: int
-    changed: int
+RowCounts: TypeAlias = tuple[int, int, int]
+"""How many rows of a table were added, removed, and changed."""
+_COLUMNS = ("table", "added", "removed", "changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +95,11 @@ class Diff(Mapping[str, TableDiff]):
 
     def __repr__(self) -> str:
         below = f"(seq {self.a} to seq {self.b})"
-        return shown.as_text(["table", *RowCounts._fields], self._lines(), below)
+        return shown.as_text(_COLUMNS, self._lines(), below)
 
     def _repr_html_(self) -> str:
         below = f"seq {self.a} to seq {self.b}"
-        return shown.as_html(["table", *RowCounts._fields], self._lines(), below)
+        return shown.as_html(_COLUMNS, self._lines(), below)
 
     def _lines(self) -> list[tuple[Any, ...]]:
         return [(each.name, each.added, each.removed, each.changed) for each in self.values()]

@@ -119,7 +119,7 @@ class TwoStates:
         for batch in self.batches():
             for each in _compute.value_counts(batch.column(CHANGE)).to_pylist():
                 found[each["values"]] += each["counts"]
-        return RowCounts(found[ADDED], found[REMOVED], found[CHANGED])
+        return found[ADDED], found[REMOVED], found[CHANGED]
 
     def _windows(self, codec: KeyCodec) -> Iterator[Window]:
         if self.keys is not None:

@@ -39,7 +39,7 @@ from siltstone.query.sql.searches import (
 )
 from siltstone.query.sql.shielded import refuse_alike
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
-from siltstone.query.sql.taken.moments import PastName, moments_out
+from siltstone.query.sql.taken.moments import PastName, moments_out, without_past
 from siltstone.query.sql.taken.values import Parameters
 
 
@@ -76,7 +76,7 @@ def read(
     at_end: Callable[[], object] = lambda: None,
     variables: Variables = lambda _: None,
     rows: Mapping[str, pa.Table] | None = None,
-    past: Callable[[PastName], Scannable],
+    past: Callable[[PastName], Scannable] = without_past,
 ) -> pa.RecordBatchReader:
     """Run one query, and return its rows as they are read.
 
@@ -94,7 +94,7 @@ def read(
         variables: The data frames of the caller; a table of the same name wins.
         rows: Rows under names that no table can have, for a query that is made of a statement that
             writes: it may be longer than the statement was. None: the query is the caller's own.
-        past: Returns a table at a moment.
+        past: Returns a table at a moment; by default it refuses.
 
     Raises:
         TableNotFoundError: Neither a table nor a data frame has a name.

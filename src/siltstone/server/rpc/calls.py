@@ -297,14 +297,6 @@ class _StoreFace:
         readers = db.changes(since, end, tables)
         return {"until": end, "schemas": {name: r.schema for name, r in readers.items()}}
 
-    def diff(
-        self, a: object, b: object = None, tables: list[str] | None = None
-    ) -> dict[str, object]:
-        """Return what was counted; `diff_of` gives the rows of a table."""
-        found = self._served.db.diff(a, b, tables)
-        counts = {each.name: [each.added, each.removed, each.changed] for each in found.values()}
-        return {"a": found.a, "b": found.b, "tables": counts}
-
     def changes_of(self, table: str, since: int, until: int) -> pa.RecordBatchReader:
         return self._served.db.changes(since, until, [table])[table]
 

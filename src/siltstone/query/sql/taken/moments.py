@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any
+from typing import Any, NoReturn
 
 from siltstone.errors import RequestError
+from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.taken.tokens import closing, kind_of, tokens_of
 from siltstone.query.sql.taken.values import Parameters, TakenValues, constant
 
@@ -58,6 +59,31 @@ class PastName:
         parts = self.parts
         is_of_duckdb = len(parts) > 1 and parts[0].lower() in {"main", "memory"}
         return ".".join(parts[-1:] if is_of_duckdb else parts)
+
+    def among(self, names: Sequence[str]) -> str:
+        """Return the one of some names that it means, as DuckDB tells names apart; else it itself.
+
+        Raises:
+            RequestError: It means several.
+        """
+        if self.table in names:
+            return self.table
+        found = [name for name in names if folded(name) == folded(self.table)]
+        if len(found) > 1:
+            raise RequestError(
+                f"DuckDB does not distinguish {found[0]!r} and {found[1]!r}; write the name as the"
+                " table has it"
+            )
+        return found[0] if found else self.table
+
+
+def without_past(named: PastName) -> NoReturn:
+    """Refuse a table of the past, where there is none.
+
+    Raises:
+        RequestError: Always.
+    """
+    raise RequestError(f"{named.table!r} is read as it is: what runs this statement has no past")
 
 
 def parts_of(name: str) -> tuple[str, str]:
