@@ -26,7 +26,7 @@ from siltstone.cli.shell.stopping import Interrupted
 from siltstone.local.statements.script import is_whole
 
 _WORD_LENGTH_MAX = 20
-"""Of a name in the prompt."""
+"""The longest name and moment in a prompt."""
 _keys = KeyBindings()
 
 
