@@ -89,6 +89,11 @@ class Terminal:
         """All that was shown up to the cursor."""
         return "\n".join(self.screen.drawn())
 
+    def cpu_s(self) -> float:
+        """Return how long the program has worked: the seconds of a core."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
     def read(self) -> None:
         """Take what the program has written, if it has."""
         try:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.query.sql.duckdbs.watch import watched_count
 from siltstone.server.rest.tokens import digest_of, tokens_from
 from tests.cli.terminal import LONG, Terminal
-from tests.cli.test_shell_typed import is_running
 
 OWNER = """
 import sys
@@ -182,9 +182,10 @@ def test_ctrl_c_stops_what_a_server_does(shop: Path) -> None:
             shell.ask("delete from orders where id = 1;")
             line = len(shell.screen.drawn())
             shell.type(f"{LONG}\n")
-            shell.until(lambda: is_running(shell), "the statement")
+            shell.until(watched_count, "the statement at the server")
             shell.child.sendintr()
             shell.sees("interrupted")
+            shell.until(lambda: not watched_count(), "its end there")
             shell.prompt(below=line)
             assert "rolled back" in shell.text
             assert "2 rows" in shell.ask("from orders;")

@@ -135,6 +135,7 @@ def test_programs_get_all_rows_and_people_the_first_ones(run: Run, shell: Shell)
     for form in ("table", "line"):
         assert run(f".mode {form}\nselect range n from range(1000000000000);") == 0
         assert "199" in shell.out
+        assert shell.err == "the first 200 rows; .rows says how many are shown\n"
         assert "200" not in shell.out.replace("row 200", "")
         assert (
             run(f".mode {form}\n.rows 3\nselect range n from range(9);\nbegin;\nfrom range(9);")
@@ -163,6 +164,8 @@ def test_a_table_in_a_pipe_has_no_colors(run: Run, shell: Shell) -> None:
 def test_returned_rows_are_shown_also_if_they_are_called_count(run: Run, shell: Shell) -> None:
     assert run('delete from orders where id = 1 returning id as "Count";') == 0
     assert shell.out == "Count\n1\n"
+    assert run("create table returning_ones (a int);") == 0
+    assert shell.out == ""
 
 
 def test_a_plan_is_shown_as_duckdb_draws_it(run: Run, shell: Shell) -> None:

@@ -15,7 +15,7 @@ TOUR = [
     for block in FENCED.finditer((ROOT / "docs" / "guide.md").read_text())
     if block[1] == "console"
 ]
-TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:\+00:00|…)")
 
 
 def typed(line: str) -> str | None:

@@ -41,9 +41,8 @@ class Interpreter:
 
     def run_stdin(self) -> None:
         """Run what comes from standard input, each command once it is whole; see `run`."""
-        self.run(
-            _pieces(cast("BufferedReader", sys.stdin.buffer), "standard input"), "siltstone: line "
-        )
+        read = cast("BufferedReader", sys.stdin.buffer)
+        self.run(_pieces(read, "standard input"), "siltstone: line ")
 
     def run(self, pieces: Iterable[str], where: str = "") -> None:
         """Run the commands of a script.
@@ -96,19 +95,20 @@ class Interpreter:
         """
         try:
             path = Path(name).expanduser().resolve()
+            file = path.open("rb")
+        except (OSError, RuntimeError, ValueError) as error:  # no such user; a null in the name
+            why = getattr(error, "strerror", None) or error
+            raise NotFoundError(f"cannot read {name}: {why}") from error
+        with file:
             if path in self._files:
                 raise UsageError(f"{name} reads itself")
             if len(self._files) >= _FILES_MAX:
                 raise UsageError(f"{name} is one file too many: {_FILES_MAX} read each other")
             self._files.append(path)
             try:
-                with path.open("rb") as file:
-                    self.run(_pieces(file, name), f"{name}:")
+                self.run(_pieces(file, name), f"{name}:")
             finally:
                 self._files.pop()
-        except (OSError, RuntimeError, ValueError) as error:  # no such user; a null in the name
-            why = getattr(error, "strerror", None) or error
-            raise NotFoundError(f"cannot read {name}: {why}") from error
 
     def tell_left(self, error: BaseException) -> None:
         """Say what an error, or an interrupt, ended with it."""
@@ -122,6 +122,7 @@ def _pieces(file: BufferedReader, name: str) -> Iterator[str]:
 
     Raises:
         UsageError: It is no text in UTF-8.
+        NotFoundError: It cannot be read.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -130,3 +131,5 @@ def _pieces(file: BufferedReader, name: str) -> Iterator[str]:
         yield decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is no text in UTF-8: {error}") from None
+    except OSError as error:
+        raise NotFoundError(f"cannot read {name}: {error.strerror}") from error

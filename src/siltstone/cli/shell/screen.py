@@ -47,7 +47,7 @@ class Screen:
             return
         self.emit(shown.schema.names, list(rows_of(shown.to_batches())), null=_NULL)
         if len(shown) < len(rows):
-            self.say(f"the first {len(shown)} rows; .rows says how many are shown")
+            note(f"the first {len(shown)} rows; .rows says how many are shown")
         elif not said:
             self.say("1 row" if len(shown) == 1 else f"{len(shown)} rows")
 

@@ -152,10 +152,10 @@ class ShellSession:
             found = at.sql_with(statement, rows_named)
         else:
             found = at.sql(statement)
+        is_definition = found.columns == ["Count"] and not len(found)
         is_count = found.columns == ["Count"] and "returning" not in statement.lower()
-        is_definition = is_count and not len(found)
         return Said(
-            None if is_count else found.arrow(),
+            None if is_definition or is_count else found.arrow(),
             self._written_in_words(None if is_definition else found.rows, found.seq),
         )
 
@@ -188,10 +188,8 @@ class ShellSession:
         if turn["rollback"]:
             self._end_transaction()
             return "rolled back"
-        try:
-            receipt = transaction.commit()
-        finally:
-            self._transaction = None
+        receipt = transaction.commit()
+        self._transaction = None
         return f"{_counted(receipt.rows or None)}committed at seq {receipt.seq}"
 
     def _begin(self, isolation: Isolation) -> str:
@@ -252,7 +250,10 @@ class ShellSession:
     def after_error(self, error: BaseException) -> str:
         """Release what an error or an interrupt ended; return what to say of it."""
         said = self._left_of_transaction()
-        error = error.__cause__ or error if isinstance(error, Interrupted) else error
+        if isinstance(error, InDoubtError):
+            said = ""  # it says itself what is known of the transaction
+        if isinstance(error, Interrupted):
+            error = error.__cause__ or error
         is_gone = isinstance(error, UnavailableError) and not isinstance(self._store, LocalStore)
         if isinstance(error, _LOST) or is_gone:
             self._let_go()
@@ -270,7 +271,7 @@ class ShellSession:
             return ""
         with suppress(SiltstoneError):
             if transaction.is_open:
-                transaction.tables()  # its owner may have ended it
+                transaction.tables()  # asks the owner, which may have ended it
                 return ""
         with suppress(SiltstoneError):
             self._end_transaction()

@@ -25,7 +25,8 @@ from siltstone.cli.shell.interpreter import Interpreter, ScriptError
 from siltstone.cli.shell.stopping import Interrupted
 from siltstone.local.statements.script import is_whole
 
-_NAME_LENGTH_MAX = 20
+_WORD_LENGTH_MAX = 20
+"""The longest name and moment in a prompt."""
 _keys = KeyBindings()
 
 
@@ -42,6 +43,7 @@ def _enter(event: KeyPressEvent) -> None:
 def converse(interpreter: Interpreter, uri: str) -> None:
     """Read commands and do them, until Ctrl-D or `.quit`."""
     note(f"{uri}: .help lists the commands, Ctrl-D ends")
+    name = _cut(PurePath(uri).name or uri)
     completer = StoreCompleter(interpreter.session)
     with create_app_session(output=_output()):
         prompts = PromptSession[str](
@@ -57,7 +59,7 @@ def converse(interpreter: Interpreter, uri: str) -> None:
             while True:
                 completer.forget()
                 with suppress(KeyboardInterrupt):  # it drops the text
-                    text = prompts.prompt(f"{_name_of(uri)}{_state(interpreter)}> ")
+                    text = prompts.prompt(f"{name}{_state(interpreter)}> ")
                     _do(interpreter, text)
     if interpreter.session.is_in_transaction:
         note("the transaction was rolled back")
@@ -85,10 +87,9 @@ def _state(interpreter: Interpreter) -> str:
     if session.is_in_transaction:
         return " [transaction]"
     if moment := session.moment():
-        return f" [{moment}]"
+        return f" [{_cut(moment)}]"
     return " [read-only]" if session.read_only else ""
 
 
-def _name_of(uri: str) -> str:
-    name = PurePath(uri).name or uri
-    return name if len(name) <= _NAME_LENGTH_MAX else f"{name[: _NAME_LENGTH_MAX - 1]}…"
+def _cut(word: str) -> str:
+    return word if len(word) <= _WORD_LENGTH_MAX else f"{word[: _WORD_LENGTH_MAX - 1]}…"
