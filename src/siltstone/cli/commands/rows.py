@@ -81,13 +81,6 @@ def insert(
     _write(db, table, file, csv, verb, form, quiet=quiet)
 
 
-def append(
-    table: Table, file: File, db: Db, *, csv: CsvForm, form: Form, quiet: Quiet = False
-) -> None:
-    """Append the rows of a file to a plain table in one transaction."""
-    _write(db, table, file, csv, lambda found: found.append, form, quiet=quiet)
-
-
 def _write(
     db: Db,
     name: str,
