@@ -30,8 +30,10 @@ from siltstone.errors import SchemaMismatchError
 from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, value_of
 
 _BLOCK_BYTES_MAX = 1 << 30
-_CSV_BLOCK_BYTES = 64 << 20
-"""So much of CSV is read at once where it is a stream; columns are guessed from the first block."""
+CSV_GUESS_BYTES = 64 << 20
+"""From so much of CSV at its begin the types of its columns are guessed, where it is a stream."""
+_CSV_BLOCK_BYTES = 4 << 20
+"""So much of it is read at once. Arrow reads 32 blocks ahead."""
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _NUMBERED = re.compile(r"In CSV column #(\d+)")
 Rows = pa.Table | pa.RecordBatchReader | list[dict[str, Any]]
@@ -186,12 +188,33 @@ def _csv(data: bytes, schema: pa.Schema, csv: CsvForm, path: Path) -> Rows:
     return _typed(table, texts)
 
 
-def csv_batches(
-    stream: Any, schema: pa.Schema, csv: CsvForm, ending: str, names: Sequence[str] = ()
-) -> Iterator[pa.Table]:
-    """Yield the rows of CSV as they are read; at least one table, which may be empty.
+def csv_schema(head: bytes, csv: CsvForm, ending: str, *, is_cut: bool) -> pa.Schema:
+    """Return the columns of CSV, guessed from its begin; `is_cut`: more follows.
 
-    `names` are those of its columns, as far as they are known, for errors.
+    Raises:
+        pa.ArrowInvalid: It is no CSV, or its first row is longer.
+    """
+    import pyarrow.csv as pcsv
+
+    _, parse, convert = _csv_options(pa.schema([]), csv, ending)
+    read = pcsv.ReadOptions(block_size=max(len(head), 1))
+    # A byte behind the first block: else its last row, which is cut, would be taken for whole.
+    source: Any = pa.BufferReader(head + b"\n" if is_cut else head)
+    with pcsv.open_csv(source, read, parse, convert) as reader:
+        return reader.schema
+
+
+def csv_batches(
+    stream: Any, schema: pa.Schema, csv: CsvForm, ending: str, names: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield the rows of CSV as they are read; first a table without rows.
+
+    Args:
+        stream: The bytes.
+        schema: The types of columns; those of others are guessed.
+        csv: How cells are written.
+        ending: That of the file.
+        names: Its columns, for errors.
 
     Raises:
         pa.ArrowInvalid: It is no CSV, or a value does not have its column's type.
@@ -202,8 +225,7 @@ def csv_batches(
     read, before = pcsv.ReadOptions(block_size=_CSV_BLOCK_BYTES), 0
     try:
         reader = pcsv.open_csv(stream, read, parse, convert)
-        if not schema.names:
-            yield _typed(reader.schema.empty_table(), texts)
+        yield _typed(reader.schema.empty_table(), texts)
         for batch in reader:
             yield _typed(pa.Table.from_batches([batch]), texts)
             before += batch.num_rows

@@ -19,8 +19,11 @@ import pytest
 import siltstone as st
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import UsageError
+from siltstone.cli.imports.file_parts import LINES_BYTES
 from siltstone.cli.imports.importing import Import, Imported, ImportTarget, chunked
 from siltstone.cli.imports.sources import one_source
+from siltstone.server.rest.tokens import new_token, tokens_of
+from tests.server.rest import rest_of
 from tests.server.stores import DOORS, behind
 
 ROWS = 10_000
@@ -58,7 +61,7 @@ def _files(folder: Path, kind: str) -> Path:
 
 def _run(
     db: st.Store, source: Path, *, creates: bool = True, stops_after: int = 0, run: str = "one",
-    key: tuple[str, ...] = (),
+    key: tuple[str, ...] = (), bytes_max: int = CHUNK,
 ) -> Imported:  # fmt: skip
     commits = 0
 
@@ -70,7 +73,7 @@ def _run(
 
     target = ImportTarget("t", None, key, creates=creates)
     found = one_source(source, CsvForm())
-    return Import(db, target, found, run, bytes_max=CHUNK).run(told)
+    return Import(db, target, found, run, bytes_max=bytes_max).run(told)
 
 
 def _ids(db: st.Store) -> list[int]:
@@ -291,3 +294,30 @@ def test_a_list_of_rows_is_a_chunk_of_its_own() -> None:
     table: Any = pa.table({"a": [1]})
     found = list(chunked(iter([table, [{"a": 2}], [], table]), 1 << 20))
     assert [type(rows) for rows in found] == [pa.Table, list, pa.Table]
+
+
+def test_lines_of_json_are_read_in_pieces_and_keep_the_types_of_the_first(tmp_path: Path) -> None:
+    path, text = tmp_path / "a.ndjson", "x" * 400
+    count = LINES_BYTES // 400 + 10_000
+    with path.open("w") as file:
+        file.writelines(f'{{"id": {n}, "text": "{text}"}}\n' for n in range(count))
+    with _store(tmp_path) as db:
+        _run(db, path, bytes_max=1 << 30)
+        assert _ids(db) == list(range(count))
+    with path.open("a") as file:
+        file.write('{"id": "late", "text": null}\n')
+    with st.connect(":memory:") as db, pytest.raises(st.SchemaMismatchError, match=r"a\.ndjson: "):
+        _run(db, path, bytes_max=16 << 20)
+
+
+def test_a_client_that_is_no_admin_is_told_that_an_admin_forgets_the_app(tmp_path: Path) -> None:
+    source, secret = _files(tmp_path / "in", "csv"), new_token()
+    tokens = tokens_of(f"me write {secret}", "test")
+    with rest_of(tmp_path / "s", tokens=tokens) as (db, service, _):
+        with (
+            st.connect(service.url, token=secret) as client,
+            pytest.raises(st.AccessError, match=r"rows are in 't'; .* let an admin forget the"),
+        ):
+            _run(client, source)
+        assert _ids(db) == list(range(ROWS))
+        assert [app.name for app in db.token_apps()] == ["import t"]

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from siltstone.cli.arguments import CsvForm
+from siltstone.cli.files import csv_schema
 from tests.cli.shell import Shell
 
 ROWS = pa.table({"id": [1, 2, 3], "who": ["ada", None, "cy"]})
@@ -71,6 +73,20 @@ def test_an_export_with_zst_comes_back(shell: Shell, tmp_path: Path) -> None:
     assert shell("export", "t", tmp_path / "out.ndjson.zst") == 0, shell.err
     assert shell("create", "u", "--from", tmp_path / "out.ndjson.zst") == 0, shell.err
     assert _rows(shell, "u") == ROWS.to_pylist()
+
+
+def test_the_types_of_csv_are_guessed_from_whole_rows_wherever_its_begin_is_cut() -> None:
+    data = b"id,t\n" + b"".join(b'%d,"a\nb%d"\n' % (n, n) for n in range(40))
+    for cut in range(20, len(data)):
+        found = csv_schema(data[:cut], CsvForm(), "csv", is_cut=True)
+        assert found == pa.schema({"id": pa.int64(), "t": pa.string()}), cut
+
+
+def test_a_row_of_csv_may_be_long(shell: Shell, tmp_path: Path) -> None:
+    text = "x" * (3 << 20)
+    (tmp_path / "a.csv").write_text(f"id,t\n1,{text}\n2,{text}\n")
+    assert shell("create", "t", "--from", tmp_path / "a.csv") == 0, shell.err
+    assert [len(row["t"]) for row in _rows(shell, "t")] == [3 << 20] * 2
 
 
 # several files

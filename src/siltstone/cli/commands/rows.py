@@ -29,8 +29,8 @@ File = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="CSV, TSV, JSON, NDJSON, Parquet or Arrow, by the file's ending, also with .gz;"
-        " - is NDJSON on stdin.",
+        help="CSV, TSV, JSON, NDJSON, Parquet or Arrow, by the file's ending, also with .gz or"
+        " .zst; - is NDJSON on stdin.",
         allow_dash=True,
         show_default=False,
     ),

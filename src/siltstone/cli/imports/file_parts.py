@@ -19,9 +19,11 @@ from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError
 from siltstone.cli.files import (
     COMPRESSIONS,
+    CSV_GUESS_BYTES,
     Rows,
     compression_of,
     csv_batches,
+    csv_schema,
     ending_of,
     input_rows,
     json_rows,
@@ -32,6 +34,7 @@ from siltstone.errors import SchemaMismatchError
 
 LINES_BYTES = 32 << 20
 """So many bytes of NDJSON are read at once, and the types of a new table are those of the first."""
+_HEADER_BYTES = 1 << 20
 _ARROW = {"arrow", "feather", "ipc"}
 
 
@@ -113,20 +116,26 @@ class _Gauged:
 
 def _header(path: Path, csv: CsvForm) -> tuple[str, ...]:
     """Return the names of the columns of CSV, from its begin."""
-    with _told(path), _stream(path) as stream:
-        head: bytes = stream.read(1 << 20)
-        end = head.rfind(b"\n") + 1
-        whole = pa.BufferReader(head[:end] or head)
-        first = next(csv_batches(whole, pa.schema([]), csv, ending_of(path)))
-    return tuple(first.column_names)
+    with _told(path):
+        try:
+            return tuple(_guessed(path, csv, _HEADER_BYTES).names)
+        except pa.ArrowInvalid:  # its first row may be longer
+            return tuple(_guessed(path, csv, CSV_GUESS_BYTES).names)
+
+
+def _guessed(path: Path, csv: CsvForm, bytes_max: int) -> pa.Schema:
+    with _stream(path) as stream:
+        head = stream.read(bytes_max)
+    return csv_schema(head, csv, ending_of(path), is_cut=len(head) == bytes_max)
 
 
 def _csv(
     path: Path, csv: CsvForm, gauge: Gauge, names: tuple[str, ...], known: pa.Schema | None
 ) -> Pieces:
-    columns = pa.schema([]) if known is None else known
-    with _told(path), _stream(path, gauge) as stream:
-        yield from csv_batches(stream, columns, csv, ending_of(path), names)
+    with _told(path):
+        columns = _guessed(path, csv, CSV_GUESS_BYTES) if known is None else known
+        with _stream(path, gauge) as stream:
+            yield from csv_batches(stream, columns, csv, ending_of(path), names)
 
 
 def _lines(path: Path, gauge: Gauge, known: pa.Schema | None) -> Pieces:

@@ -167,7 +167,7 @@ class Import:
         self._run, self._bytes_max, self._clock = run, bytes_max, clock
         self._progress: Progress = _untold
         self.place = self._begun()
-        self._commits, self._rows = 0, 0
+        self._commits, self._rows, self._started = 0, 0, 0.0
         self._first: pa.Table | None = None
 
     @property
@@ -184,7 +184,7 @@ class Import:
         Raises:
             SiltstoneError: Rows do not fit, or a commit was refused; `place` says what is in.
         """
-        self._progress = progress or _untold
+        self._progress, self._started = progress or _untold, self._clock()
         chunks = self._chunks()
         if self.place is None:
             first, second = next(chunks), next(chunks, None)
@@ -250,7 +250,7 @@ class Import:
         place = self.place or Place(table=self._id_of_table() or 0).within(self._parts)
         claim = self._store.claim(self._target.app, place.holder(self._run))
         batch = self._last_batch() + 1
-        started, seq, last = self._clock(), self._store.seq, ""
+        seq, last = self._store.seq, ""
         for chunk in chunks:
             creates = self._target.creates and self.place is None
             with self._store.transaction(token=(self._target.app, batch), claim=claim) as tx:
@@ -263,10 +263,10 @@ class Import:
             seq, last = tx.receipt.seq, tx.receipt.transaction_id
             self.place, claim, batch = place, next_claim, batch + 1
             self._commits, self._rows = self._commits + 1, self._rows + chunk.count
-            self._tell(place, self._clock() - started)
+            self._tell(place, self._clock() - self._started)
         if not self._keeps_app:
             self.forget()
-        return Imported(self._rows, seq, self._commits, last, self._clock() - started)
+        return Imported(self._rows, seq, self._commits, last, self._clock() - self._started)
 
     def _last_batch(self) -> int:
         apps = {app.name: app.batch for app in self._store.token_apps()}
