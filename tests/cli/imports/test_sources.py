@@ -15,6 +15,7 @@ import pytest
 
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.files import csv_schema
+from siltstone.cli.imports.sources import one_source
 from tests.cli.shell import Shell
 
 ROWS = pa.table({"id": [1, 2, 3], "who": ["ada", None, "cy"]})
@@ -325,3 +326,8 @@ def test_a_source_that_is_wrong_makes_no_store(
     (tmp_path / "b.csv").unlink()
     assert shell("create", "t", "--from", tmp_path / "*.csv") == 0, shell.err
     assert (tmp_path / "other").exists()
+
+
+def test_what_comes_from_stdin_is_never_taken_for_what_came_before() -> None:
+    first, second = (one_source(Path("-"), CsvForm()).parts[0] for _ in range(2))
+    assert first.fingerprint != second.fingerprint

@@ -6,6 +6,8 @@ An array of JSON, and stdin, are read whole. A compressed file is decompressed a
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -49,7 +51,9 @@ def file_part(path: Path, csv: CsvForm) -> SourcePart:
     require_ending(path)
     if str(path) == "-":
         read = cache(lambda known: input_rows(path, known, csv))  # it is there once
-        return SourcePart("-", "-", 0, lambda known: iter([read(known)]))
+        return SourcePart(
+            "-", f"- {os.getpid()} {time.time_ns()}", 0, lambda known: iter([read(known)])
+        )
     fingerprint, size = fingerprint_of(path)
     if path.is_dir():
         raise NotFoundError(f"cannot read {path}: it is a directory")

@@ -68,10 +68,10 @@ def _of_lance(path: Path) -> SourcePart:
     from siltstone.storage.lance import raw
 
     try:
-        found = raw.opened(path)
+        found, changed = raw.opened(path), (path / "_versions").stat().st_mtime_ns
     except (OSError, ValueError) as error:
         raise SchemaMismatchError(f"{path} is no table of Lance: {error}") from error
-    fingerprint = f"{os.path.abspath(path)} version {found.version}"  # noqa: PTH100 - a link stays one
+    fingerprint = f"{os.path.abspath(path)} version {found.version} {changed}"  # noqa: PTH100 - a link stays one
     return SourcePart(
         str(path),
         fingerprint,
