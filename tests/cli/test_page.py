@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import typer.main
 
@@ -38,12 +42,24 @@ FILES = {
 }
 
 
+def _write_sources(folder: Path) -> None:
+    """Write what is imported and is no text."""
+    (folder / "in").mkdir()
+    for name in ("a", "b"):
+        (folder / "in" / f"{name}.csv.gz").write_bytes(gzip.compress(b"id,n\n%d,1\n" % ord(name)))
+    with pa.output_stream(str(folder / "more.ndjson.zst"), compression="zstd") as file:
+        file.write(FILES["events.ndjson"].encode())
+    with closing(sqlite3.connect(folder / "shop.db")) as made:
+        made.execute("create table customers (id integer primary key, name text)")
+
+
 def test_the_lines_of_the_page_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
+    _write_sources(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "backups").mkdir()
     for line in LINES:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ import pytest
 import siltstone as st
 from siltstone import dbapi, errors
 from siltstone.dbapi.pep_errors import error_of
+from siltstone.server.rest.tokens import Role, new_token, tokens_of
+from tests.server.rest import rest_of
+
+SECRETS = {role: new_token() for role in (Role.READ, Role.WRITE)}
 
 KINDS: dict[type[dbapi.Error], set[str]] = {
     dbapi.ProgrammingError: {
@@ -208,4 +213,30 @@ def test_nothing_is_there_of_a_transaction_whose_process_ended(
     assert subprocess.run(run, check=False, capture_output=True).returncode == code
     con = dbapi.connect(tmp_path / "s", background=False)
     assert con.cursor().execute("select id from t").fetchall() == [(1,)]
+    con.close()
+
+
+# roles
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Any]:
+    secrets = ";".join(f"{role.name} {role.name} {secret}" for role, secret in SECRETS.items())
+    with rest_of(tmp_path / "s", tokens=tokens_of(secrets, "test")) as (db, service, _):
+        db.create_table("t", {"id": "int64", "n": "int64"}, primary_key="id")
+        db["t"].insert({"id": 1, "n": 10})
+        yield service
+
+
+@pytest.mark.parametrize("autocommit", [-1, False, True])
+def test_a_client_that_may_only_read_reads_and_is_refused_to_write(
+    service: Any, autocommit: int
+) -> None:
+    con = dbapi.connect(service.url, token=SECRETS[Role.READ], autocommit=autocommit)
+    cur = con.cursor()
+    assert cur.execute("select n from t").fetchall() == [(10,)]
+    with pytest.raises(dbapi.OperationalError) as caught:
+        cur.execute("update t set n = 11")
+    assert isinstance(caught.value.__cause__, st.AccessError)
+    con.rollback()
     con.close()

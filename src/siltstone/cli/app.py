@@ -30,6 +30,7 @@ from siltstone.cli.commands import (
 )
 from siltstone.cli.exits import Exit, UsageError, code_of, in_one_line
 from siltstone.cli.groups import GroupedCommands
+from siltstone.cli.imports import commands as imports
 from siltstone.errors import SiltstoneError
 
 # rich formats help nicely and takes 0.1 s to import: --help goes without it.
@@ -85,7 +86,7 @@ _GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
         *(searches.search, queries.query, shells.shell, export.export, tables.info),
     ),
     "Write": (
-        *(tables.init, tables.create, rows.insert, rows.upsert, rows.append),
+        *(tables.init, imports.create, rows.insert, rows.upsert, imports.append),
         *(rows.delete, tables.truncate, tables.rename, tables.drop),
     ),
     "Past": (queries.log, queries.changes, queries.diff, tables.undo, tags.app),

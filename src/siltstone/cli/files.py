@@ -1,19 +1,18 @@
 """Files: rows from CSV, JSON, NDJSON, Parquet and Arrow files, in the types of the table.
 
-The file's ending determines the format, and `.gz` after it says that it is compressed; `-` is
-NDJSON on stdin. Columns that the table does not have are kept, so that the table refuses them by
-name. An empty CSV cell is null, a quoted empty cell is an empty string.
+The file's ending determines the format, and `.gz` or `.zst` after it says that it is compressed;
+`-` is NDJSON on stdin. Columns that the table does not have are kept, so that the table refuses
+them by name. An empty CSV cell is null, a quoted empty cell is an empty string.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import gzip
 import os
+import re
 import sys
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +30,12 @@ from siltstone.errors import SchemaMismatchError
 from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, value_of
 
 _BLOCK_BYTES_MAX = 1 << 30
+CSV_GUESS_BYTES = 64 << 20
+"""From so much of CSV at its begin the types of its columns are guessed, where it is a stream."""
+_CSV_BLOCK_BYTES = 4 << 20
+"""So much of it is read at once. Arrow reads 32 blocks ahead."""
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+_NUMBERED = re.compile(r"In CSV column #(\d+)")
 Rows = pa.Table | pa.RecordBatchReader | list[dict[str, Any]]
 
 
@@ -57,13 +62,13 @@ def input_rows(
         if ending == "parquet":
             return _parquet(path)
         if ending in {"csv", "tsv"}:
-            return _csv(read_bytes(path), known, csv, ending)
+            return _csv(read_bytes(path), known, csv, path)
         read = _READERS.get(ending)
         if read is None:
             raise unknown_ending(path)
         data = read_bytes(path)
         rows = read(data, known)
-        is_json = read is _json or read is _objects
+        is_json = read is _json or read is json_rows
         may_lack = tells_missing or any(b"siltstone:default" in (f.metadata or {}) for f in known)
         return _as_named(rows, data, known) if is_json and may_lack else rows
     except pa.ArrowException as error:
@@ -107,11 +112,11 @@ def input_schema(path: Path) -> pa.Schema:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a file, decompressed if it ends in `.gz`, or of stdin for `-`.
+    """Return the bytes of a file, decompressed if its name says so, or of stdin for `-`.
 
     Raises:
         NotFoundError: The file cannot be read.
-        SchemaMismatchError: It is not gzip.
+        SchemaMismatchError: It is not gzip, or not zstd.
     """
     if str(path) == "-":
         return sys.stdin.buffer.read()
@@ -119,31 +124,48 @@ def read_bytes(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise NotFoundError(f"cannot read {path}: {error.strerror}") from error
-    if not is_gzip(path):
+    packed = compression_of(path)
+    if packed is None:
         return data
     try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SchemaMismatchError(f"{path} is not gzip: {error}") from None
+        return pa.CompressedInputStream(pa.BufferReader(data), packed).read()
+    except OSError as error:
+        raise SchemaMismatchError(f"{path} is not {packed}: {error}") from None
 
 
-def is_gzip(path: Path) -> bool:
-    """Say whether the name of a file says that it is compressed."""
-    return path.suffix.lower() == ".gz"
+def compression_of(path: Path) -> Any:
+    """Return how the name of a file says that it is compressed; None: it does not."""
+    return COMPRESSIONS.get(path.suffix.lower())
 
 
 def ending_of(path: Path) -> str:
     """Return what the name of a file says of its format: `csv` of `rows.csv.gz`."""
     if str(path) == "-":
         return "ndjson"
-    name = path.with_suffix("") if is_gzip(path) else path
+    name = path.with_suffix("") if compression_of(path) else path
     return name.suffix[1:].lower()
 
 
 def unknown_ending(path: Path) -> UsageError:
     """Return the refusal of a file whose name says no format."""
     endings = ", ".join(_ENDINGS)
-    return UsageError(f"{path}: the file's ending must be one of {endings}, also with .gz")
+    text = f"{path}: the file's ending must be one of {endings}, also with .gz or .zst"
+    return UsageError(text)
+
+
+def require_ending(path: Path) -> None:
+    """Refuse a file whose name says no format, or that is compressed in vain.
+
+    Raises:
+        UsageError: See above.
+    """
+    ending = ending_of(path)
+    if ending not in _ENDINGS:
+        raise unknown_ending(path)
+    if ending == "parquet" and compression_of(path):
+        raise UsageError(
+            f"{path}: Parquet files compress themselves; .gz and .zst are for the other formats"
+        )
 
 
 def delimiter_of(given: str | None, ending: str) -> str:
@@ -160,11 +182,74 @@ def delimiter_of(given: str | None, ending: str) -> str:
     return found
 
 
-def _csv(data: bytes, schema: pa.Schema, csv: CsvForm, ending: str) -> Rows:
+def _csv(data: bytes, schema: pa.Schema, csv: CsvForm, path: Path) -> Rows:
+    import pyarrow.csv as pcsv
+
+    texts, parse, convert = _csv_options(schema, csv, ending_of(path))
+    table = pcsv.read_csv(BytesIO(data), parse_options=parse, convert_options=convert)
+    return _typed(table, texts)
+
+
+def csv_schema(head: bytes, csv: CsvForm, ending: str, *, is_cut: bool) -> pa.Schema:
+    """Return the columns of CSV, guessed from its begin; `is_cut`: more follows.
+
+    Raises:
+        pa.ArrowInvalid: It is no CSV, or its first row is longer.
+    """
+    import pyarrow.csv as pcsv
+
+    _, parse, convert = _csv_options(pa.schema([]), csv, ending)
+    read = pcsv.ReadOptions(block_size=max(len(head), 1))
+    # A byte behind the first block: else its last row, which is cut, would be taken for whole.
+    source: Any = pa.BufferReader(head + b"\n" if is_cut else head)
+    with pcsv.open_csv(source, read, parse, convert) as reader:
+        return reader.schema
+
+
+def csv_batches(
+    stream: Any, schema: pa.Schema, csv: CsvForm, ending: str, names: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Yield the rows of CSV as they are read; first a table without rows.
+
+    Args:
+        stream: The bytes.
+        schema: The types of columns; those of others are guessed.
+        csv: How cells are written.
+        ending: That of the file.
+        names: Its columns, for errors.
+
+    Raises:
+        pa.ArrowInvalid: It is no CSV, or a value does not have its column's type.
+    """
+    import pyarrow.csv as pcsv
+
+    texts, parse, convert = _csv_options(schema, csv, ending)
+    read, before = pcsv.ReadOptions(block_size=_CSV_BLOCK_BYTES), 0
+    try:
+        reader = pcsv.open_csv(stream, read, parse, convert)
+        yield _typed(reader.schema.empty_table(), texts)
+        for batch in reader:
+            yield _typed(pa.Table.from_batches([batch]), texts)
+            before += batch.num_rows
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(_with_name(str(error), names, before)) from error
+
+
+def _with_name(text: str, names: Sequence[str], before: int) -> str:
+    """Return what Arrow says of CSV with the name of the column, and behind which row it is."""
+    found = _NUMBERED.search(text)
+    if found is None or int(found[1]) >= len(names):
+        return text
+    named = text.replace(found[0], f"column {names[int(found[1])]!r}")
+    return f"behind row {before:,}: {named}" if before else named
+
+
+def _csv_options(schema: pa.Schema, csv: CsvForm, ending: str) -> tuple[list[pa.Field], Any, Any]:
+    """Return the columns that are read as texts, and Arrow's options."""
     import pyarrow.csv as pcsv
 
     texts = [field for field in schema if _is_text_in_csv(field.type)]
-    options = pcsv.ConvertOptions(
+    convert = pcsv.ConvertOptions(
         column_types=pa.schema(
             [field.with_type(pa.string()) if field in texts else field for field in schema]
         ),
@@ -173,8 +258,11 @@ def _csv(data: bytes, schema: pa.Schema, csv: CsvForm, ending: str) -> Rows:
         quoted_strings_can_be_null=False,
     )
     delimiter = delimiter_of(csv.delimiter, ending)
-    parse = pcsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    table = pcsv.read_csv(BytesIO(data), parse_options=parse, convert_options=options)
+    return texts, pcsv.ParseOptions(delimiter=delimiter, newlines_in_values=True), convert
+
+
+def _typed(table: pa.Table, texts: list[pa.Field]) -> pa.Table:
+    """Return rows with the columns that were read as texts in their types."""
     for field in texts:
         place = table.schema.get_field_index(field.name)
         if place >= 0:
@@ -210,12 +298,12 @@ def _spans(spans: list[Any]) -> pa.Array:
 
 def _json(data: bytes, schema: pa.Schema) -> Rows:
     if data.lstrip()[:1] != b"[":
-        return _objects(data, schema)
+        return json_rows(data, schema)
     if _is_beyond_arrow(data, schema):
         return _spelled(msgspec.json.decode(data), schema)
     parts = msgspec.json.decode(data, type=list[msgspec.Raw])
     lines = (msgspec.json.format(bytes(part), indent=0) for part in parts)
-    return _objects(b"\n".join(lines), schema)
+    return json_rows(b"\n".join(lines), schema)
 
 
 def _as_named(rows: Rows, data: bytes, schema: pa.Schema) -> Rows:
@@ -259,8 +347,8 @@ def _value(name: str, value: object, kind: pa.DataType | None) -> object:
         raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
 
 
-def _objects(data: bytes, schema: pa.Schema) -> Rows:
-    """Return JSON objects as rows; types that Arrow's reader lacks are cast from others."""
+def json_rows(data: bytes, schema: pa.Schema) -> Rows:
+    """Return lines of JSON as rows; types that Arrow's reader lacks are cast from others."""
     import pyarrow.json as pj
 
     if not data.strip():
@@ -339,8 +427,7 @@ def _uuids(column: pa.ChunkedArray) -> pa.Array:
 def _parquet(path: Path) -> Rows:
     import pyarrow.parquet as pq
 
-    if is_gzip(path):
-        raise UsageError(f"{path}: Parquet files compress themselves; .gz is for the other formats")
+    require_ending(path)
     if not path.is_file():
         raise NotFoundError(f"cannot read {path}: no such file")
     file = pq.ParquetFile(path)
@@ -357,8 +444,8 @@ def _arrow(data: bytes, schema: pa.Schema) -> Rows:
 
 _READERS: dict[str, Callable[[bytes, pa.Schema], Rows]] = {
     "json": _json,
-    "ndjson": _objects,
-    "jsonl": _objects,
+    "ndjson": json_rows,
+    "jsonl": json_rows,
     "arrow": _arrow,
     "feather": _arrow,
     "ipc": _arrow,

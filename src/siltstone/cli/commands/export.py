@@ -38,7 +38,7 @@ def export(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="CSV, TSV, NDJSON, Parquet or Arrow, by the file's ending, also with .gz;"
+            help="CSV, TSV, NDJSON, Parquet or Arrow, by the file's ending, also with .gz or .zst;"
             " - is NDJSON on stdout.",
             allow_dash=True,
             show_default=False,
@@ -61,14 +61,15 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write the rows of a table to a file, whole or not at all."""
-    from siltstone.cli.files import delimiter_of, ending_of
+    from siltstone.cli.files import compression_of, delimiter_of, ending_of
 
     ending = ending_of(file)
     write = _WRITERS.get(ending)
-    if write is None or (ending == "parquet" and file.suffix == ".gz"):
+    if write is None or (ending == "parquet" and compression_of(file)):
         endings = ", ".join(sorted(_WRITERS))
         raise UsageError(
-            f"{file}: the file's ending must be one of {endings}; all but parquet also with .gz"
+            f"{file}: the file's ending must be one of {endings}; all but parquet also with .gz or"
+            " .zst"
         )
     if str(file) == "-" and form in {Form.JSON, Form.CSV}:
         other = f"siltstone scan {table} --{form.value}"
@@ -113,13 +114,20 @@ def _whole(path: Path, *, overwrite: bool) -> Generator[IO[bytes]]:
 
     import pyarrow as pa
 
+    from siltstone.cli.files import compression_of
+
+    packing = compression_of(path)
     if not overwrite and path.exists():
         raise RequestError(f"{path} exists already; use --overwrite to replace it")
     # Another name each time: what a killed run left must not be in the way of the next.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with beside.open("xb") as file:
-            if path.suffix.lower() == ".gz":
+            if packing == "zstd":
+                own = os.fdopen(os.dup(file.fileno()), "wb")  # Arrow closes what it writes to
+                with pa.CompressedOutputStream(pa.PythonFile(own, "w"), packing) as packed:
+                    yield packed  # type: ignore[misc]
+            elif packing is not None:
                 with gzip.GzipFile(path.stem, "wb", fileobj=file, mtime=0) as packed:
                     yield packed  # type: ignore[misc]
             else:

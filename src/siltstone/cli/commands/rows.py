@@ -29,8 +29,8 @@ File = Annotated[
     Path,
     typer.Argument(
         metavar="FILE",
-        help="CSV, TSV, JSON, NDJSON, Parquet or Arrow, by the file's ending, also with .gz;"
-        " - is NDJSON on stdin.",
+        help="CSV, TSV, JSON, NDJSON, Parquet or Arrow, by the file's ending, also with .gz or"
+        " .zst; - is NDJSON on stdin.",
         allow_dash=True,
         show_default=False,
     ),
@@ -79,13 +79,6 @@ def insert(
         return found.insert if found.primary_key else found.append
 
     _write(db, table, file, csv, verb, form, quiet=quiet)
-
-
-def append(
-    table: Table, file: File, db: Db, *, csv: CsvForm, form: Form, quiet: Quiet = False
-) -> None:
-    """Append the rows of a file to a plain table in one transaction."""
-    _write(db, table, file, csv, lambda found: found.append, form, quiet=quiet)
 
 
 def _write(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +11,6 @@ import typer
 from siltstone.cli.arguments import (
     MOMENT,
     AsOf,
-    CsvForm,
     Db,
     DryRun,
     LocalDb,
@@ -29,9 +25,7 @@ from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.sessions import (
     at_moment,
     confirm,
-    has_store,
     is_remote,
-    make_store,
     note,
     past,
     reading,
@@ -40,10 +34,6 @@ from siltstone.cli.sessions import (
 from siltstone.errors import ConflictError, RequestError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from siltstone.api.results import Receipt
-    from siltstone.cli.files import Rows
     from siltstone.store import Store
 
 
@@ -87,90 +77,6 @@ def schema(table: Table, db: Db, *, as_of: AsOf, form: Form) -> None:
     with at_moment(db, as_of) as snapshot:
         lines = columns_in(snapshot, table)
     emit(COLUMN_FACTS, lines, form)
-
-
-def create(
-    table: Table,
-    db: Db,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            help='A file: JSON like {"id": "int64"}, or CSV, Parquet or Arrow with the columns.'
-        ),
-    ] = None,
-    column: Annotated[
-        list[str] | None, typer.Option("--column", "-c", help="NAME:TYPE; repeat for each column.")
-    ] = None,
-    pk: Annotated[
-        str,
-        typer.Option(
-            help="The key column, or columns separated by commas. Default: a plain table."
-        ),
-    ] = "",
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="Create the table with the rows of a file, in one commit. Its columns are those of"
-            " the file, unless --schema or --column gives them; - is NDJSON on stdin.",
-            allow_dash=True,
-        ),
-    ] = None,
-    *,
-    csv: CsvForm,
-    form: Form,
-) -> None:
-    """Create a table, empty or from a file of rows. If it fails, there is no table.
-
-    With --from the store is made, too, if there is none.
-    """
-    from siltstone.cli.files import input_rows
-    from siltstone.cli.schemas import columns_of, schema_of
-
-    if (schema is not None) + bool(column) != 1 and (source is None or schema or column):
-        raise UsageError("give the columns either by --schema FILE or by --column NAME:TYPE")
-    wanted = None
-    if column:
-        wanted = columns_of(column)
-    elif schema is not None:
-        wanted = schema_of(schema)
-    key = [name for name in pk.split(",") if name]
-    read = (lambda: None) if source is None else partial(input_rows, source, wanted, csv)
-    rows = None
-    if source is not None and not has_store(db):
-        rows = _tried(table, wanted, key, read)
-        make_store(db)
-    with writing(db) as store:
-        receipt = _created(store, table, wanted, key, read() if rows is None else rows)
-    record: dict[str, object] = {"table": table, "primary_key": ",".join(key), "seq": receipt.seq}
-    emit_record(record if source is None else record | {"rows": receipt.rows}, form)
-
-
-def _created(
-    store: Store, table: str, schema: pa.Schema | None, key: list[str], rows: Rows | None
-) -> Receipt:
-    with store.transaction() as tx:
-        tx.create_table(table, schema, key, data=rows)
-    assert tx.receipt is not None
-    return tx.receipt
-
-
-def _tried(
-    table: str, schema: pa.Schema | None, key: list[str], read: Callable[[], Rows | None]
-) -> Rows | None:
-    """Create the table in memory, so that a bad file makes no store; return rows to use again.
-
-    None: they are streamed, and must be read again.
-    """
-    import pyarrow as pa
-
-    from siltstone.store import connect
-
-    rows = read()
-    with connect(":memory:", background=False) as trial:
-        _created(trial, table, schema, key, rows)
-    return None if isinstance(rows, pa.RecordBatchReader) else rows
 
 
 def rename(

@@ -106,6 +106,7 @@ def _is_of_one_row(statement: object) -> bool:
         isinstance(statement, InsertStatement)
         and not statement.given
         and not statement.returning
+        and not statement.is_by_name
         and statement.on_conflict is not OnConflict.UPDATE
         and len(statement.values) == 1
         and all(part.constant is not None or not part.text for part in statement.values[0])

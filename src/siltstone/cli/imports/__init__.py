@@ -1,0 +1,1 @@
+"""Imports: `create --from` and `append`: sources of rows, read in parts, committed in chunks."""
