@@ -377,6 +377,14 @@ def claim(app: str, holder: str) -> Step:
     return step(f"claim {app}", lambda db: db.claim(app, holder))
 
 
+def add_more(name: str, default: int) -> Step:
+    return step(f"add {name}", lambda db: db["t"].add_column(name, "int64", default))
+
+
+def more_row(key: int) -> Step:
+    return step("row", lambda db: db["t"].upsert({"id": key, "v": "more"}, missing="keep"))
+
+
 SCENARIOS: dict[str, Scenario] = {
     "a table that Lance refuses": Scenario(
         [
@@ -650,6 +658,33 @@ SCENARIOS: dict[str, Scenario] = {
             upsert(9),
             CHECKPOINT,
             MERGE,
+        ]
+    ),
+    "columns with defaults": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(1, 2),
+            add_more("a", 1),
+            more_row(3),
+            CHECKPOINT,
+            add_more("b", 2),
+            step("null", lambda db: db["t"].insert({"id": 4, "a": None, "b": None})),
+            CHECKPOINT,  # history gets the column
+            MERGE,
+            add_more("c", 3),
+            more_row(1),
+            step("never null", lambda db: db["t"].alter_column("c", nullable=False)),
+            delete(2),
+            MERGE,  # base gets the column
+            step("default", lambda db: db["t"].alter_column("c", default=4)),
+            more_row(7),
+            add_more("d", 5),
+            CHECKPOINT,
+            MERGE,
+            CLOSE,
+            OPEN,
+            more_row(9),
         ]
     ),
     "a plain table": Scenario(

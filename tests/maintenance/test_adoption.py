@@ -206,6 +206,19 @@ def test_columns_go_by_id_from_the_load_into_base(db: LocalStore) -> None:
     assert rows(db) == {**wanted, 30: ("x", 1.0, "y")}
 
 
+def test_a_load_that_lacks_a_column_with_a_default_is_merged_as_rows(db: LocalStore) -> None:
+    merged(db)
+    attach(db)
+    (staged,) = files(db, ".attached").values()
+    db["t"].add_column("more", "int64", 7)
+    db["t"].upsert({"id": 100, "v": "after", "n": 7.0, "more": None})
+    wanted = {i: (*row, 7) for i, row in expected().items()} | {100: ("after", 7.0, None)}
+    assert rows(db) == wanted
+    merged(db)
+    assert staged not in files(db, "base").values()
+    assert rows(db) == wanted
+
+
 def test_a_load_over_an_altered_base_is_adopted(db: LocalStore) -> None:
     merged(db)
     db["t"].drop_column("v")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -49,6 +49,8 @@ VALUES: dict[str, Any] = {
     ),
 }
 """By the kind of a column, as the model calls it; all but the first two have no simple order."""
+NESTED = {"list", "map", "inside"}
+"""These have no defaults."""
 KEYS = {
     "int": some.integers(0, 3),
     "text": some.sampled_from(["", "a", "ä"]),
@@ -138,12 +140,20 @@ def _given(draw: Draw, table: Relation, rows: list[Row]) -> object:
     return arrow if form == "arrow" else arrow.to_reader(max_chunksize=300)
 
 
+def _named(given: object, row: Row) -> Row:
+    """Return what a row names in a form: of Arrow each names all columns that are there."""
+    if isinstance(given, pa.Table | pa.RecordBatchReader):
+        return {name: row.get(name) for name in given.schema.names}
+    return row
+
+
 def first_rows(table: Relation) -> Call:
     """Return the call that gives a new table two rows."""
     if not table.key:
         rows = {next(_numbers): {"v": value} for value in (1, 2)}
         given = list(rows.values())
-        return Call(lambda t: t.append(given), _put(table, rows, len(rows)))
+        whole = {number: table.whole(row) for number, row in rows.items()}
+        return Call(lambda t: t.append(given), _put(table, whole, len(rows)))
     keys: dict[str, list[Key]] = {"int": [0, 1], "text": ["", "a"], "pair": [("eu", 0), ("us", 0)]}
     made = {key: _keyed(table, key) for key in keys[kind_of(table)]}
     return Call(
@@ -157,7 +167,7 @@ def first_rows(table: Relation) -> Call:
 def upsert(draw: Draw, table: Relation, _world: World) -> Call:
     rows = _rows(draw, table)
     given = _given(draw, table, rows)
-    newest = {table.key_of(row): row for row in rows}
+    newest = {table.key_of(row): table.whole(_named(given, row)) for row in rows}
     return Call(lambda t: t.upsert(given, missing="null"), _put(table, newest, len(newest)))
 
 
@@ -165,19 +175,18 @@ def keep(draw: Draw, table: Relation, _world: World) -> Call:
     """An upsert whose rows keep the values that they do not name."""
     rows = _rows(draw, table)
     given = _given(draw, table, rows)
-    names = given.schema.names if isinstance(given, pa.Table | pa.RecordBatchReader) else None
     laid: dict[Key, Row] = {}
     for row in rows:
         key = table.key_of(row)
-        named = row if names is None else {name: row.get(name) for name in names}
-        laid[key] = {**laid.get(key, table.rows.get(key, {})), **named}
+        exists = laid.get(key) or table.rows.get(key) or table.whole({})
+        laid[key] = {**exists, **_named(given, row)}
     return Call(lambda t: t.upsert(given, missing="keep"), _put(table, laid, len(laid)))
 
 
 def insert(draw: Draw, table: Relation, world: World) -> Call:
     rows = _rows(draw, table)
     given = _given(draw, table, rows)
-    newest = {table.key_of(row): row for row in rows}
+    newest = {table.key_of(row): table.whole(_named(given, row)) for row in rows}
     is_living = any(key in table.rows for key in newest) and not world.is_retried
     if is_living or len(newest) < len(rows):
         refused = Effect(table.id, None)
@@ -190,6 +199,9 @@ def _inserted(table: Relation, rows: list[Row]) -> tuple[str, list[object]] | No
     """Return the INSERT of a few rows of simple values."""
     names = sorted({name for row in rows for name in row})
     if not rows or len(rows) > 4 or not _are_simple(table, names):
+        return None
+    has_defaults = any(column.default is not None for column in table.columns.values())
+    if has_defaults and any(set(row) != set(names) for row in rows):
         return None
     marks = ", ".join(f"({', '.join('?' for _ in names)})" for _ in rows)
     columns = ", ".join(f'"{name}"' for name in names)
@@ -282,16 +294,18 @@ def condition(draw: Draw, table: Relation) -> tuple[str, Callable[[Row], bool]]:
 
 
 def append(draw: Draw, table: Relation, _world: World) -> Call:
-    rows = {next(_numbers): row for row in _rows(draw, table)}
-    given = _given(draw, table, list(rows.values()))
+    drawn_rows = _rows(draw, table)
+    given = _given(draw, table, drawn_rows)
+    rows = {next(_numbers): table.whole(_named(given, row)) for row in drawn_rows}
     effect = _put(table, rows, len(rows))
     effect.writes, effect.is_loose = {APPENDS}, True
     return Call(lambda t: t.append(given), effect)
 
 
 def overwrite(draw: Draw, table: Relation, _world: World) -> Call:
-    rows = {next(_numbers): row for row in _rows(draw, table)}
-    given = _given(draw, table, list(rows.values()))
+    drawn_rows = _rows(draw, table)
+    given = _given(draw, table, drawn_rows)
+    rows = {next(_numbers): table.whole(_named(given, row)) for row in drawn_rows}
     put = _put(table, rows, len(rows))
 
     def apply(world: World) -> None:
@@ -317,17 +331,38 @@ def truncate(_draw: Draw, table: Relation, _world: World) -> Call:
 def add_column(draw: Draw, table: Relation, _world: World) -> Call:
     name = draw(some.sampled_from(["n", "s", "v", "w"]))
     kind = draw(some.sampled_from(sorted(TYPES)))
+    default = None if kind in NESTED else draw(VALUES[kind])
+
+    def add(t: Any) -> Any:
+        return t.add_column(name, TYPES[kind], default)
+
     if name in table.columns:
-        error = Effect(table.id, None)
-        return Call(lambda t: t.add_column(name, TYPES[kind]), error, SchemaMismatchError)
+        return Call(add, Effect(table.id, None), SchemaMismatchError)
 
     def apply(world: World) -> None:
         changed = world.tables[table.id]
-        changed.columns[name] = Column(changed.next_column, kind)
+        changed.columns[name] = Column(changed.next_column, kind, default, default)
         changed.next_column += 1
-        changed.rows = {key: {**row, name: None} for key, row in changed.rows.items()}
+        changed.rows = {key: {**row, name: default} for key, row in changed.rows.items()}
 
-    return Call(lambda t: t.add_column(name, TYPES[kind]), Effect(table.id, apply, is_loose=True))
+    return Call(add, Effect(table.id, apply, is_loose=True))
+
+
+def set_default(draw: Draw, table: Relation, _world: World) -> Call | None:
+    scalars = {n for n, column in table.columns.items() if column.kind not in NESTED}
+    names = sorted(scalars - set(table.key))
+    if not names:
+        return None
+    name = draw(some.sampled_from(names))
+    default = draw(VALUES[table.columns[name].kind])
+
+    def apply(world: World) -> None:
+        changed = world.tables[table.id]
+        changed.columns[name] = replace(changed.columns[name], default=default)
+
+    changes = default != table.columns[name].default
+    effect = Effect(table.id, apply if changes else None, is_loose=True)
+    return Call(lambda t: t.alter_column(name, default=default), effect)
 
 
 def drop_column(draw: Draw, table: Relation, _world: World) -> Call | None:
@@ -366,7 +401,7 @@ def rename_column(draw: Draw, table: Relation, _world: World) -> Call | None:
 
 KEYED = (upsert, upsert, keep, insert, insert, update, update, delete, delete, delete_where)
 PLAIN = (append, append, append, overwrite, delete_where)
-DEFINITIONS = (truncate, add_column, drop_column, rename_column)
+DEFINITIONS = (truncate, add_column, add_column, set_default, drop_column, rename_column)
 
 
 def drawn(draw: Draw, table: Relation, world: World, *, definition: bool) -> Call | None:

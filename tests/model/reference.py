@@ -17,8 +17,12 @@ APPENDS = "appends"
 
 @dataclass(frozen=True)
 class Column:
+    """A column; `initial` is what rows have that were made before it was added."""
+
     id: int
     kind: str
+    default: object = None
+    initial: object = None
 
 
 @dataclass
@@ -41,9 +45,13 @@ class Relation:
         return {name: self.columns[name].kind for name in self.key}
 
     def put(self, key: Key, row: Row) -> None:
-        """Set one row; columns it lacks are null, columns it has must be there."""
+        """Set one row; columns it lacks were added since, columns it has must be there."""
         assert row.keys() <= self.columns.keys(), f"{row} was admitted into {self.columns}"
-        self.rows[key] = {name: row.get(name) for name in self.columns}
+        self.rows[key] = {n: row.get(n, column.initial) for n, column in self.columns.items()}
+
+    def whole(self, named: Row) -> Row:
+        """Return a new row that names some columns: the others have their defaults."""
+        return {n: named.get(n, column.default) for n, column in self.columns.items()}
 
     def shown(self, columns: Iterable[str] | None = None, keep: Callable = bool) -> list[tuple]:
         names = list(self.columns if columns is None else columns)

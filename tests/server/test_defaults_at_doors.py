@@ -118,6 +118,7 @@ def test_a_follower_reads_the_default_of_an_added_column(tmp_path: Path) -> None
             db["t"].add_column("n", "int32", 7)
             db["t"].insert({"id": 2, "n": None})
             assert rows_of(reader) == [{"id": 1, "n": 7}, {"id": 2, "n": None}]
+            db.checkpoint()
             db.merge()
             assert rows_of(reader) == [{"id": 1, "n": 7}, {"id": 2, "n": None}]
 

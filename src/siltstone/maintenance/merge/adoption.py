@@ -53,13 +53,12 @@ def _adopted(level: Lives, table_schema: TableSchema) -> AdoptedLoad | None:
     table = source.table if isinstance(source, HistoryRun) else None
     if not isinstance(source, HistoryRun) or not isinstance(table, Attached):
         return None
+    if not {*map(history_name, table_schema.initials())} <= {*table.schema.names}:
+        return None  # its files would have nulls where base has the initial value
     # The ordinals of a load's rows are their positions: it is one dataset, of one seq.
     gone = np.flatnonzero(~level.kept.to_numpy(zero_copy_only=False))
     if len(gone) > HIDDEN_SHARE_MAX * table.rows:
         return None
     stored = {name: history_name(i) for i, name in table_schema.names.items()}
     columns = tuple((old, new) for new, old in stored.items() if old in table.schema.names)
-    lacked = table_schema.initials().keys() - {table_schema.ids[new] for _, new in columns}
-    if lacked:  # its files have nulls there, and base the initial value
-        return None
     return AdoptedLoad(table.pin, columns, gone)
