@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -107,7 +107,7 @@ class Other:
 
 
 @contextmanager
-def processes(*started: Other) -> Iterator[None]:
+def processes(*started: Other) -> Generator[None]:
     try:
         yield
     finally:
