@@ -11,9 +11,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -107,7 +109,7 @@ class Other:
 
 
 @contextmanager
-def processes(*started: Other) -> Iterator[None]:
+def processes(*started: Other) -> Generator[None]:
     try:
         yield
     finally:
@@ -310,3 +312,95 @@ def test_a_transaction_that_was_open_when_the_owner_died_commits_or_conflicts(
             with pytest.raises(st.ConflictError):
                 late.commit()
             assert [db["t"].get(key)["v"] for key in (1, 7)] == [1_000, -1]  # type: ignore[index]
+
+
+class Reads:
+    """Threads that read row 1 all the while, each with a store of its own."""
+
+    def __init__(self, *stores: st.Store) -> None:
+        self.acknowledged, self.wrong, self.count = 0, list[object](), 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._read, args=(db,)) for db in stores]
+
+    def _read(self, db: st.Store) -> None:
+        before = 0
+        while not self._stop.is_set():
+            least = max(before, self.acknowledged)
+            try:
+                row = db["t"].get(1)
+            except st.UnavailableError:  # no owner, and this process cannot read just now
+                continue
+            self.count += 1
+            before = -1 if row is None else row["v"]
+            if before < least:
+                self.wrong.append((row, least))
+
+    def write(self, db: st.Store, value: int) -> None:
+        db["t"].upsert({"id": 1, "v": value})
+        self.acknowledged = value
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_reads_of_old_handles_go_on_through_a_take_over_and_never_go_back(
+    tmp_path: Path, went_on: list[bool]
+) -> None:
+    """Of the process that takes over, and of one that only reads; what was acknowledged is seen."""
+    root = tmp_path / "s"
+    owner = Other(OWNER, root)
+    with processes(owner), st.connect(root, join=True) as joined:
+        assert isinstance(joined, st.JoinedStore)
+        owner.do("rows")
+        assert joined.can_read_alone()
+        with st.connect(root, read_only=True) as reader, Reads(joined, reader) as reads:
+            for value in range(1, 40):
+                reads.write(joined, value)
+            owner.kill()
+            with st.connect(root, join=True, background=False) as db:
+                for value in range(40, 121):
+                    reads.write(db, value)
+                    if value % 40 == 0:
+                        db.checkpoint()
+                        db.merge()
+                assert seen(reader) == seen(db)
+                assert db.verify().is_sound
+    assert reads.wrong == []
+    assert reads.count > 100
+    assert went_on == [True]
+
+
+def test_a_torn_tail_is_set_aside_and_the_store_is_sound(
+    tmp_path: Path, went_on: list[bool]
+) -> None:
+    root = tmp_path / "s"
+    owner = Other(OWNER, root)
+    with processes(owner), st.connect(root, join=True) as joined:
+        assert isinstance(joined, st.JoinedStore)
+        owner.do("rows")
+        assert joined.can_read_alone()
+        owner.kill()
+        newest = max((root / "wal").glob("*.wal"))
+        end = (root / "wal" / "MARK").read_bytes()[16:24]
+        with newest.open("r+b") as file:  # the begin of a frame, as a write that was cut off
+            file.seek(int.from_bytes(end, "little"))
+            file.write(b"siltfrm\n" + b"torn" * 10)
+        wanted = ordinary(copied(root, tmp_path / "copy"))
+        with st.connect(root, join=True, background=False) as db:
+            assert seen(db) == wanted
+            assert went_on == [False, True]
+            assert len(list((root / "quarantine").iterdir())) == 1
+            db["t"].upsert({"id": 1, "v": 5})
+            db.backup(tmp_path / "backup")
+            again = seen(db)
+    assert ordinary(copied(root, tmp_path / "another")) == again
+    with st.connect(root, read_only=True) as db:
+        assert db.verify().is_sound
+        assert seen(db) == again

@@ -119,13 +119,13 @@ class LifeBesideWorker(Life):
         super().look()
 
     def unseen(self) -> None:
-        """Do what the worker does not look at any more; also a record comes, and segments go."""
-        for _ in range(self.chance.randrange(4)):
-            if self.chance.random() < 0.3:
-                self.log.append("record")
-                self.db.checkpoint()
-            else:
-                self.does(self.commits)
+        """Do what the worker does not look at any more; also records come, and segments go."""
+        records = [self.flush, self.flush, self.merge, self.vacuum]
+        for _ in range(self.chance.randrange(5)):
+            self.does(records if self.chance.random() < 0.4 else self.commits)
+
+    def flush(self) -> None:
+        self.db.checkpoint()
 
     def cut(self) -> None:
         """Take over twice, warm and by an ordinary open, and go on with both."""

@@ -32,9 +32,12 @@ def main(store: str, journal: str, number: str, seed: str, begun: str, turns: st
             run=0,
             begun=float(begun),
         )
-        left = int(turns)
+        left, handles = int(turns), contextlib.ExitStack()
         while left:
-            with contextlib.suppress(*GONE), st.connect(store, join=True) as db:
+            with contextlib.suppress(*GONE):
+                db = st.connect(store, join=True)
+                handles.close()  # not sooner: who takes over goes on from what it has read
+                handles.enter_context(db)
                 client.db = db
                 client.resolve()
                 if left == int(turns):
@@ -45,6 +48,7 @@ def main(store: str, journal: str, number: str, seed: str, begun: str, turns: st
                     client.play()
                     left -= 1
             time.sleep(0.01)
+        handles.close()
 
     threads = [threading.Thread(target=play, args=(place,)) for place in range(THREADS)]
     for thread in threads:

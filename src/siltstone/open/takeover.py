@@ -23,7 +23,7 @@ from siltstone.engine.recover.cutting import cut
 from siltstone.engine.recover.following import Followed
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import SiltstoneError
-from siltstone.formats.manifest import Record, TableDefinition
+from siltstone.formats.manifest import Catalog, Record, TableDefinition
 from siltstone.maintenance.retention import carried
 from siltstone.storage.manifest.manifest_store import ManifestStore
 
@@ -40,11 +40,10 @@ def taken_over(
     if not is_within or not _follows(known, record, manifests):
         return None
     view, _ = cut(followed.view, record)
-    log, above = view.log, seq - record.flushed_seq
-    levels = _levels(view, record, lease, readers)
+    catalog, log, above = carried(view.catalog, record), view.log, seq - record.flushed_seq
+    levels = _levels(catalog, view, view_of(record, lease, readers), readers)
     if levels is None or (log.first, log.count) != (record.flushed_seq + 1, above):
         return None
-    catalog = carried(view.catalog, record)
     replayer = Replayer(View(record, lease, catalog, levels, (), log, 1), readers)
     replayer.last_seq = seq
     if above:
@@ -63,28 +62,26 @@ def _follows(known: Record, record: Record, manifests: ManifestStore) -> bool:
 
 
 def _levels(
-    view: View, record: Record, lease: object, readers: Readers
+    catalog: Catalog, followed: View, stored: View, readers: Readers
 ) -> dict[int, Levels] | None:
-    """Return all levels above the record's; None: of some table nothing was followed."""
-    catalog, found = carried(view.catalog, record), dict[int, Levels]()
-    stored = view_of(record, lease, readers).levels
+    """Return the levels of all tables; None: of some nothing was followed."""
+    found = dict[int, Levels]()
     for table in catalog.tables:
         for step in table.incarnations if catalogs.schema_of(table).key else ():
-            old = view.levels.get(step.id)
+            old = followed.levels.get(step.id)
             if old is None:
                 return None
-            found[step.id] = _above(stored.get(step.id), old, table, record, readers)
-    return found if stored.keys() <= found.keys() else None
+            found[step.id] = _above(stored, old, table, readers)
+    return found if stored.levels.keys() <= found.keys() else None
 
 
-def _above(
-    stored: Levels | None, old: Levels, table: TableDefinition, record: Record, readers: Readers
-) -> Levels:
+def _above(stored: View, old: Levels, table: TableDefinition, readers: Readers) -> Levels:
     """Return the levels of one incarnation; the record has none of one that is newer."""
     storage, flushed, base = old.storage, (), None
-    if stored is not None:
-        storage, flushed, base = stored.storage, stored.flushed, stored.base
-    if old.storage.merged_seq > record.flushed_seq:  # a load, by a frame above the record
+    below = stored.levels.get(storage.incarnation)
+    if below is not None:
+        storage, flushed, base = below.storage, below.flushed, below.base
+    if old.storage.merged_seq > stored.record.flushed_seq:  # a load, by a frame above the record
         storage = storage.with_base_of(old.storage)
         base = readers.base(table, storage)
     sealed = tuple(
